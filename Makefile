@@ -1,0 +1,39 @@
+# fedquilt: `make demo` and `make test` do everything on a fresh machine.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Real graphs, where there are any; tests that need them skip with a reason otherwise.
+ifneq ($(wildcard ../shared/data),)
+export FEDQUILT_DATA ?= $(abspath ../shared/data)
+endif
+# Two test workers with one thread each beat one worker with two threads.
+TEST_WORKERS ?= 2
+
+.PHONY: help install demo test lint bench clean
+help:            ## show this help
+	@grep -E '^[a-z]+: .*##' Makefile | sed -E 's/:.*## /\t/'
+
+install: $(STAMP)  ## a .venv with everything for development
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $(STAMP)
+
+demo: install    ## train Local, FedAvg and FED-PUB on an embedded graph; a table and two pictures
+	$(BIN)/fedquilt demo
+
+test: install    ## all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS)
+
+lint: install    ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: install   ## speed and memory against a plain loop over clients with PyG
+	$(BIN)/python -m benchmarks
+
+clean:           ## remove the .venv and caches
+	rm -rf $(VENV) build .pytest_cache .ruff_cache .mypy_cache .hypothesis

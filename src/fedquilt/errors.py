@@ -1,0 +1,18 @@
+"""What we tell a user who gave us something we cannot use: one sentence that says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedquiltError(Exception):
+    """Bad input. Its message is one clear sentence; the command line prints it and exits with status 2."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> FedquiltError:
+    """The error for a name that does not exist: `unknown("method", "fedpup", methods)` names the nearest right one."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(names)}."
+    return FedquiltError(f"There is no {kind} '{name}'; {hint}")

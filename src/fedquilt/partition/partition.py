@@ -1,0 +1,35 @@
+"""Which nodes of one graph each client holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """One graph cut into clients.
+
+    Attributes:
+        nodes: for each client the sorted, distinct node indices it holds; a client's edges are the induced ones.
+        kind: how it was made ("disjoint", "overlapping", "louvain", ...).
+        seed: the seed it was drawn from.
+        graph: the name of the graph it cuts.
+        total: the number of nodes of that graph.
+        fingerprint: hash of that graph's edges, so that a saved partition is never used on another graph.
+        settings: what else determined it (for the record), JSON-able.
+    """
+
+    nodes: list[np.ndarray]
+    kind: str
+    seed: int
+    graph: str
+    total: int
+    fingerprint: str
+    settings: dict[str, object] = field(default_factory=dict)
+
+    @property
+    def clients(self) -> int:
+        """M, the number of clients."""
+        return len(self.nodes)

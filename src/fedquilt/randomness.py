@@ -1,0 +1,28 @@
+"""Every random draw belongs to someone: the graph, the partition, the server, or client i in round r.
+
+A stream is derived from (seed, owner, ...) by hashing, so the same seed gives the same numbers whatever the engine, the
+cohort size, the device, or a resume in the middle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import torch
+
+
+def derive(seed: int, *owner: str | int) -> int:
+    """A 63-bit number that depends on the seed and on all parts of the owner, and on nothing else."""
+    text = "/".join([str(int(seed)), *(f"{type(part).__name__}:{part}" for part in owner)])
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def numpy_stream(seed: int, *owner: str | int) -> np.random.Generator:
+    """NumPy's generator for this owner, e.g. `numpy_stream(seed, "partition", "overlapping")`."""
+    return np.random.default_rng(derive(seed, *owner))
+
+
+def torch_stream(seed: int, *owner: str | int) -> torch.Generator:
+    """PyTorch's generator for this owner, always on the CPU so that the numbers do not depend on the device."""
+    return torch.Generator().manual_seed(derive(seed, *owner))

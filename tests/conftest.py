@@ -1,0 +1,23 @@
+"""What all tests share: where the real graphs are, and a quiet, repeatable set-up."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("fedquilt", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("fedquilt")
+torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "2"))))
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder with real graphs; tests that need it skip where there is none."""
+    folder = os.environ.get("FEDQUILT_DATA")
+    if not folder or not (Path(folder) / "cora.npz").exists():
+        pytest.skip("set FEDQUILT_DATA to a folder with real graphs (cora.npz, ...) to run this test")
+    return Path(folder)
