@@ -7,9 +7,12 @@ cohort size, the device, or a resume in the middle.
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 
 def derive(seed: int, *owner: str | int) -> int:
@@ -25,4 +28,6 @@ def numpy_stream(seed: int, *owner: str | int) -> np.random.Generator:
 
 def torch_stream(seed: int, *owner: str | int) -> torch.Generator:
     """PyTorch's generator for this owner, always on the CPU so that the numbers do not depend on the device."""
+    import torch  # takes a second to import; graphs and partitions do without it
+
     return torch.Generator().manual_seed(derive(seed, *owner))

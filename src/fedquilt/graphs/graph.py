@@ -26,6 +26,7 @@ class Graph:
         classes: C. May exceed ``y.max() + 1``: a graph cut from a larger one keeps the larger one's classes.
         masks: optional given split, ``{"train": bool [N], "val": ..., "test": ...}``, disjoint.
         ids: optional [N] names of the nodes (a user's own file has them; predictions carry them back).
+        class_names: optional C names of the classes, where a user's file calls them by name.
     """
 
     name: str
@@ -35,6 +36,18 @@ class Graph:
     classes: int
     masks: dict[str, np.ndarray] | None = None
     ids: np.ndarray | None = None
+    class_names: tuple[str, ...] | None = None
+
+    @classmethod
+    def from_data(cls, data: Data, name: str = "graph") -> Graph:
+        """A graph from PyTorch Geometric's `Data`, checked as a file would be.
+
+        Edges are made undirected, self-loops and duplicates dropped. Sparse `x` stays sparse. `train_mask`, `val_mask` and
+        `test_mask` become the given split when all three are there and have one dimension.
+        """
+        from fedquilt.graphs.build import from_data
+
+        return from_data(data, name)
 
     @property
     def nodes(self) -> int:

@@ -12,7 +12,8 @@ class Partition:
     """One graph cut into clients.
 
     Attributes:
-        nodes: for each client the sorted, distinct node indices it holds; a client's edges are the induced ones.
+        nodes: for each client the sorted, distinct node indices it holds; a client's edges are the induced
+            ones.
         kind: how it was made ("disjoint", "overlapping", "louvain", ...).
         seed: the seed it was drawn from.
         graph: the name of the graph it cuts.
@@ -33,3 +34,13 @@ class Partition:
     def clients(self) -> int:
         """M, the number of clients."""
         return len(self.nodes)
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """[M] int64, how many nodes each client holds."""
+        return np.array([len(held) for held in self.nodes], dtype=np.int64)
+
+    def flat(self) -> tuple[np.ndarray, np.ndarray]:
+        """All clients' nodes one after the other, and whose each is: two int64 arrays of the same length."""
+        held = np.concatenate([np.zeros(0, dtype=np.int64), *self.nodes])
+        return held, np.repeat(np.arange(self.clients), self.sizes)

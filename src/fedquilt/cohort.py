@@ -1,0 +1,277 @@
+"""Many clients laid side by side as one computation. A client is a cohort of one.
+
+The clients' subgraphs form one block-diagonal graph, and a layer's weights are stacked: [M, in, out]. No weight is shared
+between blocks, so one backward pass of the summed losses gives each client the gradient it would have computed alone.
+
+Rows. Client m's nodes are rows ``start[m] .. start[m] + sizes[m] - 1``. When the clients are of similar size every client
+gets the same number of rows (the last ones empty: no edge, no feature, no label), so that ``h.view(M, L, H)`` is free and
+the product with all clients' weights is one batched product; when they are not, rows are compact and products go client
+by client. `padding` decides.
+
+Memory: O(R F) for dense features (R rows), or 16 bytes a non-zero of (A X) for sparse ones, plus O(R H) activations a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedquilt.graphs.graph import Features, Graph
+from fedquilt.graphs.split import TEST, TRAIN, VAL
+from fedquilt.nn.sparse import SparseMatrix
+from fedquilt.partition.partition import Partition
+
+# Rows wasted on padding, as a share of the nodes, up to which one batched product beats a product per client.
+PADDING_LIMIT = 0.3
+# Share of non-zeros up to which a product with sparse features beats a dense one (the dense kernel is that much faster).
+SPARSE_LIMIT = 0.15
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """What one data owner holds: a graph of its own and which of its nodes are for training, validation and test.
+
+    Attributes:
+        id: its number in the federation, 0..M-1; its randomness derives from it.
+        graph: its graph.
+        split: [n] int8, TRAIN, VAL, TEST or NONE.
+    """
+
+    id: int
+    graph: Graph
+    split: np.ndarray
+
+    @cached_property
+    def gcn(self) -> sp.csr_matrix:
+        """D^-1/2 (A + I) D^-1/2, [n, n]."""
+        a = self.graph.adjacency() + sp.eye(self.graph.nodes, dtype=np.float32, format="csr")
+        scale = sp.diags(1.0 / np.sqrt(np.asarray(a.sum(axis=1)).ravel()))
+        return (scale @ a @ scale).tocsr().astype(np.float32)
+
+    @cached_property
+    def mean(self) -> sp.csr_matrix:
+        """D^-1 A, [n, n]: the mean over neighbours; a node without any gets zero."""
+        a = self.graph.adjacency()
+        return (sp.diags(1.0 / np.maximum(np.asarray(a.sum(axis=1)).ravel(), 1.0)) @ a).tocsr().astype(np.float32)
+
+    @cached_property
+    def smoothed(self) -> Features:
+        """(D^-1/2 (A + I) D^-1/2) X, [n, F]: constant, so the first layer of a GCN needs no propagation."""
+        product = self.gcn @ self.graph.x
+        return product.tocsr() if sp.issparse(product) else np.ascontiguousarray(product, dtype=np.float32)
+
+
+def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Client]:
+    """Cut `graph` into its clients: each holds its nodes, the edges among them, and their part of the split.
+
+    Costs O(nodes + edges) over all clients together, not per client.
+    """
+    adjacency = graph.adjacency()
+    place = np.full(graph.nodes, -1, dtype=np.int64)
+    clients = []
+    for m, nodes in enumerate(partition.nodes):
+        place[nodes] = np.arange(len(nodes))
+        rows = adjacency[nodes]
+        u = np.repeat(np.arange(len(nodes)), np.diff(rows.indptr))
+        v = place[rows.indices]
+        once = v > u  # inside the client (others are -1), each undirected edge once
+        place[nodes] = -1
+        own = Graph(
+            name=f"{graph.name}/{m}",
+            edges=np.stack([u[once], v[once]]),
+            x=graph.x[nodes],
+            y=graph.y[nodes],
+            classes=graph.classes,
+            ids=None if graph.ids is None else graph.ids[nodes],
+        )
+        clients.append(Client(m, own, split[nodes]))
+    return clients
+
+
+class FeatureMatrix:
+    """Constant features X [R, F] that all clients multiply with weights of their own: X_m W_m.
+
+    Sparse: client m's columns are shifted by m F, so the product with all clients' stacked weights is ONE sparse product
+    with ``W.reshape(M F, H)``. Dense: one batched product, or one a client.
+    """
+
+    def __init__(self, cohort: Cohort, parts: Sequence[Features]) -> None:
+        self.cohort = cohort
+        full = sum(part.shape[0] * part.shape[1] for part in parts)
+        filled = sum(part.nnz if sp.issparse(part) else np.count_nonzero(part) for part in parts)
+        self.sparse: SparseMatrix | None = None
+        self.dense: Tensor | None = None
+        if filled <= SPARSE_LIMIT * full:
+            matrix = cohort.stack_blocks([sp.csr_matrix(part) for part in parts])
+            self.sparse = SparseMatrix(matrix).to(cohort.device)
+        else:
+            arrays = [part.toarray() if sp.issparse(part) else part for part in parts]
+            self.dense = cohort.rows_of([torch.from_numpy(np.asarray(a, dtype=np.float32)) for a in arrays], 0.0)
+
+    def __matmul__(self, weight: Tensor) -> Tensor:
+        """X_m W_m for every client: weight [M, F, H] -> [R, H]."""
+        if self.sparse is not None:
+            return self.sparse @ weight.reshape(-1, weight.shape[-1])
+        assert self.dense is not None
+        return self.cohort.multiply(self.dense, weight)
+
+
+class Cohort:
+    """M clients as one block-diagonal graph on one device.
+
+    Attributes:
+        ids: [M] int64, the clients' numbers in the federation.
+        sizes: the number of nodes of each client.
+        length: rows a client when padded to equal rows, else None.
+        start: [M] first row of each client.
+        rows: R, rows in all.
+        client: [R] int64, whose row it is (0..M-1); position: [R] int64, its place within the client.
+        y: [R] labels (-1 where there is none); train, val, test: row indices of the labelled nodes of each part.
+    """
+
+    def __init__(self, clients: Sequence[Client], device: torch.device | str = "cpu", padding: float = PADDING_LIMIT):
+        if not clients:
+            raise ValueError("a cohort needs at least one client")
+        self.members = list(clients)
+        self.device = torch.device(device)
+        self.ids = torch.tensor([c.id for c in clients], dtype=torch.int64)
+        self.sizes = [c.graph.nodes for c in clients]
+        self.features = clients[0].graph.features
+        self.classes = clients[0].graph.classes
+        longest, total = max(self.sizes), sum(self.sizes)
+        self.length = longest if longest * len(clients) <= (1.0 + padding) * total else None
+        spans = [longest] * len(clients) if self.length else self.sizes
+        self.start = np.concatenate([[0], np.cumsum(spans)[:-1]]).astype(np.int64)
+        self.spans = spans
+        self.rows = int(sum(spans))
+        repeats = torch.tensor(spans)
+        self.client = torch.repeat_interleave(torch.arange(len(clients)), repeats).to(self.device)
+        position = torch.arange(self.rows) - torch.repeat_interleave(torch.from_numpy(self.start), repeats)
+        self.position = position.to(self.device)
+        self.y = self.rows_of([torch.from_numpy(c.graph.y) for c in clients], -1)
+        split = self.rows_of([torch.from_numpy(c.split) for c in clients], -1)
+        labelled = self.y >= 0
+        self.train, self.val, self.test = (
+            torch.nonzero((split == part) & labelled).ravel() for part in (TRAIN, VAL, TEST)
+        )
+
+    @property
+    def clients(self) -> int:
+        """M, the number of clients in the cohort."""
+        return len(self.members)
+
+    def take(self, chosen: Sequence[int]) -> Cohort:
+        """The cohort of some of its clients, by their places in this cohort."""
+        return Cohort([self.members[m] for m in chosen], self.device)
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def rows_of(self, parts: Sequence[Tensor], fill: float) -> Tensor:
+        """Per-client tensors [n_m, ...] laid into rows [R, ...], `fill` where a row is padding."""
+        out = torch.full((self.rows, *parts[0].shape[1:]), fill, dtype=parts[0].dtype)
+        for first, part in zip(self.start, parts, strict=True):
+            out[first : first + len(part)] = part
+        return out.to(self.device)
+
+    def parts_of(self, rows: Tensor) -> list[Tensor]:
+        """The inverse of `rows_of`: [R, ...] -> a tensor [n_m, ...] a client."""
+        return [rows[first : first + n] for first, n in zip(self.start, self.sizes, strict=True)]
+
+    def stack_blocks(self, blocks: Sequence[sp.csr_matrix]) -> sp.csr_matrix:
+        """Blocks [n_m, K] side by side: [R, M K], client m's block in its rows and in columns m K .. m K + K - 1."""
+        width = blocks[0].shape[1]
+        return self._diagonal(blocks, [m * width for m in range(len(blocks))], width * len(blocks))
+
+    def _diagonal(self, blocks: Sequence[sp.csr_matrix], offsets: Sequence[int], columns: int) -> sp.csr_matrix:
+        counts = np.zeros(self.rows, dtype=np.int64)
+        for first, block in zip(self.start, blocks, strict=True):
+            counts[first : first + block.shape[0]] = np.diff(block.indptr)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        indices = np.concatenate([b.indices.astype(np.int64) + o for b, o in zip(blocks, offsets, strict=True)])
+        data = np.concatenate([b.data for b in blocks])
+        return sp.csr_matrix((data, indices, indptr), shape=(self.rows, columns))
+
+    # -- operators, each made when first asked for -----------------------------------------------------------------
+
+    @cached_property
+    def gcn(self) -> SparseMatrix:
+        """The block-diagonal GCN operator D^-1/2 (A + I) D^-1/2, [R, R], symmetric."""
+        matrix = self._diagonal([c.gcn for c in self.members], self.start.tolist(), self.rows)
+        return SparseMatrix(matrix, symmetric=True).to(self.device)
+
+    @cached_property
+    def mean(self) -> SparseMatrix:
+        """The block-diagonal mean over neighbours D^-1 A, [R, R]."""
+        matrix = self._diagonal([c.mean for c in self.members], self.start.tolist(), self.rows)
+        return SparseMatrix(matrix).to(self.device)
+
+    @cached_property
+    def x(self) -> FeatureMatrix:
+        """The raw features X."""
+        return FeatureMatrix(self, [c.graph.x for c in self.members])
+
+    @cached_property
+    def smoothed(self) -> FeatureMatrix:
+        """The GCN-smoothed features (A X), constant."""
+        return FeatureMatrix(self, [c.smoothed for c in self.members])
+
+    @cached_property
+    def mean_x(self) -> FeatureMatrix:
+        """The neighbour-averaged features (D^-1 A) X, constant."""
+        return FeatureMatrix(self, [c.mean @ c.graph.x for c in self.members])
+
+    @cached_property
+    def edges(self) -> Tensor:
+        """[2, E'] int64 rows: both directions of every edge and a self-loop for every node, sorted by target."""
+        parts = []
+        for first, client in zip(self.start, self.members, strict=True):
+            loops = np.arange(client.graph.nodes)
+            pairs = np.concatenate([client.graph.edges, client.graph.edges[::-1], np.stack([loops, loops])], axis=1)
+            parts.append(pairs[:, np.argsort(pairs[1], kind="stable")] + first)
+        return torch.from_numpy(np.concatenate(parts, axis=1)).to(self.device)
+
+    # -- what clients do with their own weights --------------------------------------------------------------------
+
+    def multiply(self, h: Tensor, weight: Tensor) -> Tensor:
+        """h_m W_m for every client: h [R, K], weight [M, K, H] -> [R, H]."""
+        if self.length is not None:
+            return torch.bmm(h.view(self.clients, self.length, -1), weight).view(self.rows, -1)
+        return torch.cat([part @ w for part, w in zip(h.split(self.spans), weight, strict=True)])
+
+    def add(self, h: Tensor, bias: Tensor) -> Tensor:
+        """h_m + b_m for every client: h [R, H], bias [M, H] -> [R, H]."""
+        if self.length is not None:
+            return (h.view(self.clients, self.length, -1) + bias.unsqueeze(1)).view(self.rows, -1)
+        return h + bias[self.client]
+
+    def counts(self, index: Tensor) -> Tensor:
+        """How many of the rows in `index` each client has: [M] float32."""
+        return torch.bincount(self.client[index], minlength=self.clients).to(torch.float32)
+
+    @cached_property
+    def train_weight(self) -> Tensor:
+        """[T] float32: 1 / (number of the client's training nodes) for each training row, so that a sum is a mean."""
+        return 1.0 / self.train_count[self.client[self.train]]
+
+    @cached_property
+    def train_count(self) -> Tensor:
+        """[M] float32: training nodes of each client."""
+        return self.counts(self.train)
+
+    def mean_over(self, values: Tensor, index: Tensor) -> Tensor:
+        """Each client's mean of `values` [T], which belong to rows `index` [T]: [M]; NaN for a client with no such row."""
+        total = torch.zeros(self.clients, device=values.device).index_add_(0, self.client[index], values.float())
+        return total / self.counts(index)
+
+    def node_mean(self, rows: Tensor) -> Tensor:
+        """Each client's mean over its nodes: [R, H] -> [M, H]."""
+        nodes = self.position < torch.tensor(self.sizes, device=self.device)[self.client]
+        total = torch.zeros(self.clients, rows.shape[1], device=rows.device, dtype=rows.dtype)
+        total.index_add_(0, self.client[nodes], rows[nodes])
+        return total / torch.tensor(self.sizes, device=rows.device).unsqueeze(1)

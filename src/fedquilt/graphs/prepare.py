@@ -1,0 +1,39 @@
+"""What a protocol does to a graph before it is split: the largest component, normalised features."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedquilt.graphs.graph import Features, Graph
+from fedquilt.graphs.protocol import Protocol
+
+
+def prepare(graph: Graph, protocol: Protocol) -> Graph:
+    """The graph as the protocol wants it; node order is kept."""
+    if protocol.largest_component:
+        graph = largest_component(graph)
+    if protocol.normalise_features:
+        graph = replace(graph, x=normalise(graph.x))
+    return graph
+
+
+def largest_component(graph: Graph) -> Graph:
+    """The subgraph of the largest connected component; of two equal ones, the one with the first node."""
+    from scipy.sparse.csgraph import connected_components
+
+    count, component = connected_components(graph.adjacency(), directed=False)
+    if count == 1:
+        return graph
+    return graph.subgraph(np.flatnonzero(component == np.bincount(component).argmax()))
+
+
+def normalise(x: Features) -> Features:
+    """Each row divided by the sum of its absolute values; a row of zeros stays as it is."""
+    sums = np.asarray(abs(x).sum(axis=1), dtype=np.float32).reshape(-1, 1)
+    scale = np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)
+    if sp.issparse(x):
+        return sp.csr_matrix(x.multiply(scale), dtype=np.float32)
+    return (x * scale).astype(np.float32)

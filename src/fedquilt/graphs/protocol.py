@@ -1,0 +1,29 @@
+"""How a graph is prepared, split, trained and scored when the user does not say otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The usual way to use a graph, so that rows of a table can be compared.
+
+    The default is for a user's own graph, of which we assume nothing.
+
+    Attributes:
+        metric: what a client's score is; "auc" for graphs with two very unequal classes.
+        largest_component: keep only the largest connected component.
+        normalise_features: divide each node's features by their sum.
+        split: the shares of the labelled nodes for training, validation and test.
+        rounds: communication rounds.
+        epochs: local epochs in each round.
+    """
+
+    metric: Literal["accuracy", "auc"] = "accuracy"
+    largest_component: bool = False
+    normalise_features: bool = False
+    split: tuple[float, float, float] = (0.2, 0.4, 0.4)
+    rounds: int = 100
+    epochs: int = 1

@@ -1,0 +1,80 @@
+"""Readers of other projects' raw files that PyTorch Geometric has no class for: syn-cora, credit, ogbn-arxiv."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs.build import build_graph
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.npz import csr, load_arrays
+
+_ADJACENCY = ("adj_indptr", "adj_indices", "adj_data", "adj_shape")
+_ATTRIBUTES = ("attr_indptr", "attr_indices", "attr_data", "attr_shape")
+
+
+def read_h2gcn(path: Path, name: str) -> Graph:
+    """A graph in the npz layout of H2GCN's synthetic data: the adjacency and the attributes as CSR matrices, and labels."""
+    arrays = load_arrays(path, (*_ADJACENCY, *_ATTRIBUTES, "attr_matrix", "labels"))
+    dense = "attr_matrix" in arrays
+    for key in (*_ADJACENCY, *(("attr_matrix",) if dense else _ATTRIBUTES), "labels"):
+        if key not in arrays:
+            raise FedquiltError(f"{path} has no array '{key}'; it is not a graph as H2GCN publishes them.")
+    adjacency = csr(*(arrays[key] for key in _ADJACENCY), where=str(path)).tocoo()
+    x = arrays["attr_matrix"] if dense else csr(*(arrays[key] for key in _ATTRIBUTES), where=str(path))
+    edges = np.stack([adjacency.row, adjacency.col])[:, adjacency.data != 0]
+    return build_graph(name, edges, x, arrays["labels"], where=str(path))
+
+
+def read_nifty_credit(folder: Path, name: str) -> Graph:
+    """The credit graph as NIFTY publishes it: credit.csv with one person a line, credit_edges.txt with one edge a line.
+
+    The label is NoDefaultNextMonth. Features are the other columns as they stand, without Single, as NIFTY does.
+    """
+    table, edge_list = folder / "credit.csv", folder / "credit_edges.txt"
+    for path in (table, edge_list):
+        if not path.is_file():
+            raise FedquiltError(f"There is no file '{path}'; put credit.csv and credit_edges.txt from NIFTY there.")
+    with open(table, encoding="utf-8-sig", newline="") as file:
+        header = next(csv.reader(file), [])
+    if "NoDefaultNextMonth" not in header:
+        raise FedquiltError(f"{table} has no column 'NoDefaultNextMonth'; it is not NIFTY's credit.csv.")
+    values = _numbers(table, skip=1, delimiter=",")
+    kept = [number for number, column in enumerate(header) if column not in ("NoDefaultNextMonth", "Single")]
+    edges = _numbers(edge_list)
+    if edges.size and (edges.shape[1] != 2 or (edges != np.round(edges)).any()):
+        raise FedquiltError(f"{edge_list} is not a list of edges; each line must have two node numbers.")
+    y = values[:, header.index("NoDefaultNextMonth")]
+    return build_graph(name, edges.astype(np.int64).reshape(-1, 2).T, values[:, kept], y, where=str(table))
+
+
+def read_ogb(folder: Path, name: str) -> Graph:
+    """A node-property graph as the Open Graph Benchmark unpacks it: raw/*.csv.gz, and its given split in split/time."""
+    raw, split = folder / "raw", folder / "split" / "time"
+    edges = _numbers(raw / "edge.csv.gz", delimiter=",", dtype=np.int64)
+    x = _numbers(raw / "node-feat.csv.gz", delimiter=",", dtype=np.float32)
+    y = _numbers(raw / "node-label.csv.gz", delimiter=",").reshape(-1)
+    masks = None
+    if split.is_dir():
+        masks = {part: np.zeros(len(y), dtype=bool) for part in ("train", "val", "test")}
+        for part, file in zip(masks, ("train", "valid", "test"), strict=True):
+            masks[part][_numbers(split / f"{file}.csv.gz", delimiter=",", dtype=np.int64).reshape(-1)] = True
+    return build_graph(name, edges.reshape(-1, 2).T, x, y, masks=masks, where=str(folder))
+
+
+def as_sparse(x: Any) -> sp.csr_matrix:
+    """Features as CSR."""
+    return x if sp.issparse(x) else sp.csr_matrix(x)
+
+
+def _numbers(path: Path, skip: int = 0, delimiter: str | None = None, dtype: Any = np.float64) -> np.ndarray:
+    """A text file (perhaps gzipped) of numbers, two-dimensional."""
+    try:
+        return np.loadtxt(path, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
+    except (ValueError, OSError, EOFError) as error:
+        raise FedquiltError(f"{path} cannot be read as a table of numbers; copy or download it again.") from error

@@ -1,0 +1,139 @@
+"""Graphs that need no file: a small one made for a first try, and the two of FED-PUB's Figures 1 and 3."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedquilt.graphs.build import build_graph
+from fedquilt.graphs.catalogue import choose, in_catalogue
+from fedquilt.graphs.graph import Graph
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+# patchwork: communities of 240 nodes; which family each belongs to.
+_FAMILIES = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
+_COMMUNITY_NODES = 240
+_CLASSES = 6
+_WORDS_A_TOPIC = 12
+_BACKGROUND_WORDS = 88
+# The two communities graphs: subgraphs (clients) in each community, chance of an edge inside and between communities.
+_SUBGRAPH_NODES = 30
+_FIGURE_1 = ((5, 5, 40), 0.5, 0.1)
+_FIGURE_3 = ((5, 15), 0.7, 0.01)
+
+
+def patchwork(seed: int = 0) -> Graph:
+    """The embedded default: ten communities in three families, on which personalised federated learning pays.
+
+    A community is a natural client. Within a family, communities have a similar mix of classes and use the same words for
+    them; between families the mix differs, and half of the topics stand for *different* classes: what one family writes
+    about class 0 another writes about class 1. So a client alone has too few labels, one model for all is told
+    contradictory things, and clients of one family can help each other. Nodes are grouped by community; edges run mostly
+    inside a community and mostly between nodes of one class, some inside a family, few elsewhere.
+    """
+    rng = _stream(seed, "patchwork")
+    community, family = patchwork_communities()
+    y = np.concatenate([rng.choice(_CLASSES, _COMMUNITY_NODES, p=mix) for mix in _class_mixes(rng)])
+    same_class = y[:, None] == y[None, :]
+    inside = community[:, None] == community[None, :]
+    related = family[:, None] == family[None, :]
+    chance = np.where(inside, np.where(same_class, 0.045, 0.010), np.where(related, 0.0008, 0.0002))
+    return build_graph("patchwork", _draw_edges(rng, chance), _words(rng, _topic(y, family)), y, classes=_CLASSES)
+
+
+def patchwork_communities() -> tuple[np.ndarray, np.ndarray]:
+    """([N], [N]): the community and the family of each node of `patchwork`; the same for every seed."""
+    return np.repeat(np.arange(len(_FAMILIES)), _COMMUNITY_NODES), np.repeat(_FAMILIES, _COMMUNITY_NODES)
+
+
+def communities_1(seed: int = 0) -> Graph:
+    """FED-PUB's Figure 1 (appendix B.3): communities of 5, 5 and 40 subgraphs of 30 nodes.
+
+    Two nodes are joined with chance 0.5 inside a community and 0.1 between two. The paper gives no features and says of the
+    labels only that their distributions differ. Ours: most nodes of community c have label c, the others are spread evenly,
+    and features are Gaussian around a centre that depends on the label and, less, on the community.
+    """
+    return _communities("communities-1", seed, *_FIGURE_1)
+
+
+def communities_3(seed: int = 0) -> Graph:
+    """FED-PUB's Figure 3 (appendix B.3): communities of 5 and 15 subgraphs of 30 nodes, chances 0.7 and 0.01.
+
+    Labels and features as in `communities_1`.
+    """
+    return _communities("communities-3", seed, *_FIGURE_3)
+
+
+GENERATORS: dict[str, Callable[[int], Graph]] = {
+    "patchwork": patchwork,
+    "communities-1": communities_1,
+    "communities-3": communities_3,
+}
+
+
+def natural_clients(name: str) -> np.ndarray | None:
+    """[N] the client that each node of a synthetic graph belongs to by construction; None for any other graph.
+
+    For `patchwork` a client is a community; for the communities graphs it is a subgraph of 30 nodes. It does not depend on
+    the seed.
+    """
+    base = choose(name).dataset.name if in_catalogue(name) else name
+    if base == "patchwork":
+        return patchwork_communities()[0]
+    sizes = {"communities-1": _FIGURE_1[0], "communities-3": _FIGURE_3[0]}.get(base)
+    return None if sizes is None else np.repeat(np.arange(sum(sizes)), _SUBGRAPH_NODES)
+
+
+def _stream(seed: int, name: str) -> Generator:
+    # torch sits behind this module and takes seconds to import; a listing of graphs should not wait for it.
+    from fedquilt.randomness import numpy_stream
+
+    return numpy_stream(seed, "graph", name)
+
+
+def _draw_edges(rng: Generator, chance: np.ndarray) -> np.ndarray:
+    """[2, E]: each pair of nodes joined with its own chance."""
+    hit = rng.random(chance.shape, dtype=np.float32) < chance
+    return np.stack(np.nonzero(np.triu(hit, k=1)))
+
+
+def _class_mixes(rng: Generator) -> list[np.ndarray]:
+    """For each community how likely each class is: two classes lead in a family, and communities vary a little."""
+    mixes = []
+    for family in _FAMILIES:
+        weights = np.ones(_CLASSES)
+        weights[[2 * family, 2 * family + 1]] = 2.5, 2.0
+        mixes.append(rng.dirichlet(30 * weights / weights.sum() * 2))
+    return mixes
+
+
+def _topic(y: np.ndarray, family: np.ndarray) -> np.ndarray:
+    """The topic a node writes about: even classes mean the same everywhere, odd ones rotate from family to family."""
+    rotated = (y + 2 * family) % _CLASSES
+    return np.where(y % 2 == 0, y, rotated)
+
+
+def _words(rng: Generator, topic: np.ndarray) -> sp.csr_matrix:
+    """[N, F] zeros and ones: a node uses some words of its topic, and rarely any other word."""
+    words = np.repeat(np.arange(_CLASSES), _WORDS_A_TOPIC)
+    chance = np.full((len(topic), len(words) + _BACKGROUND_WORDS), 0.04)
+    chance[:, : len(words)][words[None, :] == topic[:, None]] = 0.16
+    return sp.csr_matrix((rng.random(chance.shape) < chance).astype(np.float32))
+
+
+def _communities(name: str, seed: int, sizes: tuple[int, ...], inside: float, between: float) -> Graph:
+    rng = _stream(seed, name)
+    community = np.repeat(np.arange(len(sizes)), np.array(sizes) * _SUBGRAPH_NODES)
+    classes, features, leading = len(sizes), 32, 0.7
+    other = (community + rng.integers(1, classes, len(community))) % classes
+    y = np.where(rng.random(len(community)) < leading, community, other)
+    of_class = rng.normal(size=(classes, features))
+    of_community = rng.normal(size=(len(sizes), features))
+    x = of_class[y] + 0.5 * of_community[community] + rng.normal(size=(len(y), features))
+    chance = np.where(community[:, None] == community[None, :], inside, between)
+    return build_graph(name, _draw_edges(rng, chance), x, y, classes=classes)

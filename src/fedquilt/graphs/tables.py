@@ -1,0 +1,278 @@
+"""A folder of tables: nodes.csv and edges.csv, or the same as parquet. `docs/data.md` describes the columns."""
+
+from __future__ import annotations
+
+import csv
+import re
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs.build import PARTS, build_graph
+from fedquilt.graphs.graph import Graph
+
+RESERVED = ("id", "label", "split")
+EDGE_COLUMNS = (("source", "target"), ("src", "dst"))
+WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
+
+
+@dataclass
+class _Nodes:
+    """What nodes.* holds, in its order: texts as they stand, features as numbers."""
+
+    path: Path
+    ids: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    splits: list[str] | None = None
+    rows: list[int] = field(default_factory=list)
+    x: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
+
+
+def read_tables(folder: Path) -> Graph:
+    """The graph in a folder that has nodes.csv (or nodes.parquet) and edges.csv (or edges.parquet)."""
+    nodes_path, edges_path = _find(folder, "nodes"), _find(folder, "edges")
+    nodes = _read_nodes(nodes_path)
+    place: dict[str, int] = {}
+    for number, (row, name) in enumerate(zip(nodes.rows, nodes.ids, strict=True)):
+        if not name:
+            raise FedquiltError(f"{_at(nodes_path, row)} has no id; give every node one.")
+        if place.setdefault(name, number) != number:
+            raise FedquiltError(f"{_at(nodes_path, row)} has the id '{name}' again; give every node its own.")
+    if not place:
+        raise FedquiltError(f"{nodes_path} has no nodes; a graph needs at least one.")
+    y, names = _labels(nodes, folder / "classes.txt")
+    return build_graph(
+        folder.resolve().name,
+        _edges(edges_path, place, nodes_path.name),
+        nodes.x,
+        y,
+        classes=None if names is None else len(names),
+        masks=None if nodes.splits is None else _masks(nodes),
+        ids=np.array(nodes.ids),
+        class_names=names,
+        where=str(nodes_path),
+    )
+
+
+def _find(folder: Path, stem: str) -> Path:
+    found = [folder / f"{stem}{end}" for end in (".csv", ".parquet") if (folder / f"{stem}{end}").is_file()]
+    if not found:
+        raise FedquiltError(
+            f"{folder} has no {stem}.csv or {stem}.parquet; a folder of tables needs nodes and edges (see docs/data.md)."
+        )
+    if len(found) == 2:
+        raise FedquiltError(f"{folder} has both {stem}.csv and {stem}.parquet; remove one, so that it is clear which is meant.")
+    return found[0]
+
+
+def _at(path: Path, row: int) -> str:
+    return f"{path}, {'line' if path.suffix == '.csv' else 'row'} {row},"
+
+
+# --- nodes
+
+
+def _read_nodes(path: Path) -> _Nodes:
+    return _nodes_from_csv(path) if path.suffix == ".csv" else _nodes_from_parquet(path)
+
+
+def _columns_of_nodes(path: Path, header: list[str]) -> tuple[dict[str, int], list[int]]:
+    """Where id, label and split stand, and where the features do."""
+    lower = [name.strip().lower() for name in header]
+    for name in ("id", "label"):
+        if name not in lower:
+            hint = "; separate columns by commas" if len(header) == 1 else ""
+            raise FedquiltError(f"{path} has no column '{name}' (it has: {_listing(header)}){hint}.")
+    if len(set(lower)) < len(lower):
+        twice = next(name for name in lower if lower.count(name) > 1)
+        raise FedquiltError(f"{path} has the column '{twice}' more than once; give every column its own name.")
+    fixed = {name: lower.index(name) for name in RESERVED if name in lower}
+    features = [number for number in range(len(header)) if number not in fixed.values()]
+    if not features:
+        raise FedquiltError(f"{path} has no feature columns; add at least one besides id, label and split.")
+    return fixed, features
+
+
+def _nodes_from_csv(path: Path) -> _Nodes:
+    rows = _csv_rows(path)
+    header = next(rows, (0, []))[1]
+    fixed, features = _columns_of_nodes(path, header)
+    nodes = _Nodes(path, splits=[] if "split" in fixed else None)
+    # A flat C array: a list of Python floats for each node would take ten times the memory.
+    values = array("f")
+    for row, cells in rows:
+        if len(cells) != len(header):
+            raise FedquiltError(f"{_at(path, row)} has {len(cells)} columns but the header has {len(header)}; make them agree.")
+        nodes.rows.append(row)
+        nodes.ids.append(cells[fixed["id"]].strip())
+        nodes.labels.append(cells[fixed["label"]].strip())
+        if nodes.splits is not None:
+            nodes.splits.append(cells[fixed["split"]].strip())
+        try:
+            values.extend([float(cells[number]) for number in features])
+        except ValueError as error:
+            bad = next(number for number in features if not _is_number(cells[number]))
+            raise FedquiltError(
+                f"{_at(path, row)} has '{cells[bad]}' in the column '{header[bad]}'; features must be numbers."
+            ) from error
+    nodes.x = np.array(values, dtype=np.float32).reshape(len(nodes.ids), len(features))
+    return nodes
+
+
+def _nodes_from_parquet(path: Path) -> _Nodes:
+    table = _parquet(path)
+    fixed, features = _columns_of_nodes(path, table.column_names)
+    texts = {name: [_text(value) for value in table.column(number).to_pylist()] for name, number in fixed.items()}
+    columns = []
+    for number in features:
+        column, name = table.column(number), table.column_names[number]
+        if column.null_count:
+            row = 1 + [value is None for value in column.to_pylist()].index(True)
+            raise FedquiltError(f"{_at(path, row)} has no value in the column '{name}'; features must be numbers.")
+        try:
+            columns.append(np.asarray(column.to_numpy()).astype(np.float32))
+        except (ValueError, TypeError) as error:
+            raise FedquiltError(f"{path} has a column '{name}' of type {column.type}; features must be numbers.") from error
+    return _Nodes(
+        path,
+        ids=texts["id"],
+        labels=texts["label"],
+        splits=texts.get("split"),
+        rows=list(range(1, table.num_rows + 1)),
+        x=np.stack(columns, axis=1),
+    )
+
+
+def _labels(nodes: _Nodes, classes: Path) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """[N] labels and, where they were words, what the classes are called."""
+    used = sorted({label for label in nodes.labels if label not in ("", "-1", "-1.0")})
+    if classes.is_file():
+        names = tuple(line.strip() for line in _read_text(classes).splitlines() if line.strip())
+        for row, label in zip(nodes.rows, nodes.labels, strict=True):
+            if label in used and label not in names:
+                raise FedquiltError(f"{_at(nodes.path, row)} has the label '{label}', which is not in {classes}; add it there.")
+    elif all(WHOLE.fullmatch(label) for label in used):
+        return np.array([int(float(label)) if label in used else -1 for label in nodes.labels], dtype=np.int64), None
+    else:
+        names = tuple(used)
+    code = {name: number for number, name in enumerate(names)}
+    return np.array([code.get(label, -1) for label in nodes.labels], dtype=np.int64), names
+
+
+def _masks(nodes: _Nodes) -> dict[str, np.ndarray]:
+    splits = nodes.splits or []
+    for row, part in zip(nodes.rows, splits, strict=True):
+        if part not in ("", *PARTS):
+            raise FedquiltError(f"{_at(nodes.path, row)} has the split '{part}'; write train, val, test or nothing.")
+    array_of = np.array(splits)
+    return {part: array_of == part for part in PARTS}
+
+
+# --- edges
+
+
+def _edges(path: Path, place: dict[str, int], nodes_file: str) -> np.ndarray:
+    rows = _csv_rows(path) if path.suffix == ".csv" else _parquet_edge_rows(path)
+    header = next(rows, (0, []))[1]
+    source, target = _columns_of_edges(path, header)
+    pairs = array("q")
+    # Many edge lists have no header; a first row that names two nodes is an edge, not a heading.
+    if header[source].strip() in place and header[target].strip() in place:
+        pairs.extend((place[header[source].strip()], place[header[target].strip()]))
+    for row, cells in rows:
+        if len(cells) <= max(source, target):
+            raise FedquiltError(f"{_at(path, row)} has {len(cells)} columns; an edge needs a source and a target.")
+        for name in (cells[source].strip(), cells[target].strip()):
+            if name not in place:
+                raise FedquiltError(
+                    f"{_at(path, row)} has an edge to '{name}', which is not an id in {nodes_file}; add the node or drop the edge."
+                )
+            pairs.append(place[name])
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+
+
+def _columns_of_edges(path: Path, header: list[str]) -> tuple[int, int]:
+    lower = [name.strip().lower() for name in header]
+    for source, target in EDGE_COLUMNS:
+        if source in lower and target in lower:
+            return lower.index(source), lower.index(target)
+    if len(header) == 2:
+        return 0, 1
+    raise FedquiltError(f"{path} has no columns 'source' and 'target' (it has: {_listing(header)}); name them so.")
+
+
+def _parquet_edge_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    table = _parquet(path)
+    yield 0, table.column_names
+    source, target = _columns_of_edges(path, table.column_names)
+    columns = [column.to_pylist() for column in table.columns]
+    blank = [""] * len(columns)
+    for row, (u, v) in enumerate(zip(columns[source], columns[target], strict=True), start=1):
+        cells = blank.copy()
+        cells[source], cells[target] = _text(u), _text(v)
+        yield row, cells
+
+
+# --- files
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """(line, cells) of a csv file, its header first, blank lines left out."""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            yield from ((reader.line_num, cells) for cells in reader if cells)
+    except UnicodeDecodeError as error:
+        raise FedquiltError(f"{path} is not text in UTF-8; save it as such.") from error
+    except csv.Error as error:
+        raise FedquiltError(f"{path} is not a sound csv file ({error}); check its quotes and commas.") from error
+    except OSError as error:
+        raise FedquiltError(f"{path} could not be opened ({error.strerror or error}); check that you may read it.") from error
+
+
+def _parquet(path: Path) -> Any:
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError as error:
+        raise FedquiltError(
+            f"{path} needs pyarrow to be read; install it with `pip install 'fedquilt[parquet]'` or save the table as csv."
+        ) from error
+    try:
+        return parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise FedquiltError(f"{path} is not a parquet file, or is damaged; write it again.") from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FedquiltError(f"{path} is not text in UTF-8; save it as such.") from error
+
+
+def _text(value: Any) -> str:
+    """A parquet cell as csv would have it; 3.0 is 3, since a column with gaps turns whole numbers into floats."""
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _listing(header: list[str]) -> str:
+    shown = ", ".join(header[:6])
+    return f"{shown}, ..." if len(header) > 6 else shown or "nothing"

@@ -1,0 +1,133 @@
+"""The method contract: four verbs, declared messages, typed settings. One file a method; nothing else is edited.
+
+    start(cohort)                        what each client keeps to itself (weights, masks, optimiser state)
+    server_start()                       what the server keeps, and what it sends before the first round
+    local_update(state, cohort, down, r) trains where the data is; returns the upload
+    aggregate(server, uploads, ...)      runs where the data is not; returns the downloads
+
+State is a dict of named tensors with the client as leading axis; `local_update` changes it in place. `down` and the
+upload are the only things that cross (see `fedquilt.privacy.crossing`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+from torch import Tensor
+
+from fedquilt.cohort import Cohort
+from fedquilt.errors import unknown
+from fedquilt.privacy.crossing import Crossing, Message
+
+State = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method may know before it starts: names and sizes, nothing of the data itself.
+
+    Attributes:
+        dataset: the graph's name; partition: how it was cut; metric: "accuracy" or "auc".
+        features, classes: widths of the input and the output; clients: M.
+        epochs: local epochs a round.
+        seed: the seed of this training.
+    """
+
+    dataset: str
+    partition: str
+    metric: str
+    features: int
+    classes: int
+    clients: int
+    epochs: int
+    seed: int
+
+
+class Method(ABC):
+    """A federated method. Subclass, fill in the class attributes and the verbs, and decorate with `@register`."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    Settings: ClassVar[type]
+    uploads: ClassVar[tuple[Crossing, ...]] = ()
+    downloads: ClassVar[tuple[Crossing, ...]] = ()
+    # A method that learns nothing over rounds needs only one.
+    single_round: ClassVar[bool] = False
+
+    def __init__(self, settings: Any, task: Task) -> None:
+        self.settings = settings
+        self.task = task
+
+    @classmethod
+    def defaults(cls, task: Task) -> dict[str, Any]:
+        """Settings whose default depends on the task (a paper's per-dataset choices)."""
+        return {}
+
+    @abstractmethod
+    def start(self, cohort: Cohort) -> State:
+        """What each client of the cohort keeps to itself, before round 0."""
+
+    def server_start(self) -> tuple[State, Message]:
+        """What the server keeps, and what it sends to the clients of round 0."""
+        return {}, {}
+
+    @abstractmethod
+    def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> tuple[Message, Tensor]:
+        """Train at the clients, changing `state` in place; the upload, and each client's training loss [M]."""
+
+    def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
+        """At the server, changing `server` in place: what the clients `receivers` of the next round are sent."""
+        return {}
+
+    @abstractmethod
+    def personal(self, state: State) -> State:
+        """The clients' personal models as they would be used: named weights, leading axis the client."""
+
+    @abstractmethod
+    def logits(self, personal: State, cohort: Cohort) -> Tensor:
+        """What personal models say about every node of their graphs: [R, C]."""
+
+    def similarity(self, server: State) -> Tensor | None:
+        """[M, M] similarity between clients as the server sees it, where the method has such a thing."""
+        return None
+
+
+_METHODS: dict[str, type[Method]] = {}
+_M = TypeVar("_M", bound=type[Method])
+
+
+def register(name: str) -> Callable[[_M], _M]:
+    """Make a method known by `name`: to the command line, the studies and the engines alike."""
+
+    def decorate(cls: _M) -> _M:
+        if name in _METHODS:
+            raise ValueError(f"two methods are called '{name}'")
+        cls.name = name
+        _METHODS[name] = cls
+        return cls
+
+    return decorate
+
+
+@cache
+def methods() -> dict[str, type[Method]]:
+    """All methods by name: every module in this folder is imported once, so a new file is all a new method needs."""
+    package = importlib.import_module("fedquilt.methods")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"fedquilt.methods.{module.name}")
+    return dict(sorted(_METHODS.items()))
+
+
+def find_method(name: str) -> type[Method]:
+    """The method called `name`, or an error with the nearest right one."""
+    known = methods()
+    if name not in known:
+        raise unknown("method", name, known)
+    return known[name]

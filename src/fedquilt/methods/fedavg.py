@@ -1,0 +1,47 @@
+"""FedAvg: McMahan et al., Communication-Efficient Learning of Deep Networks from Decentralized Data, AISTATS 2017.
+
+Every client trains from the common model; the server averages what comes back, weighted by training nodes, and sends the
+average to all. There is one model for everybody, so clients whose graphs differ pull it apart.
+
+As in the subgraph papers, a client is evaluated with its model after its own local epochs; Adam's moments stay at home.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from fedquilt.cohort import Cohort
+from fedquilt.methods.backbone import MODEL, BackboneMethod, weighted_mean
+from fedquilt.methods.contract import State, register
+from fedquilt.methods.settings import BackboneSettings
+from fedquilt.privacy.crossing import Crossing, Message, dense
+
+TRAIN_NODES = Crossing("train_nodes", "How many training nodes the client has.")
+WEIGHTS = Crossing(
+    MODEL + "*", "The client's model after training: an attacker with it may infer properties of the client's nodes."
+)
+AVERAGE = Crossing(MODEL + "*", "The average of the participants' models.", shared=True)
+
+
+@register("fedavg")
+class FedAvg(BackboneMethod):
+    """Average all weights over the participants, weighted by training nodes."""
+
+    title = "FedAvg"
+    paper = "McMahan et al., AISTATS 2017"
+    Settings = BackboneSettings
+    uploads = (WEIGHTS, TRAIN_NODES)
+    downloads = (AVERAGE,)
+
+    def shares(self, name: str) -> bool:
+        """Whether the tensor `name` of the state is averaged with the others'."""
+        return name.startswith(MODEL)
+
+    def upload(self, state: State, cohort: Cohort, down: Message) -> Message:
+        """The shared weights and the number of training nodes."""
+        return {n: t for n, t in state.items() if self.shares(n)} | {"train_nodes": cohort.train_count}
+
+    def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
+        """sum_m n_m w_m / sum_m n_m for every shared weight."""
+        nodes = dense(uploads["train_nodes"])
+        return {n: weighted_mean(dense(value), nodes) for n, value in uploads.items() if n != "train_nodes"}

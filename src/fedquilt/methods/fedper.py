@@ -1,0 +1,26 @@
+"""FedPer: Arivazhagan et al., Federated Learning with Personalization Layers, 2019.
+
+The graph layers are averaged as in FedAvg; the classifier stays at home. Clients share how to read their graphs and keep
+to themselves which labels they see.
+"""
+
+from __future__ import annotations
+
+from fedquilt.methods.backbone import MODEL
+from fedquilt.methods.contract import register
+from fedquilt.methods.fedavg import TRAIN_NODES, FedAvg
+from fedquilt.privacy.crossing import Crossing
+
+
+@register("fedper")
+class FedPer(FedAvg):
+    """FedAvg on the graph layers only."""
+
+    title = "FedPer"
+    paper = "Arivazhagan et al., 2019"
+    uploads = (Crossing(MODEL + "conv*", "The client's graph layers after training, without its classifier."), TRAIN_NODES)
+    downloads = (Crossing(MODEL + "conv*", "The average of the participants' graph layers.", shared=True),)
+
+    def shares(self, name: str) -> bool:
+        """Graph layers yes, classifier no."""
+        return name.startswith(MODEL + "conv")

@@ -1,0 +1,16 @@
+"""Local: every client trains on its own and nothing crosses. The row that tells whether a federation pays at all."""
+
+from __future__ import annotations
+
+from fedquilt.methods.backbone import BackboneMethod
+from fedquilt.methods.contract import register
+from fedquilt.methods.settings import BackboneSettings
+
+
+@register("local")
+class Local(BackboneMethod):
+    """Train at home from the common start; send nothing, receive nothing."""
+
+    title = "Local"
+    paper = "the usual baseline: no federation"
+    Settings = BackboneSettings

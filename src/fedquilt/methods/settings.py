@@ -1,0 +1,68 @@
+"""Method settings: frozen dataclasses with types and bounds, read from text or a config file, wrong ones refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from fedquilt.errors import FedquiltError, unknown
+from fedquilt.methods.contract import Method, Task
+
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """A method with nothing to set."""
+
+
+@dataclass(frozen=True)
+class BackboneSettings:
+    """What every method that trains a graph neural network at its clients can be told.
+
+    Attributes:
+        model: the backbone: two layers of gcn, sage, gat or mlp, then a linear classifier.
+        hidden: width of the layers.
+        dropout: share of activations dropped after each layer while training.
+        lr: Adam's learning rate.
+        weight_decay: L2 decay added to the gradient.
+        epochs: local epochs a round.
+    """
+
+    model: Literal["gcn", "sage", "gat", "mlp"] = "gcn"
+    hidden: Count = 128
+    dropout: Share = 0.5
+    lr: Positive = 0.01
+    weight_decay: NonNegative = 1e-6
+    epochs: Count = 1
+
+
+def build_settings(method: type[Method], task: Task, given: Mapping[str, Any]) -> Any:
+    """The method's settings: its defaults, what the task changes of them, then what the user gave."""
+    names = {f.name for f in fields(method.Settings)}
+    for name in given:
+        if name not in names:
+            if not names:
+                raise FedquiltError(f"Method '{method.name}' has no settings, so '{name}' cannot be set; leave it out.")
+            raise unknown(f"setting of {method.name}", name, names)
+    values = {**method.defaults(task), **given}
+    try:
+        return TypeAdapter(method.Settings).validate_python(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        wrong = first["msg"][0].lower() + first["msg"][1:]
+        raise FedquiltError(
+            f"The setting {where}={given.get(where)!r} of method '{method.name}' is not possible: {wrong}."
+        ) from None
+
+
+def as_dict(settings: Any) -> dict[str, Any]:
+    """Settings as a plain dict, for the run folder."""
+    return asdict(settings) if is_dataclass(settings) and not isinstance(settings, type) else {}

@@ -1,0 +1,1 @@
+"""Layers, models, dropout and Adam over a cohort of clients."""

@@ -1,0 +1,73 @@
+"""Layers over a cohort: every client with weights of its own.
+
+Shapes: R rows (all clients' nodes), M clients; h [R, in], weight [M, in, out], bias [M, out] -> [R, out]. Each layer
+equals PyTorch Geometric's layer of the same name run client by client. Where `h` is the constant input, a
+`FeatureMatrix` takes its place, and a propagation of it is done once for the whole training.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedquilt.cohort import Cohort, FeatureMatrix
+
+Input = Tensor | FeatureMatrix
+Weights = dict[str, Tensor]
+
+
+def _times(cohort: Cohort, h: Input, weight: Tensor) -> Tensor:
+    return h @ weight if isinstance(h, FeatureMatrix) else cohort.multiply(h, weight)
+
+
+def linear(cohort: Cohort, h: Input, weight: Tensor, bias: Tensor) -> Tensor:
+    """h W + b."""
+    return cohort.add(_times(cohort, h, weight), bias)
+
+
+def gcn(cohort: Cohort, h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """D^-1/2 (A + I) D^-1/2 h W + b (Kipf and Welling, 2017)."""
+    return cohort.add(cohort.gcn @ cohort.multiply(h, weight), bias)
+
+
+def gcn_first(cohort: Cohort, weight: Tensor, bias: Tensor) -> Tensor:
+    """The same on the features: (D^-1/2 (A + I) D^-1/2 X) W + b, whose left factor is constant."""
+    return linear(cohort, cohort.smoothed, weight, bias)
+
+
+def sage(cohort: Cohort, h: Tensor, weight: Tensor, root: Tensor, bias: Tensor) -> Tensor:
+    """mean over neighbours of h times `weight`, plus h times `root`, plus b (Hamilton et al., 2017)."""
+    return cohort.add(cohort.mean @ cohort.multiply(h, weight) + cohort.multiply(h, root), bias)
+
+
+def sage_first(cohort: Cohort, weight: Tensor, root: Tensor, bias: Tensor) -> Tensor:
+    """The same on the features, whose neighbour means are constant."""
+    return cohort.add(cohort.mean_x @ weight + cohort.x @ root, bias)
+
+
+def gat(cohort: Cohort, h: Input, weight: Tensor, source: Tensor, target: Tensor, bias: Tensor) -> Tensor:
+    """Graph attention (Velickovic et al., 2018) with heads concatenated and self-loops.
+
+    e_uv = LeakyReLU_0.2(source . W h_u + target . W h_v), softmax over the neighbours u of v and v itself.
+
+    Shapes: weight [M, in, heads * out]; source, target [M, heads, out]; bias [M, heads * out].
+    """
+    heads, out = source.shape[1:]
+    z = _times(cohort, h, weight).view(cohort.rows, heads, out)
+    to_others = (z * source[cohort.client]).sum(-1)
+    to_self = (z * target[cohort.client]).sum(-1)
+    u, v = cohort.edges
+    score = torch.nn.functional.leaky_relu(to_others[u] + to_self[v], 0.2)
+    highest = torch.full((cohort.rows, heads), -torch.inf, device=z.device).scatter_reduce(
+        0, v.unsqueeze(1).expand(-1, heads), score.detach(), "amax"
+    )
+    raised = torch.exp(score - highest[v])
+    total = torch.zeros(cohort.rows, heads, device=z.device).index_add(0, v, raised)
+    share = raised / total[v]
+    mixed = torch.zeros_like(z).index_add(0, v, share.unsqueeze(-1) * z[u])
+    return cohort.add(mixed.reshape(cohort.rows, heads * out), bias)
+
+
+def masked(weights: Weights, masks: Weights) -> Weights:
+    """The weights a client with private masks works with: W * mask where it has a mask, W elsewhere."""
+    return {name: w * masks[name] if name in masks else w for name, w in weights.items()}

@@ -1,0 +1,170 @@
+"""Models over a cohort: two layers and a linear classifier, every client with weights of its own.
+
+A model is a description (which weights, of what shape) and a function of a cohort and those weights; it holds no state.
+Weights are dicts of stacked tensors, e.g. ``conv1.weight`` [M, F, H]. Glorot weights, zero biases.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fedquilt.cohort import Cohort
+from fedquilt.nn import layers
+from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.layers import Weights
+from fedquilt.randomness import torch_stream
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a model gives for every row: the classifier's logits [R, C] and the second layer's output before its ReLU."""
+
+    logits: Tensor
+    embedding: Tensor
+
+
+@dataclass(frozen=True)
+class Model(ABC):
+    """Two graph layers with ReLU and dropout after each, then a linear classifier."""
+
+    features: int
+    hidden: int
+    classes: int
+
+    kinds: ClassVar[dict[str, type[Model]]] = {}
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls, kind: str, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.kind = kind
+        Model.kinds[kind] = cls
+
+    @abstractmethod
+    def layer_shapes(self, inside: int) -> Shapes:
+        """The weights of one graph layer from width `inside` to `hidden`."""
+
+    @abstractmethod
+    def first(self, cohort: Cohort, w: Weights) -> Tensor:
+        """The first graph layer, on the features."""
+
+    @abstractmethod
+    def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
+        """The second graph layer."""
+
+    def shapes(self) -> Shapes:
+        """Every weight of the model by name, without the leading client axis."""
+        out = {f"conv1.{name}": shape for name, shape in self.layer_shapes(self.features).items()}
+        out |= {f"conv2.{name}": shape for name, shape in self.layer_shapes(self.hidden).items()}
+        return out | {"classifier.weight": (self.hidden, self.classes), "classifier.bias": (self.classes,)}
+
+    def start(self, seed: int, clients: int, device: torch.device) -> Weights:
+        """The common start: the same weights for every client, drawn from the seed; stacked [M, ...]."""
+        stream = torch_stream(seed, "model")
+        weights: Weights = {}
+        for name, shape in self.shapes().items():
+            one = torch.zeros(shape)
+            if len(shape) > 1:
+                bound = math.sqrt(6.0 / (shape[-2] + shape[-1]))
+                one = (torch.rand(shape, generator=stream) * 2 - 1) * bound
+            weights[name] = one.unsqueeze(0).repeat(clients, *[1] * len(shape)).to(device)
+        return weights
+
+    def __call__(self, cohort: Cohort, weights: Weights, dropout: Dropout | None = None) -> Output:
+        """Logits and embeddings of every row; `dropout` while training, None for evaluation."""
+        first, second = _part(weights, "conv1"), _part(weights, "conv2")
+        h = _activate(cohort, self.first(cohort, first), dropout, 0)
+        z = self.second(cohort, h, second)
+        h = _activate(cohort, z, dropout, 1)
+        return Output(layers.linear(cohort, h, weights["classifier.weight"], weights["classifier.bias"]), z)
+
+
+def _part(weights: Weights, prefix: str) -> Weights:
+    return {name.removeprefix(prefix + "."): w for name, w in weights.items() if name.startswith(prefix + ".")}
+
+
+def _activate(cohort: Cohort, z: Tensor, dropout: Dropout | None, layer: int) -> Tensor:
+    return torch.relu(z) if dropout is None else dropout(cohort, z, layer)
+
+
+class Gcn(Model, kind="gcn"):
+    """Two graph convolutions (Kipf and Welling, 2017)."""
+
+    def layer_shapes(self, inside: int) -> Shapes:
+        """weight [in, H], bias [H]."""
+        return {"weight": (inside, self.hidden), "bias": (self.hidden,)}
+
+    def first(self, cohort: Cohort, w: Weights) -> Tensor:
+        """A X W + b with A X computed once."""
+        return layers.gcn_first(cohort, w["weight"], w["bias"])
+
+    def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
+        """A h W + b."""
+        return layers.gcn(cohort, h, w["weight"], w["bias"])
+
+
+class Sage(Model, kind="sage"):
+    """Two GraphSAGE layers with mean aggregation (Hamilton et al., 2017)."""
+
+    def layer_shapes(self, inside: int) -> Shapes:
+        """weight (neighbours) and root (the node itself) [in, H], bias [H]."""
+        return {"weight": (inside, self.hidden), "root": (inside, self.hidden), "bias": (self.hidden,)}
+
+    def first(self, cohort: Cohort, w: Weights) -> Tensor:
+        """On the features, whose neighbour means are computed once."""
+        return layers.sage_first(cohort, w["weight"], w["root"], w["bias"])
+
+    def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
+        """mean(h) W + h R + b."""
+        return layers.sage(cohort, h, w["weight"], w["root"], w["bias"])
+
+
+class Gat(Model, kind="gat"):
+    """Two graph attention layers (Velickovic et al., 2018) of four heads, or one where four do not divide the width."""
+
+    @property
+    def heads(self) -> int:
+        """Attention heads a layer."""
+        return 4 if self.hidden % 4 == 0 else 1
+
+    def layer_shapes(self, inside: int) -> Shapes:
+        """weight [in, H]; source and target [heads, H / heads]; bias [H]."""
+        head = (self.heads, self.hidden // self.heads)
+        return {"weight": (inside, self.hidden), "source": head, "target": head, "bias": (self.hidden,)}
+
+    def first(self, cohort: Cohort, w: Weights) -> Tensor:
+        """Attention over the features."""
+        return layers.gat(cohort, cohort.x, w["weight"], w["source"], w["target"], w["bias"])
+
+    def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
+        """Attention over the hidden layer."""
+        return layers.gat(cohort, h, w["weight"], w["source"], w["target"], w["bias"])
+
+
+class Mlp(Model, kind="mlp"):
+    """Two dense layers that do not look at the graph: what features alone can do."""
+
+    def layer_shapes(self, inside: int) -> Shapes:
+        """weight [in, H], bias [H]."""
+        return {"weight": (inside, self.hidden), "bias": (self.hidden,)}
+
+    def first(self, cohort: Cohort, w: Weights) -> Tensor:
+        """X W + b."""
+        return layers.linear(cohort, cohort.x, w["weight"], w["bias"])
+
+    def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
+        """h W + b."""
+        return layers.linear(cohort, h, w["weight"], w["bias"])
+
+
+def matrices(shapes: Shapes) -> Sequence[str]:
+    """The names of the weight matrices (not the biases)."""
+    return [name for name, shape in shapes.items() if len(shape) > 1]

@@ -1,0 +1,83 @@
+"""The only things that cross between a client and the server: named tensors that the method declared.
+
+A method declares every name with a sentence about what it reveals. A name that was not declared is an error, in every
+engine, before anything crosses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A declared upload or download.
+
+    Attributes:
+        name: its name, or a pattern with ``*``.
+        reveals: one sentence, in plain words, about what the receiver learns from it.
+        shared: the same tensor for every client (downloads only); otherwise the leading axis is the client.
+    """
+
+    name: str
+    reveals: str
+    shared: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """A tensor of which only the non-zero entries are sent: their values, and one bit an entry for their positions.
+
+    In this process the dense tensor itself is handed over; `wire.encode` makes the bytes. Leading axis: the client.
+    """
+
+    tensor: Tensor
+
+    def bytes_each(self) -> Tensor:
+        """[M] bytes each client's part takes: 4 a value and a bit a position, or all values if that is less."""
+        entries = self.tensor[0].numel()
+        filled = self.tensor.flatten(1).count_nonzero(dim=1)
+        return torch.minimum(filled * 4 + (entries + 7) // 8, torch.tensor(entries * 4, device=filled.device))
+
+
+Value = Tensor | Sparse
+Message = dict[str, Value]
+
+
+def declared(crossings: Sequence[Crossing], name: str) -> Crossing | None:
+    """The declaration that covers `name`, if there is one."""
+    return next((c for c in crossings if c.name == name or fnmatchcase(name, c.name)), None)
+
+
+def check(message: Mapping[str, Value], crossings: Sequence[Crossing], method: str, direction: str) -> None:
+    """Refuse a message with a name that the method did not declare."""
+    for name in message:
+        if declared(crossings, name) is None:
+            raise UndeclaredError(f"Method '{method}' tried to {direction} '{name}', which it did not declare.")
+
+
+class UndeclaredError(RuntimeError):
+    """A method tried to send something it did not declare: a defect of the method, and nothing is sent."""
+
+
+def dense(value: Value) -> Tensor:
+    """The tensor itself, whatever way it is sent."""
+    return value.tensor if isinstance(value, Sparse) else value
+
+
+def message_bytes(message: Mapping[str, Value], crossings: Sequence[Crossing], receivers: int) -> dict[str, int]:
+    """Bytes by name over all clients: a shared tensor counts once for every client that receives it."""
+    out: dict[str, int] = {}
+    for name, value in message.items():
+        crossing = declared(crossings, name)
+        if isinstance(value, Sparse):
+            out[name] = int(value.bytes_each().sum())
+        else:
+            times = receivers if crossing is not None and crossing.shared else 1
+            out[name] = value.numel() * value.element_size() * times
+    return out

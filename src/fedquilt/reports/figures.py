@@ -1,0 +1,359 @@
+"""The figures of a run: how it converged, who resembles whom, how each client fares.
+
+Each `name_figure` builds a matplotlib `Figure`; each `name` writes it to a path, atomically.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedquilt.errors import FedquiltError
+from fedquilt.reports import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Records = Sequence[Mapping[str, Any]]
+"""One seed's records, a round each."""
+
+_STEPS = (1, 2, 5, 10)
+
+
+def convergence(curves: Mapping[str, Sequence[Records]], path: Path, metric: str = "accuracy") -> None:
+    """Write `convergence_figure` to `path`."""
+    style.save_figure(convergence_figure(curves, metric), path)
+
+
+def heatmap(matrix: Any, path: Path, title: str = "", groups: Sequence[Any] | None = None) -> None:
+    """Write `heatmap_figure` to `path`."""
+    style.save_figure(heatmap_figure(matrix, title, groups), path)
+
+
+def client_bars(
+    values: Sequence[Sequence[float | None]],
+    path: Path,
+    baseline: Any = None,
+    metric: str = "accuracy",
+    label: str = "personal model",
+    baseline_label: str = "baseline",
+) -> None:
+    """Write `client_bars_figure` to `path`."""
+    style.save_figure(client_bars_figure(values, baseline, metric, label, baseline_label), path)
+
+
+def similarity_rounds(matrices: Mapping[int, Any], path: Path, title: str = "") -> None:
+    """Write `similarity_rounds_figure` to `path`."""
+    style.save_figure(similarity_rounds_figure(matrices, title), path)
+
+
+def convergence_figure(curves: Mapping[str, Sequence[Records]], metric: str = "accuracy") -> Figure:
+    """Validation (thin) and test (bold) against the round, for each label the mean over its seeds.
+
+    The band is one standard deviation of test over seeds, either side. The dot is the test value at the round
+    with the best mean validation: that round is chosen without looking at the test nodes.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
+
+    if not any(len(records) for seeds in curves.values() for records in seeds):
+        raise FedquiltError("There are no rounds to draw yet.")
+    outside = len(curves) > 5
+    with style.styled():
+        figure = style.new_figure(6.4 if outside else 5.0, 3.3)
+        axes = figure.add_subplot()
+        for position, (label, seeds) in enumerate(curves.items()):
+            look = {"color": style.colour(position), "linestyle": style.dash(position)}
+            rounds, val = _over_seeds(seeds, "val")
+            _, test = _over_seeds(seeds, "test")
+            for values, name, width, shade in ((val, "validation", 0.8, 0.0), (test, "test", 1.9, 0.18)):
+                mean, spread = _mean_and_std(values)
+                seen = np.isfinite(mean)
+                line_label = label if name == "test" else "_validation of " + label
+                axes.plot(
+                    rounds[seen],
+                    mean[seen],
+                    linewidth=width,
+                    alpha=1.0 if name == "test" else 0.75,
+                    label=line_label,
+                    zorder=3 if name == "test" else 2.5,
+                    **look,
+                )
+                if shade and len(seeds) > 1:
+                    low, high = (mean - spread)[seen], (mean + spread)[seen]
+                    axes.fill_between(
+                        rounds[seen], low, high, color=look["color"], alpha=shade, linewidth=0, zorder=2
+                    )
+            best = _best(_mean_and_std(val)[0], _mean_and_std(test)[0])
+            if best is not None:
+                axes.plot(
+                    rounds[best],
+                    _mean_and_std(test)[0][best],
+                    marker="o",
+                    markersize=6.5,
+                    markerfacecolor=look["color"],
+                    markeredgecolor="white",
+                    markeredgewidth=1.2,
+                    linestyle="none",
+                    label="_best of " + label,
+                    zorder=4,
+                )
+        axes.set_xlabel("Round")
+        axes.set_ylabel(style.metric_label(metric))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=_STEPS))
+        axes.grid(axis="y")
+        axes.margins(x=0.02)
+        named = [line for line in axes.get_lines() if not str(line.get_label()).startswith("_")]
+        keys = [
+            Line2D([], [], color=style.INK, linewidth=1.9, label="test"),
+            Line2D([], [], color=style.INK, linewidth=0.8, label="validation"),
+            Line2D([], [], color=style.INK, marker="o", linestyle="none", markersize=5, label="best round"),
+        ]
+        # Curves rise, so the lower right is where there is room.
+        axes.legend(handles=keys, loc="lower right", handlelength=1.8)
+        if outside:
+            figure.legend(handles=named, loc="outside right upper")
+        else:
+            figure.legend(
+                handles=named, loc="outside upper left", ncols=5, columnspacing=1.4, handlelength=1.8
+            )
+        return figure
+
+
+def heatmap_figure(matrix: Any, title: str = "", groups: Sequence[Any] | None = None) -> Figure:
+    """A client-by-client matrix, clients in their own order.
+
+    `groups` is a label a client; lines are drawn where one group meets the next. The colours span the values
+    off the diagonal: a client is always most like itself, and that would hide the rest.
+    """
+    square = _square(matrix)
+    clients = len(square)
+    if groups is not None and len(groups) != clients:
+        raise FedquiltError(f"The matrix has {clients} clients, but {len(groups)} group labels were given.")
+    with style.styled():
+        figure = style.new_figure(4.2, 3.6)
+        axes = figure.add_subplot()
+        low, high = _span([square])
+        image = _draw_matrix(axes, square, low, high)
+        if clients <= 10:
+            _write_cells(axes, square, low, high)
+        if groups is not None:
+            for edge in np.flatnonzero([a != b for a, b in itertools.pairwise(groups)]) + 0.5:
+                axes.axhline(edge, color="white", linewidth=1.6 if clients <= 50 else 0.9)
+                axes.axvline(edge, color="white", linewidth=1.6 if clients <= 50 else 0.9)
+        axes.set_title(title)
+        axes.set_xlabel("Client")
+        axes.set_ylabel("Client")
+        bar = figure.colorbar(image, ax=axes, shrink=0.85, extend=_extend([square], low, high))
+        _plain_bar(bar, "Similarity")
+        return figure
+
+
+def client_bars_figure(
+    values: Sequence[Sequence[float | None]],
+    baseline: Any = None,
+    metric: str = "accuracy",
+    label: str = "personal model",
+    baseline_label: str = "baseline",
+) -> Figure:
+    """A bar a client: the mean over seeds of `values[seed][client]`, one standard deviation as a whisker.
+
+    `baseline` is a number, or values of another method in the same shape, drawn as a line across each bar.
+    Where a client has no value (no test node), its place is left empty.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    table = _table(values)
+    mean, spread = _mean_and_std(table)
+    clients = len(mean)
+    with style.styled():
+        figure = style.new_figure(min(9.0, max(4.2, 1.6 + 0.26 * clients)), 3.0)
+        axes = figure.add_subplot()
+        where = np.arange(clients)
+        bars = axes.bar(where, mean, width=0.72, color=style.PALETTE[5], label=label, linewidth=0)
+        keys: list[Any] = [bars]
+        if len(table) > 1:
+            axes.errorbar(
+                where,
+                mean,
+                spread,
+                fmt="none",
+                ecolor=style.INK,
+                elinewidth=0.9 if clients <= 50 else 0.5,
+                capsize=0,
+                zorder=4,
+            )
+        overall = float(np.nanmean(mean)) if np.isfinite(mean).any() else math.nan
+        if math.isfinite(overall):
+            text = f"mean {overall:.1f}"
+            keys.append(
+                axes.axhline(overall, color=style.PALETTE[0], linewidth=1.1, linestyle="--", label=text)
+            )
+        if baseline is not None:
+            level = _baseline(baseline, clients)
+            average = float(np.nanmean(level)) if np.isfinite(level).any() else math.nan
+            text = f"{baseline_label} (mean {average:.1f})"
+            look: Any = {"color": style.PALETTE[1], "linewidth": 1.8, "zorder": 5, "label": text}
+            keys.append(axes.hlines(level, where - 0.46, where + 0.46, **look))
+        axes.set_xlabel("Client")
+        axes.set_ylabel(style.metric_label(metric))
+        axes.set_xlim(-0.7, clients - 0.3)
+        axes.set_ylim(bottom=0)
+        if clients <= 30:
+            axes.set_xticks(where)
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=_STEPS))
+        axes.tick_params(axis="x", length=0)
+        axes.grid(axis="y")
+        figure.legend(handles=keys, loc="outside upper left", ncols=3, columnspacing=1.4, handlelength=1.6)
+        return figure
+
+
+def similarity_rounds_figure(matrices: Mapping[int, Any], title: str = "") -> Figure:
+    """How the client similarity grew: one small matrix a round, all on one colour scale."""
+    if not matrices:
+        raise FedquiltError("There are no similarity matrices to draw.")
+    squares = {number: _square(matrix) for number, matrix in sorted(matrices.items())}
+    rows = math.ceil(len(squares) / 5)
+    columns = math.ceil(len(squares) / rows)
+    with style.styled():
+        figure = style.new_figure(0.9 + 1.55 * columns, 0.35 + 1.7 * rows)
+        grid = figure.subplots(rows, columns, squeeze=False)
+        low, high = _span(list(squares.values()))
+        for axes, (number, square) in zip(grid.flat, squares.items(), strict=False):
+            image = _draw_matrix(axes, square, low, high)
+            axes.set_title(f"Round {number}", fontsize=8.5, fontweight="normal", loc="center")
+            axes.set_xticks([])
+            axes.set_yticks([])
+        for axes in list(grid.flat)[len(squares) :]:
+            axes.set_axis_off()
+        figure.supxlabel("Client", fontsize=9)
+        figure.supylabel("Client", fontsize=9)
+        if title:
+            figure.suptitle(title, fontsize=10, fontweight="bold")
+        extend = _extend(list(squares.values()), low, high)
+        bar = figure.colorbar(image, ax=grid, shrink=0.9, aspect=18 * rows, extend=extend)
+        _plain_bar(bar, "Similarity")
+        return figure
+
+
+def _over_seeds(seeds: Sequence[Records], key: str) -> tuple[np.ndarray, np.ndarray]:
+    """All rounds that any seed has [R], and the values [seeds, R], NaN where a seed has none."""
+    rounds = sorted({int(record["round"]) for records in seeds for record in records})
+    place = {number: column for column, number in enumerate(rounds)}
+    values = np.full((len(seeds), len(rounds)), np.nan)
+    for row, records in enumerate(seeds):
+        for record in records:
+            if record.get(key) is not None:
+                values[row, place[int(record["round"])]] = record[key]
+    return np.array(rounds), values
+
+
+def _mean_and_std(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each column's mean and population standard deviation without its NaN; NaN where nothing is left."""
+    seen = np.isfinite(values)
+    count = seen.sum(0)
+    known = np.where(seen, values, 0.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = known.sum(0) / count
+        spread = np.sqrt((np.where(seen, values - mean, 0.0) ** 2).sum(0) / count)
+    return mean, spread
+
+
+def _best(val: np.ndarray, test: np.ndarray) -> int | None:
+    """The column with the best validation, of those that also have a test value; the first of equals."""
+    score = np.where(np.isfinite(test), val, np.nan)
+    return int(np.nanargmax(score)) if np.isfinite(score).any() else None
+
+
+def _square(matrix: Any) -> np.ndarray:
+    square = np.asarray(matrix, dtype=float)
+    if square.ndim != 2 or square.shape[0] != square.shape[1] or not square.size:
+        shape = " x ".join(map(str, square.shape))
+        raise FedquiltError(
+            f"A similarity matrix has a row and a column for each client, but this one is {shape}."
+        )
+    return square
+
+
+def _span(squares: Sequence[np.ndarray]) -> tuple[float, float]:
+    """The range of the finite values off the diagonals (of all values, where there is nothing off them)."""
+    others = np.concatenate([square[~np.eye(len(square), dtype=bool)] for square in squares])
+    others = others[np.isfinite(others)]
+    if not others.size:
+        others = np.concatenate([square[np.isfinite(square)] for square in squares])
+    if not others.size:
+        return 0.0, 1.0
+    low, high = float(others.min()), float(others.max())
+    # Values that differ by rounding alone are one value, and should be one colour.
+    return (low, high) if high - low > 1e-6 * max(1.0, abs(high)) else (low - 0.5, high + 0.5)
+
+
+def _extend(squares: Sequence[np.ndarray], low: float, high: float) -> str:
+    """Which ends of the colour bar get an arrow, because some value (on the diagonal) lies beyond."""
+    over = any(np.nanmax(square) > high for square in squares)
+    under = any(np.nanmin(square) < low for square in squares)
+    return {(True, True): "both", (True, False): "max", (False, True): "min"}.get((over, under), "neither")
+
+
+def _draw_matrix(axes: Axes, square: np.ndarray, low: float, high: float) -> Any:
+    import matplotlib
+    from matplotlib.ticker import MaxNLocator
+
+    colours = matplotlib.colormaps[style.HEAT].with_extremes(bad=style.PALE)
+    image = axes.imshow(square, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    if len(square) <= 12:
+        axes.set_xticks(range(len(square)))
+        axes.set_yticks(range(len(square)))
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=_STEPS))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, steps=_STEPS))
+    return image
+
+
+def _write_cells(axes: Axes, square: np.ndarray, low: float, high: float) -> None:
+    """The numbers in the cells, in white on the dark half of the scale."""
+    for (row, column), value in np.ndenumerate(square):
+        if math.isfinite(value):
+            dark = value < low + 0.6 * (high - low)
+            axes.text(
+                column,
+                row,
+                f"{value:.2f}",
+                ha="center",
+                va="center",
+                fontsize=6,
+                color="white" if dark else style.INK,
+            )
+
+
+def _plain_bar(bar: Any, label: str) -> None:
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=2)
+    bar.set_label(label)
+
+
+def _table(values: Any) -> np.ndarray:
+    """values[seed][client] as an array, None as NaN."""
+    rows = [[math.nan if value is None else float(value) for value in row] for row in values]
+    if not rows or not rows[0] or len({len(row) for row in rows}) != 1:
+        raise FedquiltError("Each seed needs a value for each client, and all seeds the same clients.")
+    return np.array(rows)
+
+
+def _baseline(baseline: Any, clients: int) -> np.ndarray:
+    """The baseline of each client: the number itself, or the mean over seeds."""
+    if np.ndim(baseline) == 0:
+        return np.full(clients, float(baseline))
+    mean, _ = _mean_and_std(_table(baseline))
+    if len(mean) != clients:
+        raise FedquiltError(f"The baseline has {len(mean)} clients, but there are {clients}.")
+    return mean

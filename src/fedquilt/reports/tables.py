@@ -1,0 +1,151 @@
+"""Tables of results, for the terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from fedquilt.errors import FedquiltError
+
+Result = Mapping[str, Any]
+"""The content of a result.json."""
+
+_SETTING = ("dataset", "partition", "clients", "metric")
+
+
+def comparison_table(results: Sequence[Result]) -> Table:
+    """One row a result; the best test mean of each setting in bold.
+
+    A setting is a dataset, a partition, a number of clients and a metric. What all results share stands in
+    the title, what differs gets a column.
+    """
+    if not results:
+        raise FedquiltError("There are no results to compare.")
+    differing = [key for key in _SETTING if len({str(result[key]) for result in results}) > 1]
+    shared = [key for key in _SETTING if key not in differing]
+    table = Table(title=_title(results[0], shared), title_justify="left", title_style="bold")
+    for key in differing:
+        table.add_column(key.capitalize(), justify="right" if key == "clients" else "left")
+    table.add_column("Method")
+    for heading in ("Test", "Val", "Best round", "s/round", "MB up/round", "MB down/round"):
+        table.add_column(heading, justify="right")
+    best = _best_of_each_setting(results)
+    for result in results:
+        is_best = len(results) > 1 and result["test_mean"] is not None
+        is_best = is_best and result["test_mean"] == best[_setting(result)]
+        seeds = result["seeds"]
+        table.add_row(
+            *(Text(str(result[key])) for key in differing),
+            Text(str(result["method"]), "bold" if is_best else ""),
+            Text(_spread(result["test_mean"], result["test_std"], len(seeds)), "bold" if is_best else ""),
+            _number(result["val_mean"]),
+            _number(_mean(seeds, "best_round"), 0),
+            _seconds(_mean(seeds, "seconds_per_round")),
+            _megabytes(_mean(seeds, "upload_bytes"), result["rounds"]),
+            _megabytes(_mean(seeds, "download_bytes"), result["rounds"]),
+        )
+    return table
+
+
+def run_table(result: Result) -> Table:
+    """One row a seed, and a last row for the mean."""
+    title = f"{result['method']}: {_title(result, _SETTING)}, {result['rounds']} rounds"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    headings = ("Seed", "Best round", "Val", "Test", "Seconds", "s/round", "MB up/round", "MB down/round")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "Seed" else "right")
+    seeds = result["seeds"]
+    for position, seed in enumerate(seeds):
+        table.add_row(
+            str(seed["seed"]),
+            _number(seed["best_round"], 0),
+            _number(seed["val"]),
+            _number(seed["test"]),
+            _number(seed["seconds"], 1),
+            _seconds(seed["seconds_per_round"]),
+            _megabytes(seed["upload_bytes"], result["rounds"]),
+            _megabytes(seed["download_bytes"], result["rounds"]),
+            end_section=position == len(seeds) - 1,
+        )
+    table.add_row(
+        Text("mean", "bold"),
+        _number(_mean(seeds, "best_round"), 0),
+        _number(result["val_mean"]),
+        Text(_spread(result["test_mean"], result["test_std"], len(seeds)), "bold"),
+        _number(_mean(seeds, "seconds"), 1),
+        _seconds(_mean(seeds, "seconds_per_round")),
+        _megabytes(_mean(seeds, "upload_bytes"), result["rounds"]),
+        _megabytes(_mean(seeds, "download_bytes"), result["rounds"]),
+    )
+    return table
+
+
+def to_markdown(table: Table) -> str:
+    """The same table in Markdown: bold cells stay bold, numbers stay to the right."""
+    columns = [[_cell(cell) for cell in column.cells] for column in table.columns]
+    rows = [[_cell(column.header) for column in table.columns]]
+    rows.append(["---:" if column.justify == "right" else "---" for column in table.columns])
+    rows.extend(list(row) for row in zip(*columns, strict=True))
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    if table.title:
+        lines = [_cell(table.title), "", *lines]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(cell: Any) -> str:
+    # A line break or a bar inside a cell would end it.
+    text = str(cell).replace("\n", " ").replace("|", "\\|")
+    return f"**{text}**" if isinstance(cell, Text) and cell.style == "bold" and text else text
+
+
+def _title(result: Result, keys: Sequence[str]) -> str:
+    texts = {key: str(result[key]) for key in keys}
+    if "clients" in texts:
+        texts["clients"] += " clients" if result["clients"] != 1 else " client"
+    if "metric" in texts:
+        texts["metric"] += " in %"
+    return ", ".join(texts.values())
+
+
+def _setting(result: Result) -> tuple[str, ...]:
+    return tuple(str(result[key]) for key in _SETTING)
+
+
+def _best_of_each_setting(results: Sequence[Result]) -> dict[tuple[str, ...], float]:
+    best: dict[tuple[str, ...], float] = {}
+    for result in results:
+        if result["test_mean"] is not None:
+            key = _setting(result)
+            best[key] = max(best.get(key, result["test_mean"]), result["test_mean"])
+    return best
+
+
+def _mean(seeds: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    values = [seed[key] for seed in seeds if seed[key] is not None]
+    return sum(values) / len(values) if values else None
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _spread(mean: float | None, std: float | None, seeds: int) -> str:
+    # With one seed there is no spread, and "± 0.00" would claim one.
+    if mean is None or std is None or seeds < 2:
+        return _number(mean)
+    return f"{mean:.2f} ± {std:.2f}"
+
+
+def _seconds(value: float | None) -> str:
+    """Three significant digits, so that milliseconds and minutes are both legible."""
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+def _megabytes(total: float | None, rounds: int) -> str:
+    """Bytes over a run as MB (10^6 bytes) a round."""
+    return "-" if total is None else f"{total / max(rounds, 1) / 1e6:.2f}"

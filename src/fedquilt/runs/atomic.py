@@ -1,0 +1,106 @@
+"""Files that are either the old version or the new one, never half of each, whatever kills the process."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+TEMPORARY = ".tmp"
+"""How the names of unfinished files end; they begin with a dot and the name of the file they become."""
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Hand out a temporary path in the same folder; what the block writes there becomes `path` when it ends.
+
+    When the block raises, `path` is untouched and the temporary file is gone. Missing folders are made.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+    try:
+        yield temporary
+        _sync(temporary, os.O_RDWR)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    # The new name lives in the folder, so the folder must reach the disk as well.
+    if os.name == "posix":
+        _sync(path.parent, os.O_RDONLY)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write `data` to `path` atomically."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path` atomically, as UTF-8 with the line ends it has."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` to `path` atomically as indented JSON, keys in their order, NaN and infinity as null."""
+    write_text(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write named arrays to `path` atomically; Python objects, which need pickle, are refused."""
+    kept: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
+    objects = [name for name, array in kept.items() if array.dtype.hasobject]
+    if objects:
+        raise TypeError(f"array '{objects[0]}' holds Python objects, which only pickle could save")
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, **kept)
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """Read what `write_npz` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def plain(value: Any) -> Any:
+    """`value` in JSON's own types: arrays and tuples as lists, paths as text, NaN and infinity as None."""
+    if value is None or isinstance(value, bool | int | str):
+        return value if type(value) in (bool, int, str, type(None)) else _base(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(_base(key)): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, set | frozenset):
+        return [plain(item) for item in sorted(value)]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    # NumPy's arrays and scalars and PyTorch's tensors have it; asking so needs no import of PyTorch.
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
+
+
+def _base(value: Any) -> Any:
+    """An enum member or another subclass of int or str as the plain value that it stands for."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, flags)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

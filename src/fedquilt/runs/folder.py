@@ -1,0 +1,271 @@
+"""The run folder: where a run keeps its config, its metrics, its checkpoints, its models and its result.
+
+<run>/config.json
+      result.json
+      seed-<s>/metrics.jsonl               one line a round
+               checkpoints/                the state after the last rounds
+               models.safetensors, .json   the personal models, and facts about them
+               similarity.npz              optional
+               split-and-partition.npz     which nodes were whose, and for what
+               summary.json                written last: the seed is done
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedquilt.errors import FedquiltError
+from fedquilt.runs import checkpoint as checkpoints
+from fedquilt.runs.atomic import plain, read_npz, write_bytes, write_json, write_npz
+from fedquilt.runs.lock import locked
+from fedquilt.runs.sealed import DamagedError, facts_path, read_pair, write_pair
+
+if TYPE_CHECKING:
+    import torch
+
+_LOCK = ".lock"
+
+
+class RunFolder:
+    """One run on disk. Make it with `create` or `open`; nothing is cached, so two readers see the same."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    @classmethod
+    def create(cls, path: Path | None, name: str, parent: Path = Path("runs")) -> RunFolder:
+        """A new, empty run folder: `path`, or when None the first free of name, name-2, ... in `parent`.
+
+        Two processes that ask at once never get the same one.
+        """
+        try:
+            if path is not None:
+                return cls(_claim(Path(path)))
+            return cls(_claim_free(Path(parent), name))
+        except OSError as error:
+            where = path if path is not None else parent
+            raise FedquiltError(f"Cannot make a run folder at {where}: {error.strerror}.") from error
+
+    @classmethod
+    def open(cls, path: Path) -> RunFolder:
+        """The run folder that is already at `path`."""
+        path = Path(path)
+        if not path.is_dir():
+            raise FedquiltError(f"There is no run folder at {path}.")
+        if not (path / "config.json").is_file():
+            raise FedquiltError(f"{path} is not a run folder: it has no config.json.")
+        return cls(path)
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What the run was asked to do; assign a dict to write it."""
+        config = _read_json(self.path / "config.json")
+        if config is None:
+            raise FedquiltError(f"{self.path} is not a run folder: it has no config.json.")
+        return config
+
+    @config.setter
+    def config(self, value: Mapping[str, Any]) -> None:
+        write_json(self.path / "config.json", value)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What came of it, or None while the run is not done; assign a dict to write it."""
+        return _read_json(self.path / "result.json")
+
+    @result.setter
+    def result(self, value: Mapping[str, Any]) -> None:
+        write_json(self.path / "result.json", value)
+
+    def seed(self, seed: int) -> SeedFolder:
+        """The folder of one seed; it is made when something is first written to it."""
+        return SeedFolder(self.path / f"seed-{seed}")
+
+    def seeds(self) -> list[int]:
+        """The seeds that have a folder, in rising order."""
+        matches = (re.fullmatch(r"seed-(\d+)", path.name) for path in self.path.iterdir() if path.is_dir())
+        return sorted(int(match[1]) for match in matches if match)
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the folder for a `with` block, so that no other process trains or resumes in it."""
+        return locked(self.path / _LOCK, self.path)
+
+
+class SeedFolder:
+    """What one seed of a run writes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+        self._tail_is_whole = False
+
+    def __repr__(self) -> str:
+        return f"SeedFolder({str(self.path)!r})"
+
+    @property
+    def metrics_path(self) -> Path:
+        """The file with one line a round."""
+        return self.path / "metrics.jsonl"
+
+    def append(self, record: Mapping[str, Any], sync: bool = False) -> None:
+        """Add a round's record to the metrics; `sync` waits until it is on the disk."""
+        self._mend()
+        line = json.dumps(plain(record), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+        self.path.mkdir(parents=True, exist_ok=True)
+        with open(self.metrics_path, "ab") as file:
+            file.write(line.encode("utf-8"))
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+
+    def records(self) -> list[dict[str, Any]]:
+        """The records, oldest first; a last line that a kill tore is left out."""
+        return [record for record, _ in self._lines()]
+
+    def truncate_after(self, round: int) -> None:
+        """Forget the rounds after `round`, metrics and checkpoints both: training goes on from there."""
+        checkpoints.drop_after(self._checkpoints, round)
+        if self.metrics_path.exists():
+            write_bytes(
+                self.metrics_path,
+                b"".join(line + b"\n" for record, line in self._lines() if record["round"] <= round),
+            )
+
+    def checkpoint(
+        self, round: int, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], keep: int = 2
+    ) -> None:
+        """Save the state after `round` and keep the newest `keep`; see `runs.checkpoint.save`."""
+        checkpoints.save(self._checkpoints, round, tensors, facts, keep)
+
+    def latest_checkpoint(self) -> checkpoints.Checkpoint | None:
+        """The newest checkpoint that verifies, or None."""
+        return checkpoints.latest(self._checkpoints)
+
+    def save_models(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
+        """Save the personal models and what one needs to know to use them."""
+        write_pair(self.path / "models", tensors, facts)
+
+    def load_models(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """The tensors and facts that `save_models` wrote."""
+        stem = self.path / "models"
+        if not facts_path(stem).exists():
+            raise FedquiltError(f"{self.path} holds no trained models yet.")
+        try:
+            return read_pair(stem)
+        except DamagedError as error:
+            raise FedquiltError(f"The models in {self.path} cannot be used: {error}.") from error
+
+    def save_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Save named arrays as `<name>.npz`, e.g. "similarity" or "split-and-partition"."""
+        write_npz(self.path / f"{name}.npz", arrays)
+
+    def load_arrays(self, name: str) -> dict[str, np.ndarray] | None:
+        """The arrays that `save_arrays` wrote, or None where there are none."""
+        path = self.path / f"{name}.npz"
+        if not path.exists():
+            return None
+        try:
+            return read_npz(path)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise FedquiltError(f"{path} cannot be read as arrays; it may be damaged.") from error
+
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Write the summary, which also marks this seed as done."""
+        write_json(self.path / "summary.json", summary)
+
+    @property
+    def done(self) -> bool:
+        """Whether `finish` was reached."""
+        return (self.path / "summary.json").is_file()
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """What `finish` wrote, or None before."""
+        return _read_json(self.path / "summary.json")
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def _lines(self) -> list[tuple[dict[str, Any], bytes]]:
+        """Each record with the bytes it was read from."""
+        try:
+            lines = self.metrics_path.read_bytes().rstrip(b"\n").split(b"\n")
+        except FileNotFoundError:
+            return []
+        pairs: list[tuple[dict[str, Any], bytes]] = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                if number == len(lines):
+                    break
+                raise FedquiltError(f"Line {number} of {self.metrics_path} is not JSON.") from error
+            if not isinstance(record, dict) or not isinstance(record.get("round"), int):
+                raise FedquiltError(f"Line {number} of {self.metrics_path} is not a round's record.")
+            pairs.append((record, line))
+        return pairs
+
+    def _mend(self) -> None:
+        """Before the first append, drop a torn last line, so that the new line is not glued to it."""
+        if not self._tail_is_whole and self.metrics_path.exists():
+            whole = b"".join(line + b"\n" for _, line in self._lines())
+            if whole != self.metrics_path.read_bytes():
+                write_bytes(self.metrics_path, whole)
+        self._tail_is_whole = True
+
+
+def _claim(path: Path) -> Path:
+    """Make the folder that the user named, or take it over when it is there and empty."""
+    taken = FedquiltError(
+        f"{path} already holds a run; choose another --out, or continue it with 'fedquilt resume {path}'."
+    )
+    if path.exists() and not path.is_dir():
+        raise FedquiltError(f"{path} is a file; choose another --out.")
+    path.mkdir(parents=True, exist_ok=True)
+    if any(path.iterdir()):
+        raise taken
+    try:
+        # Of two processes that both found it empty, only one can make this file.
+        os.close(os.open(path / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
+    except FileExistsError as error:
+        raise taken from error
+    return path
+
+
+def _claim_free(parent: Path, name: str) -> Path:
+    """Make the first of parent/name, name-2, name-3, ... that does not exist yet."""
+    name = re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "run"
+    parent.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        path = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError("unreachable")
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise FedquiltError(f"{path} is not valid JSON.") from error
+    if not isinstance(value, dict):
+        raise FedquiltError(f"{path} does not hold a JSON object.")
+    return value

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs.graph import Graph
+from fedquilt.partition.metis import cut
+
+from .helpers import cliques, graphs, random_graph
+
+
+@given(graphs(), st.data())
+def test_every_part_has_a_node(graph: Graph, data: st.DataObject) -> None:
+    parts = data.draw(st.integers(1, graph.nodes))
+    labels = cut(graph, parts)
+    assert labels.shape == (graph.nodes,)
+    assert labels.dtype == np.int64
+    assert np.array_equal(np.unique(labels), np.arange(parts))
+
+
+def test_as_many_parts_as_nodes() -> None:
+    assert np.array_equal(np.sort(cut(random_graph(30), 30)), np.arange(30))
+
+
+def test_cut_depends_on_the_graph_alone() -> None:
+    graph = random_graph(200, 0.03)
+    shuffled = replace(
+        graph, edges=graph.edges[:, np.random.default_rng(1).permutation(graph.edges.shape[1])]
+    )
+    assert np.array_equal(cut(graph, 7), cut(graph, 7))
+    assert np.array_equal(cut(graph, 7), cut(shuffled, 7))
+
+
+def test_cut_leaves_cliques_whole() -> None:
+    labels = cut(cliques(20, 20, 20), 3)
+    assert all(np.unique(labels[start : start + 20]).size == 1 for start in (0, 20, 40))
+
+
+@pytest.mark.parametrize("parts", [0, -1])
+def test_no_part_is_an_error(parts: int) -> None:
+    with pytest.raises(FedquiltError, match="at least one"):
+        cut(random_graph(5), parts)
+
+
+def test_more_parts_than_nodes_is_an_error() -> None:
+    with pytest.raises(FedquiltError, match=r"'toy' has 5 nodes and cannot be cut into 6 parts"):
+        cut(random_graph(5), 6)
+
+
+def test_without_pymetis_the_error_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymetis", None)
+    with pytest.raises(FedquiltError, match=r"pymetis.*saved partition"):
+        cut(random_graph(5), 2)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from fedquilt.errors import FedquiltError
+from fedquilt.reports import comparison_table, run_table, to_markdown
+
+
+def result(method: str, test: float | None, **other: Any) -> dict[str, Any]:
+    seeds = [
+        {
+            "seed": seed,
+            "best_round": 40 + seed,
+            "val": 80.0,
+            "test": test,
+            "seconds": 10.0,
+            "seconds_per_round": 0.0123456,
+            "upload_bytes": 150_000_000,
+            "download_bytes": 50_000_000,
+        }
+        for seed in range(3)
+    ]
+    return {
+        "method": method,
+        "dataset": "cora",
+        "partition": "disjoint",
+        "clients": 10,
+        "rounds": 100,
+        "metric": "accuracy",
+        "test_mean": test,
+        "test_std": None if test is None else 0.5,
+        "val_mean": 80.0,
+        "seeds": seeds,
+        **other,
+    }
+
+
+def printed(table: Table) -> str:
+    console = Console(file=io.StringIO(), width=140)
+    console.print(table)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_comparison_marks_the_best() -> None:
+    table = comparison_table([result("fedavg", 75.0), result("fedpub", 81.234), result("none", None)])
+    assert to_markdown(table).splitlines() == [
+        "cora, disjoint, 10 clients, accuracy in %",
+        "",
+        "| Method | Test | Val | Best round | s/round | MB up/round | MB down/round |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| fedavg | 75.00 ± 0.50 | 80.00 | 41 | 0.0123 | 1.50 | 0.50 |",
+        "| **fedpub** | **81.23 ± 0.50** | 80.00 | 41 | 0.0123 | 1.50 | 0.50 |",
+        "| none | - | 80.00 | 41 | 0.0123 | 1.50 | 0.50 |",
+    ]
+    assert "81.23 ± 0.50" in printed(table)
+
+
+def test_each_setting_has_its_own_best_and_what_differs_is_a_column() -> None:
+    table = comparison_table(
+        [
+            result("a", 70.0),
+            result("b", 71.0),
+            result("a", 90.0, dataset="pubmed", clients=5),
+            result("b", 89.0, dataset="pubmed", clients=5),
+        ]
+    )
+    lines = to_markdown(table).splitlines()
+    assert lines[0] == "disjoint, accuracy in %"
+    assert lines[2].startswith("| Dataset | Clients | Method |")
+    assert [line.split(" | ")[2] for line in lines[4:]] == ["a", "**b**", "**a**", "b"]
+
+
+def test_one_result_is_not_the_best_of_anything() -> None:
+    assert "**" not in to_markdown(comparison_table([result("a", 70.0)]))
+
+
+def test_nothing_to_compare() -> None:
+    with pytest.raises(FedquiltError, match="no results"):
+        comparison_table([])
+
+
+def test_run_table_has_a_row_a_seed_and_the_mean() -> None:
+    lines = to_markdown(run_table(result("fedpub", 81.0))).splitlines()
+    assert lines[0] == "fedpub: cora, disjoint, 10 clients, accuracy in %, 100 rounds"
+    assert [line.split(" | ")[0] for line in lines[4:]] == ["| 0", "| 1", "| 2", "| **mean**"]
+    assert lines[-1] == "| **mean** | 41 | 80.00 | **81.00 ± 0.50** | 10.0 | 0.0123 | 1.50 | 0.50 |"
+
+
+def test_one_seed_claims_no_spread() -> None:
+    one = result("fedpub", 81.0)
+    one["seeds"] = one["seeds"][:1]
+    assert "±" not in to_markdown(run_table(one))
+
+
+def test_names_cannot_break_a_table() -> None:
+    odd = result("a|b [bold]", 1.0)
+    assert "a\\|b [bold]" in to_markdown(comparison_table([odd]))
+    assert "a|b [bold]" in printed(comparison_table([odd]))

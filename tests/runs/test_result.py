@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from fedquilt.errors import FedquiltError
+from fedquilt.runs import build_result
+
+CONFIG = {
+    "method": "fedpub",
+    "dataset": "cora",
+    "partition": "disjoint",
+    "clients": 10,
+    "rounds": 100,
+    "metric": "accuracy",
+    "lr": 0.01,
+}
+
+
+def summary(seed: int, test: float, val: float = 80.0) -> dict[str, object]:
+    return {
+        "seed": seed,
+        "best_round": 40 + seed,
+        "val": val,
+        "test": test,
+        "seconds": 12.0,
+        "seconds_per_round": 0.12,
+        "upload_bytes": 1000,
+        "download_bytes": 2000,
+        "note": "not for the result",
+    }
+
+
+def test_the_whole_of_it() -> None:
+    result = build_result(CONFIG, [summary(0, 80.0, 70.0), summary(1, 82.0, 72.0), summary(2, 84.0, 74.0)])
+    assert list(result) == [
+        "method",
+        "dataset",
+        "partition",
+        "clients",
+        "rounds",
+        "metric",
+        "test_mean",
+        "test_std",
+        "val_mean",
+        "seeds",
+    ]
+    assert result["test_mean"] == pytest.approx(82)
+    assert result["test_std"] == pytest.approx(math.sqrt(8 / 3))
+    assert result["val_mean"] == pytest.approx(72)
+    assert result["seeds"][1] == {
+        "seed": 1,
+        "best_round": 41,
+        "val": 72.0,
+        "test": 82.0,
+        "seconds": 12.0,
+        "seconds_per_round": 0.12,
+        "upload_bytes": 1000,
+        "download_bytes": 2000,
+    }
+    json.dumps(result, allow_nan=False)
+
+
+def test_one_seed_has_no_spread() -> None:
+    assert build_result(CONFIG, [summary(0, 80.0)])["test_std"] == 0
+
+
+def test_no_test_nodes() -> None:
+    result = build_result(CONFIG, [summary(0, math.nan), summary(1, 80.0)])
+    assert result["test_mean"] is None
+    assert result["test_std"] is None
+    assert result["val_mean"] == 80
+    assert result["seeds"][0]["test"] is None
+
+
+def test_the_dataset_may_have_chosen_the_metric() -> None:
+    assert (
+        build_result({**CONFIG, "metric": "auto"}, [{**summary(0, 1.0), "metric": "roc_auc"}])["metric"]
+        == "roc_auc"
+    )
+
+
+def test_errors_name_what_is_missing() -> None:
+    with pytest.raises(FedquiltError, match="at least one finished seed"):
+        build_result(CONFIG, [])
+    for key in ("clients", "metric"):
+        with pytest.raises(FedquiltError, match=f"no '{key}'"):
+            build_result({name: value for name, value in CONFIG.items() if name != key}, [summary(0, 1.0)])
+    bad = summary(7, 1.0)
+    del bad["seconds"]
+    with pytest.raises(FedquiltError, match="seed 7 has no 'seconds'"):
+        build_result(CONFIG, [bad])
