@@ -1,3 +1,37 @@
-"""fedquilt: one personal graph neural network per data owner, trained together, without moving anyone's graph."""
+"""fedquilt: one personal graph neural network per data owner, trained together, without moving anyone's graph.
+
+    import fedquilt
+    run = fedquilt.run("fedpub", "cora", clients=10, seeds=[0, 1, 2])
+    print(run)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+__all__ = ["FedquiltError", "Graph", "Run", "compare", "load_graph", "resume", "run"]
+
+if TYPE_CHECKING:
+    from fedquilt.api import Run, compare, resume, run
+    from fedquilt.errors import FedquiltError
+    from fedquilt.graphs import Graph, load_graph
+
+# Where each public name lives. Imported when first used: torch takes seconds, and `fedquilt --help` does not need it.
+_HOMES = {
+    "FedquiltError": "fedquilt.errors",
+    "Graph": "fedquilt.graphs",
+    "Run": "fedquilt.api",
+    "compare": "fedquilt.api",
+    "load_graph": "fedquilt.graphs",
+    "resume": "fedquilt.api",
+    "run": "fedquilt.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedquilt' has no attribute '{name}'")
+    import importlib
+
+    return getattr(importlib.import_module(_HOMES[name]), name)

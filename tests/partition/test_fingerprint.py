@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
-from hypothesis import strategies as st
 
 from fedquilt.graphs.graph import Graph
 from fedquilt.partition import fingerprint
@@ -12,8 +11,8 @@ from fedquilt.partition import fingerprint
 from .helpers import graphs, make_graph
 
 
-@given(graphs(), st.randoms())
-def test_order_of_edges_does_not_matter(graph: Graph, chance: object) -> None:
+@given(graphs())
+def test_order_of_edges_does_not_matter(graph: Graph) -> None:
     order = np.random.default_rng(0).permutation(graph.edges.shape[1])
     assert fingerprint(replace(graph, edges=graph.edges[:, order])) == fingerprint(graph)
     assert fingerprint(replace(graph, edges=graph.edges[::-1])) == fingerprint(graph)
@@ -30,4 +29,4 @@ def test_edges_and_nodes_matter() -> None:
 
 def test_it_never_changes() -> None:
     # Saved partitions carry it: another value would make them all useless.
-    assert fingerprint(make_graph(np.array([[0, 1], [1, 2]]), 3)) == "PINNED"
+    assert fingerprint(make_graph(np.array([[0, 1], [1, 2]]), 3)) == "86a5b2b8dfd070a0b2630e739c42fcf5"

@@ -145,12 +145,13 @@ TABLE_4 = {
 @pytest.mark.parametrize(("name", "kind", "clients"), TABLE_4)
 def test_table_4(data_folder: Path, name: str, kind: str, clients: int) -> None:
     graph = largest_component(data_folder / f"{name}.npz")
-    found = statistics(graph, make_partition(graph, kind, clients, 0))
+    # Overlapping clients are random halves: a single draw says little about edges and triangles.
+    found = [statistics(graph, make_partition(graph, kind, clients, seed)) for seed in range(5)]
     nodes, edges, clustering, heterogeneity = TABLE_4[name, kind, clients]
-    assert found.mean_nodes == pytest.approx(nodes, abs=0.75)
-    assert 2 * found.mean_edges == pytest.approx(edges, rel=0.01 if kind == "disjoint" else 0.06)
-    assert found.mean_clustering == pytest.approx(clustering, abs=0.006 if kind == "disjoint" else 0.015)
-    assert found.heterogeneity == pytest.approx(heterogeneity, abs=0.075)
+    assert np.mean([each.mean_nodes for each in found]) == pytest.approx(nodes, abs=0.75)
+    assert 2 * np.mean([each.mean_edges for each in found]) == pytest.approx(edges, rel=0.05)
+    assert np.mean([each.mean_clustering for each in found]) == pytest.approx(clustering, abs=0.015)
+    assert np.mean([each.heterogeneity for each in found]) == pytest.approx(heterogeneity, abs=0.06)
 
 
 def test_table_4_original_graphs(cora: Graph) -> None:

@@ -29,7 +29,8 @@ class Dataset:
     Attributes:
         name: what a user types.
         description: one line.
-        nodes, edges, features, classes: as published; each undirected edge counted once, before a protocol drops anything.
+        nodes, edges, features, classes: as published; each undirected edge counted once, before a protocol
+            drops anything.
         protocol: the usual way to use it.
         route: how it is fetched, a key of `ROUTES`.
         key: what that route calls it.
@@ -86,7 +87,7 @@ _ALL = [
     Dataset(
         "patchwork",
         "ten communities in three families, for a first try",
-        *(2400, 7711, 160, 6),
+        *(2400, 7132, 200, 6),
         _RAW,
         "generated",
         parameters={"seed": "0"},
@@ -94,7 +95,7 @@ _ALL = [
     Dataset(
         "communities-1",
         "FED-PUB's Figure 1: 3 communities, 50 clients",
-        *(1500, 419803, 32, 3),
+        *(1500, 408957, 32, 3),
         _COMMUNITIES,
         "generated",
         parameters={"seed": "0"},
@@ -102,26 +103,84 @@ _ALL = [
     Dataset(
         "communities-3",
         "FED-PUB's Figure 3: 2 communities, 20 clients",
-        *(600, 79229, 32, 2),
+        *(600, 78999, 32, 2),
         _COMMUNITIES,
         "generated",
         parameters={"seed": "0"},
     ),
-    Dataset("cora", "citations, machine learning", 2708, 5278, 1433, 7, _planetoid(), "planetoid", "Cora", True),
-    Dataset("citeseer", "citations, computer science", 3327, 4552, 3703, 6, _planetoid(), "planetoid", "CiteSeer", True),
-    Dataset("pubmed", "citations, diabetes", 19717, 44324, 500, 3, _planetoid(), "planetoid", "PubMed", True),
-    Dataset("amazon-photo", "co-purchases, photography", 7650, 119081, 745, 8, _planetoid(200, 2), "amazon", "Photo", True),
     Dataset(
-        "amazon-computers", "co-purchases, computers", 13752, 245861, 767, 10, _planetoid(200, 3), "amazon", "Computers", True
+        "cora", "citations, machine learning", 2708, 5278, 1433, 7, _planetoid(), "planetoid", "Cora", True
     ),
-    Dataset("ogbn-arxiv", "citations, arXiv computer science", 169343, 1157799, 128, 40, _ARXIV, "ogb", "ogbn-arxiv"),
-    Dataset("roman-empire", "words of an article", 22662, 32927, 300, 18, _RAW, "heterophilous", "Roman-empire"),
-    Dataset("amazon-ratings", "products and their ratings", 24492, 93050, 300, 5, _RAW, "heterophilous", "Amazon-ratings"),
+    Dataset(
+        "citeseer",
+        "citations, computer science",
+        *(3327, 4552, 3703, 6),
+        _planetoid(),
+        "planetoid",
+        "CiteSeer",
+        True,
+    ),
+    Dataset("pubmed", "citations, diabetes", 19717, 44324, 500, 3, _planetoid(), "planetoid", "PubMed", True),
+    Dataset(
+        "amazon-photo",
+        "co-purchases, photography",
+        *(7650, 119081, 745, 8),
+        _planetoid(200, 2),
+        "amazon",
+        "Photo",
+        True,
+    ),
+    Dataset(
+        "amazon-computers",
+        "co-purchases, computers",
+        *(13752, 245861, 767, 10),
+        _planetoid(200, 3),
+        "amazon",
+        "Computers",
+        True,
+    ),
+    Dataset(
+        "ogbn-arxiv",
+        "citations, arXiv computer science",
+        *(169343, 1157799, 128, 40),
+        _ARXIV,
+        "ogb",
+        "ogbn-arxiv",
+    ),
+    Dataset(
+        "roman-empire", "words of an article", 22662, 32927, 300, 18, _RAW, "heterophilous", "Roman-empire"
+    ),
+    Dataset(
+        "amazon-ratings",
+        "products and their ratings",
+        *(24492, 93050, 300, 5),
+        _RAW,
+        "heterophilous",
+        "Amazon-ratings",
+    ),
     Dataset("minesweeper", "cells of a game board", 10000, 39402, 7, 2, _AUC, "heterophilous", "Minesweeper"),
     Dataset("tolokers", "workers who shared tasks", 11758, 519000, 10, 2, _AUC, "heterophilous", "Tolokers"),
-    Dataset("questions", "users of a question site", 48921, 153540, 301, 2, _AUC, "heterophilous", "Questions"),
-    Dataset("squirrel", "Wikipedia pages on squirrels", 5201, 198353, 2089, 5, _FEDHERO, "wikipedia", "squirrel", True),
-    Dataset("chameleon", "Wikipedia pages on chameleons", 2277, 31371, 2325, 5, _FEDHERO, "wikipedia", "chameleon", True),
+    Dataset(
+        "questions", "users of a question site", 48921, 153540, 301, 2, _AUC, "heterophilous", "Questions"
+    ),
+    Dataset(
+        "squirrel",
+        "Wikipedia pages on squirrels",
+        *(5201, 198353, 2089, 5),
+        _FEDHERO,
+        "wikipedia",
+        "squirrel",
+        True,
+    ),
+    Dataset(
+        "chameleon",
+        "Wikipedia pages on chameleons",
+        *(2277, 31371, 2325, 5),
+        _FEDHERO,
+        "wikipedia",
+        "chameleon",
+        True,
+    ),
     Dataset("actor", "actors on the same pages", 7600, 26659, 932, 5, _FEDHERO, "actor", sparse=True),
     Dataset("flickr", "images with common properties", 89250, 449878, 500, 7, _FEDHERO, "flickr"),
     Dataset(
@@ -179,8 +238,12 @@ def _parameter(name: str, key: str, value: str) -> str:
     """A parameter's value as file names have it: homophily with two digits, others whole."""
     if key == "h":
         if not re.fullmatch(r"\d(\.\d+)?", value) or float(value) > 1:
-            raise FedquiltError(f"'{value}' is not a homophily for {name}; write a number from 0 to 1, such as h=0.30.")
+            raise FedquiltError(
+                f"'{value}' is not a homophily for {name}; write a number from 0 to 1, such as h=0.30."
+            )
         return f"{float(value):.2f}"
     if not value.isdecimal():
-        raise FedquiltError(f"'{value}' is not a value for {key} of {name}; write a whole number, such as {key}=1.")
+        raise FedquiltError(
+            f"'{value}' is not a value for {key} of {name}; write a whole number, such as {key}=1."
+        )
     return str(int(value))

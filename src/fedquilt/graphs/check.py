@@ -23,7 +23,8 @@ class Report:
     Attributes:
         name: the graph's name.
         nodes, edges, features, classes: its size; each undirected edge counted once.
-        homophily: the share of edges between labelled nodes that join two of one class; NaN without such edges.
+        homophily: the share of edges between labelled nodes that join two of one class; NaN without such
+            edges.
         clustering: the average local clustering coefficient, nodes of degree 0 and 1 counting as 0.
         components: connected components.
         isolated: nodes without an edge.
@@ -67,7 +68,7 @@ class Report:
 
 
 def check_graph(source: str | os.PathLike[str] | Graph | Data, data: Path | None = None) -> Report:
-    """Read a graph (a path, or anything else that `load_graph` takes), which raises on what is wrong, and describe it."""
+    """Describe the graph that `load_graph` finds; what is wrong with it is raised as an error."""
     from scipy.sparse.csgraph import connected_components
 
     graph, _ = load_graph(source, data)
@@ -87,7 +88,9 @@ def check_graph(source: str | os.PathLike[str] | Graph | Data, data: Path | None
         isolated=int((degree == 0).sum()),
         unlabelled=int((graph.y < 0).sum()),
         class_counts=tuple(int(count) for count in counts),
-        split=None if masks is None else (int(masks["train"].sum()), int(masks["val"].sum()), int(masks["test"].sum())),
+        split=None
+        if masks is None
+        else (int(masks["train"].sum()), int(masks["val"].sum()), int(masks["test"].sum())),
         warnings=tuple(_warnings(graph, degree, counts)),
     )
 
@@ -101,7 +104,8 @@ def _homophily(graph: Graph) -> float:
 def _clustering(graph: Graph) -> float:
     import igraph
 
-    # Counting triangles in C takes a second at half a million edges; squaring the adjacency matrix would fill memory.
+    # Counting triangles in C takes a second at half a million edges; squaring the adjacency matrix would fill
+    # memory.
     drawn = igraph.Graph(n=graph.nodes, edges=graph.edges.T)
     return float(drawn.transitivity_avglocal_undirected(mode="zero"))
 
@@ -109,11 +113,17 @@ def _clustering(graph: Graph) -> float:
 def _warnings(graph: Graph, degree: np.ndarray, counts: np.ndarray) -> list[str]:
     found = []
     if isolated := int((degree == 0).sum()):
-        found.append(f"{isolated:,} of {graph.nodes:,} nodes have no edge: a graph network learns from their features only.")
+        found.append(
+            f"{isolated:,} of {graph.nodes:,} nodes have no edge: a graph network learns from their features "
+            "only."
+        )
     if (few := np.flatnonzero(counts < 3)).size:
         named = ", ".join(_class_name(graph, int(number)) for number in few[:10])
         more = ", ..." if few.size > 10 else ""
-        found.append(f"Fewer than 3 nodes in class {named}{more}: such a class cannot be in training, validation and test.")
+        found.append(
+            f"Fewer than 3 nodes in class {named}{more}: such a class cannot be in training, validation and "
+            "test."
+        )
     unused = graph.features - int(np.count_nonzero(np.asarray(abs(graph.x).sum(axis=0))))
     if unused:
         found.append(f"{unused:,} of {graph.features:,} features are 0 for every node: they can be dropped.")

@@ -1,4 +1,4 @@
-"""Graphs by their usual public route: PyTorch Geometric's classes, the Open Graph Benchmark, or raw files placed by hand.
+"""Graphs by their usual public route: PyTorch Geometric's classes, OGB, files placed by hand.
 
 Raw files live in `<data folder>/raw/<route>`; those already there are used and nothing is downloaded.
 """
@@ -10,7 +10,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,8 +50,13 @@ def fetch(choice: Choice, folder: Path) -> Graph:
             if dataset.route == "nifty":
                 return _credit(root, name, folder)
             root.mkdir(parents=True, exist_ok=True)
-            graph = _open_graph_benchmark(root, name) if dataset.route == "ogb" else _from_pyg(dataset.route, dataset.key, root, name)
+            graph = (
+                _open_graph_benchmark(root, name)
+                if dataset.route == "ogb"
+                else _from_pyg(dataset.route, dataset.key, root, name)
+            )
     except _NotDownloadedError as error:
+        _remove_empty(folder / "raw")
         raise FedquiltError(
             f"{name} is not in {folder} and could not be downloaded ({error}): put {name}.npz there, "
             "or point --data or FEDQUILT_DATA at a folder that has it."
@@ -97,7 +102,8 @@ def _from_pyg(route: str, key: str, root: Path, name: str) -> Graph:
         raise
     except Exception as error:
         raise FedquiltError(
-            f"The raw files of {name} in {root} could not be read ({type(error).__name__}); delete that folder and try again."
+            f"The raw files of {name} in {root} could not be read ({type(error).__name__}); delete that "
+            "folder and try again."
         ) from error
     graph = Graph.from_data(dataset[0], name)
     shutil.rmtree(dataset.processed_dir, ignore_errors=True)
@@ -110,7 +116,9 @@ def _open_graph_benchmark(root: Path, name: str) -> Graph:
         try:
             from ogb.nodeproppred import NodePropPredDataset
         except ImportError as error:
-            raise _NotDownloadedError("the ogb package is not installed: pip install 'fedquilt[ogb]'") from error
+            raise _NotDownloadedError(
+                "the ogb package is not installed: pip install 'fedquilt[ogb]'"
+            ) from error
         try:
             _reach(_HOSTS["ogb"])
             # Used for its download only; it caches by pickling, so we read the raw files ourselves.
@@ -124,7 +132,8 @@ def _open_graph_benchmark(root: Path, name: str) -> Graph:
 def _placed(path: Path, name: str, folder: Path) -> Graph:
     if not path.is_file():
         raise FedquiltError(
-            f"{name} is not in {folder} and cannot be downloaded: put {name}.npz there, or H2GCN's {path.name} into "
+            f"{name} is not in {folder} and cannot be downloaded: put {name}.npz there, or H2GCN's "
+            f"{path.name} into "
             f"{path.parent}, or point --data or FEDQUILT_DATA at a folder that has it."
         )
     return read_h2gcn(path, name)
@@ -133,10 +142,21 @@ def _placed(path: Path, name: str, folder: Path) -> Graph:
 def _credit(root: Path, name: str, folder: Path) -> Graph:
     if not root.is_dir():
         raise FedquiltError(
-            f"{name} is not in {folder} and cannot be downloaded: put {name}.npz there, or NIFTY's credit.csv and "
+            f"{name} is not in {folder} and cannot be downloaded: put {name}.npz there, or NIFTY's "
+            "credit.csv and "
             f"credit_edges.txt into {root}, or point --data or FEDQUILT_DATA at a folder that has it."
         )
     return read_nifty_credit(root, name)
+
+
+def _remove_empty(folder: Path) -> None:
+    """Take away the empty folders that a download which came to nothing has made."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir():
+            with suppress(OSError):  # it holds something
+                path.rmdir()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 @contextmanager
@@ -151,11 +171,9 @@ def _patience() -> Iterator[None]:
 
 
 def _reach(address: str) -> None:
-    """Fail now rather than minutes later when a server cannot be reached; any answer, even a refusal, will do."""
-    try:
+    """Fail now, not minutes later, when a server cannot be reached; any answer, even a refusal, will do."""
+    with suppress(urllib.error.HTTPError):
         urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=PATIENCE).close()
-    except urllib.error.HTTPError:
-        pass
 
 
 def _reason(error: Exception) -> str:

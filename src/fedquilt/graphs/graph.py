@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,7 +11,7 @@ import scipy.sparse as sp
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-Features = np.ndarray | sp.csr_matrix
+Features: TypeAlias = np.ndarray | sp.csr_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +42,8 @@ class Graph:
     def from_data(cls, data: Data, name: str = "graph") -> Graph:
         """A graph from PyTorch Geometric's `Data`, checked as a file would be.
 
-        Edges are made undirected, self-loops and duplicates dropped. Sparse `x` stays sparse. `train_mask`, `val_mask` and
-        `test_mask` become the given split when all three are there and have one dimension.
+        Edges are made undirected, self-loops and duplicates dropped. Sparse `x` stays sparse. `train_mask`,
+        `val_mask` and `test_mask` become the given split when all three are there and have one dimension.
         """
         from fedquilt.graphs.build import from_data
 
@@ -92,7 +92,7 @@ class Graph:
         import torch
         from torch_geometric.data import Data
 
-        x = self.x.toarray() if sp.issparse(self.x) else self.x
+        x = self.x if isinstance(self.x, np.ndarray) else self.x.toarray()
         both = np.concatenate([self.edges, self.edges[::-1]], axis=1)
         data = Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(both), y=torch.from_numpy(self.y))
         for part, mask in (self.masks or {}).items():

@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-def load_graph(source: str | os.PathLike[str] | Graph | Data, data: Path | None = None) -> tuple[Graph, Protocol]:
+def load_graph(
+    source: str | os.PathLike[str] | Graph | Data, data: Path | None = None
+) -> tuple[Graph, Protocol]:
     """A graph and the usual way to use it.
 
     Args:
-        source: a name of the catalogue (`cora`, `syn-cora:h=0.30,r=1`), a path to an npz file or to a folder of tables, a
-            `Graph`, or PyTorch Geometric's `Data`.
+        source: a name of the catalogue (`cora`, `syn-cora:h=0.30,r=1`), a path to an npz file or to a folder
+            of tables, a `Graph`, or PyTorch Geometric's `Data`.
         data: the folder in which graphs are sought by name and stored once fetched; see `data_folder`.
 
     Returns:
-        The graph as it stands (see `prepare`), and its protocol: the catalogue's, or the default for a user's own graph.
+        The graph as it stands (see `prepare`), and its protocol: the catalogue's, or the default for a user's
+        own graph.
     """
     if isinstance(source, Graph):
         validate(source)
@@ -76,12 +79,15 @@ def _by_path(source: str | os.PathLike[str]) -> Graph:
     text = os.fspath(source)
     if isinstance(source, str) and path.name == text and not path.suffix:
         raise unknown("dataset", text, CATALOGUE)
-    raise FedquiltError(f"There is no file or folder '{path}'; give an npz file, a folder of tables, or a dataset's name.")
+    raise FedquiltError(
+        f"There is no file or folder '{path}'; give an npz file, a folder of tables, or a dataset's name."
+    )
 
 
 def _from_object(source: Any) -> Graph:
     if not hasattr(source, "edge_index"):
         raise FedquiltError(
-            f"A {type(source).__name__} is not a graph; give a dataset's name, a path, a fedquilt Graph or a PyG Data."
+            f"A {type(source).__name__} is not a graph; give a dataset's name, a path, a fedquilt Graph or a "
+            "PyG Data."
         )
     return Graph.from_data(source)

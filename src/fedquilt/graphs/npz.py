@@ -1,4 +1,4 @@
-"""fedquilt's own file format: one compressed NumPy archive a graph, never pickled. `docs/data.md` describes it."""
+"""fedquilt's own format: one compressed NumPy archive a graph, never pickled. `docs/data.md` describes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None) -> Graph:
     where = str(path)
     for key in ("edge_index", "y"):
         if key not in arrays:
-            raise FedquiltError(f"{where} has no array '{key}'; a graph file needs edge_index, y and x (see docs/data.md).")
+            raise FedquiltError(
+                f"{where} has no array '{key}'; a graph file needs edge_index, y and x (see docs/data.md)."
+            )
     masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
     names = arrays.get("class_names")
     return build_graph(
@@ -52,17 +54,19 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
         "y": graph.y.astype(np.int32),
         "classes": np.array(graph.classes, dtype=np.int32),
     }
-    if sp.issparse(graph.x):
+    if isinstance(graph.x, np.ndarray):
+        arrays["x"] = _small(graph.x)
+    else:
         arrays["x_indptr"], arrays["x_indices"] = graph.x.indptr, graph.x.indices
         arrays["x_data"] = _small(graph.x.data)
         arrays["x_shape"] = np.array(graph.x.shape, dtype=np.int64)
-    else:
-        arrays["x"] = _small(graph.x)
     for part, mask in (graph.masks or {}).items():
         arrays[f"{part}_mask"] = mask
     if graph.ids is not None:
         if graph.ids.dtype == object:
-            raise FedquiltError(f"{graph.name} has ids of mixed types; make them all strings or all whole numbers.")
+            raise FedquiltError(
+                f"{graph.name} has ids of mixed types; make them all strings or all whole numbers."
+            )
         arrays["ids"] = graph.ids
     if graph.class_names is not None:
         arrays["class_names"] = np.array(graph.class_names)
@@ -70,15 +74,18 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "wb") as file:
-            np.savez_compressed(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            with open(temporary, "wb") as file:
+                np.savez_compressed(file, **arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise FedquiltError(f"{path} could not be written ({error.strerror or error}); choose a folder you may write to.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise FedquiltError(
+            f"{path} could not be written ({error.strerror or error}); choose a folder you may write to."
+        ) from error
 
 
 def load_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -91,12 +98,18 @@ def load_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
         archive = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise FedquiltError(
-            f"{path} is not an npz file, or is damaged; write it with numpy.savez or fedquilt.graphs.write_npz."
+            f"{path} is not an npz file, or is damaged; write it with numpy.savez or "
+            "fedquilt.graphs.write_npz."
         ) from error
     except OSError as error:
-        raise FedquiltError(f"{path} could not be opened ({error.strerror or error}); check that you may read it.") from error
+        raise FedquiltError(
+            f"{path} could not be opened ({error.strerror or error}); check that you may read it."
+        ) from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise FedquiltError(f"{path} holds a single array, not a graph; write it with numpy.savez or fedquilt.graphs.write_npz.")
+        raise FedquiltError(
+            f"{path} holds a single array, not a graph; write it with numpy.savez or "
+            "fedquilt.graphs.write_npz."
+        )
     arrays = {}
     with archive:
         for key in (key for key in keys if key in archive.files):
@@ -118,12 +131,14 @@ def csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Any, w
     """A CSR matrix from a file's arrays, checked in full: bad indices would otherwise crash far from here."""
     try:
         matrix = sp.csr_matrix(
-            (data, indices.astype(np.int64), indptr.astype(np.int64)), shape=tuple(int(side) for side in shape)
+            (data.astype(np.float32), indices.astype(np.int64), indptr.astype(np.int64)),
+            shape=tuple(int(side) for side in shape),
         )
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, OverflowError) as error:
         raise FedquiltError(
-            f"{where} has sparse features that do not fit together; check x_indptr, x_indices, x_data and x_shape."
+            f"{where} has a sparse matrix whose parts do not fit together; check its "
+            "indptr, indices, data and shape."
         ) from error
     return matrix
 
@@ -133,24 +148,34 @@ def _features(arrays: dict[str, np.ndarray], where: str) -> Any:
         return arrays["x"]
     missing = [key for key in SPARSE_KEYS if key not in arrays]
     if len(missing) == len(SPARSE_KEYS):
-        raise FedquiltError(f"{where} has no array 'x'; a graph file needs edge_index, y and x (see docs/data.md).")
+        raise FedquiltError(
+            f"{where} has no array 'x'; a graph file needs edge_index, y and x (see docs/data.md)."
+        )
     if missing:
-        raise FedquiltError(f"{where} has no array '{missing[0]}'; sparse features need all of {', '.join(SPARSE_KEYS)}.")
+        raise FedquiltError(
+            f"{where} has no array '{missing[0]}'; sparse features need all of {', '.join(SPARSE_KEYS)}."
+        )
     indptr, indices, data, shape = (arrays[key] for key in SPARSE_KEYS)
     return csr(indptr, indices, data, shape, where)
 
 
 def _small(values: np.ndarray) -> np.ndarray:
-    """Small whole numbers as bytes: most features are zeros and ones, and the file is a quarter of the size."""
-    as_bytes = values.astype(np.uint8) if values.size and values.min() >= 0 and values.max() <= 255 else values
+    """Small whole numbers as bytes: most features are zeros and ones, and the file is a quarter the size."""
+    as_bytes = (
+        values.astype(np.uint8) if values.size and values.min() >= 0 and values.max() <= 255 else values
+    )
     return as_bytes if np.array_equal(as_bytes, values) else values
 
 
 def _whole(array: np.ndarray, key: str, where: str) -> int:
     if array.size != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise FedquiltError(f"{where} has a '{key}' that is not one whole number; write the number of classes there.")
+        raise FedquiltError(
+            f"{where} has a '{key}' that is not one whole number; write the number of classes there."
+        )
     return int(array.item())
 
 
 def _damaged(path: Path, key: str) -> FedquiltError:
-    return FedquiltError(f"{path} is damaged: its array '{key}' cannot be read; copy or download the file again.")
+    return FedquiltError(
+        f"{path} is damaged: its array '{key}' cannot be read; copy or download the file again."
+    )

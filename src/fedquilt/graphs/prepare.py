@@ -34,6 +34,6 @@ def normalise(x: Features) -> Features:
     """Each row divided by the sum of its absolute values; a row of zeros stays as it is."""
     sums = np.asarray(abs(x).sum(axis=1), dtype=np.float32).reshape(-1, 1)
     scale = np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)
-    if sp.issparse(x):
-        return sp.csr_matrix(x.multiply(scale), dtype=np.float32)
-    return (x * scale).astype(np.float32)
+    if isinstance(x, np.ndarray):
+        return (x * scale).astype(np.float32)
+    return sp.csr_matrix(x.multiply(scale), dtype=np.float32)

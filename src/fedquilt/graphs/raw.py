@@ -1,4 +1,4 @@
-"""Readers of other projects' raw files that PyTorch Geometric has no class for: syn-cora, credit, ogbn-arxiv."""
+"""Readers of raw files that PyTorch Geometric has no class for: syn-cora, credit, ogbn-arxiv."""
 
 from __future__ import annotations
 
@@ -19,27 +19,30 @@ _ATTRIBUTES = ("attr_indptr", "attr_indices", "attr_data", "attr_shape")
 
 
 def read_h2gcn(path: Path, name: str) -> Graph:
-    """A graph in the npz layout of H2GCN's synthetic data: the adjacency and the attributes as CSR matrices, and labels."""
+    """A graph in H2GCN's npz layout: the adjacency and the attributes as CSR matrices, and labels."""
     arrays = load_arrays(path, (*_ADJACENCY, *_ATTRIBUTES, "attr_matrix", "labels"))
     dense = "attr_matrix" in arrays
     for key in (*_ADJACENCY, *(("attr_matrix",) if dense else _ATTRIBUTES), "labels"):
         if key not in arrays:
             raise FedquiltError(f"{path} has no array '{key}'; it is not a graph as H2GCN publishes them.")
-    adjacency = csr(*(arrays[key] for key in _ADJACENCY), where=str(path)).tocoo()
-    x = arrays["attr_matrix"] if dense else csr(*(arrays[key] for key in _ATTRIBUTES), where=str(path))
+    adjacency = _matrix(arrays, _ADJACENCY, path).tocoo()
+    x = arrays["attr_matrix"] if dense else _matrix(arrays, _ATTRIBUTES, path)
     edges = np.stack([adjacency.row, adjacency.col])[:, adjacency.data != 0]
     return build_graph(name, edges, x, arrays["labels"], where=str(path))
 
 
 def read_nifty_credit(folder: Path, name: str) -> Graph:
-    """The credit graph as NIFTY publishes it: credit.csv with one person a line, credit_edges.txt with one edge a line.
+    """The credit graph as NIFTY publishes it: people in credit.csv, edges in credit_edges.txt.
 
-    The label is NoDefaultNextMonth. Features are the other columns as they stand, without Single, as NIFTY does.
+    The label is NoDefaultNextMonth. Features are the other columns as they stand, without Single, as NIFTY
+    does.
     """
     table, edge_list = folder / "credit.csv", folder / "credit_edges.txt"
     for path in (table, edge_list):
         if not path.is_file():
-            raise FedquiltError(f"There is no file '{path}'; put credit.csv and credit_edges.txt from NIFTY there.")
+            raise FedquiltError(
+                f"There is no file '{path}'; put credit.csv and credit_edges.txt from NIFTY there."
+            )
     with open(table, encoding="utf-8-sig", newline="") as file:
         header = next(csv.reader(file), [])
     if "NoDefaultNextMonth" not in header:
@@ -54,7 +57,7 @@ def read_nifty_credit(folder: Path, name: str) -> Graph:
 
 
 def read_ogb(folder: Path, name: str) -> Graph:
-    """A node-property graph as the Open Graph Benchmark unpacks it: raw/*.csv.gz, and its given split in split/time."""
+    """A graph as the Open Graph Benchmark unpacks it: raw/*.csv.gz, and its given split in split/time."""
     raw, split = folder / "raw", folder / "split" / "time"
     edges = _numbers(raw / "edge.csv.gz", delimiter=",", dtype=np.int64)
     x = _numbers(raw / "node-feat.csv.gz", delimiter=",", dtype=np.float32)
@@ -72,9 +75,16 @@ def as_sparse(x: Any) -> sp.csr_matrix:
     return x if sp.issparse(x) else sp.csr_matrix(x)
 
 
+def _matrix(arrays: dict[str, np.ndarray], keys: tuple[str, ...], path: Path) -> sp.csr_matrix:
+    indptr, indices, data, shape = (arrays[key] for key in keys)
+    return csr(indptr, indices, data, shape, str(path))
+
+
 def _numbers(path: Path, skip: int = 0, delimiter: str | None = None, dtype: Any = np.float64) -> np.ndarray:
     """A text file (perhaps gzipped) of numbers, two-dimensional."""
     try:
         return np.loadtxt(path, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
     except (ValueError, OSError, EOFError) as error:
-        raise FedquiltError(f"{path} cannot be read as a table of numbers; copy or download it again.") from error
+        raise FedquiltError(
+            f"{path} cannot be read as a table of numbers; copy or download it again."
+        ) from error

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 _FAMILIES = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
 _COMMUNITY_NODES = 240
 _CLASSES = 6
-_WORDS_A_TOPIC = 12
-_BACKGROUND_WORDS = 88
-# The two communities graphs: subgraphs (clients) in each community, chance of an edge inside and between communities.
+_WORDS_A_TOPIC = 25
+_OTHER_WORDS = 50
+# The two communities graphs: subgraphs (clients) in each community, chance of an edge inside and between
+# communities.
 _SUBGRAPH_NODES = 30
 _FIGURE_1 = ((5, 5, 40), 0.5, 0.1)
 _FIGURE_3 = ((5, 15), 0.7, 0.01)
@@ -30,11 +31,11 @@ _FIGURE_3 = ((5, 15), 0.7, 0.01)
 def patchwork(seed: int = 0) -> Graph:
     """The embedded default: ten communities in three families, on which personalised federated learning pays.
 
-    A community is a natural client. Within a family, communities have a similar mix of classes and use the same words for
-    them; between families the mix differs, and half of the topics stand for *different* classes: what one family writes
-    about class 0 another writes about class 1. So a client alone has too few labels, one model for all is told
-    contradictory things, and clients of one family can help each other. Nodes are grouped by community; edges run mostly
-    inside a community and mostly between nodes of one class, some inside a family, few elsewhere.
+    A community is a natural client. Within a family, communities have a similar mix of classes and use the
+    same words for them; between families the mix differs, and the same words stand for *different* classes.
+    So a client alone has too few labels, one model for all is told contradictory things, and clients of one
+    family can help each other. Nodes are grouped by community; edges run mostly inside a community and mostly
+    between nodes of one class, some inside a family, few elsewhere.
     """
     rng = _stream(seed, "patchwork")
     community, family = patchwork_communities()
@@ -42,8 +43,10 @@ def patchwork(seed: int = 0) -> Graph:
     same_class = y[:, None] == y[None, :]
     inside = community[:, None] == community[None, :]
     related = family[:, None] == family[None, :]
-    chance = np.where(inside, np.where(same_class, 0.045, 0.010), np.where(related, 0.0008, 0.0002))
-    return build_graph("patchwork", _draw_edges(rng, chance), _words(rng, _topic(y, family)), y, classes=_CLASSES)
+    chance = np.where(inside, np.where(same_class, 0.06, 0.01), np.where(related, 0.0008, 0.0002))
+    return build_graph(
+        "patchwork", _draw_edges(rng, chance), _words(rng, _topic(y, family)), y, classes=_CLASSES
+    )
 
 
 def patchwork_communities() -> tuple[np.ndarray, np.ndarray]:
@@ -54,9 +57,11 @@ def patchwork_communities() -> tuple[np.ndarray, np.ndarray]:
 def communities_1(seed: int = 0) -> Graph:
     """FED-PUB's Figure 1 (appendix B.3): communities of 5, 5 and 40 subgraphs of 30 nodes.
 
-    Two nodes are joined with chance 0.5 inside a community and 0.1 between two. The paper gives no features and says of the
-    labels only that their distributions differ. Ours: most nodes of community c have label c, the others are spread evenly,
-    and features are Gaussian around a centre that depends on the label and, less, on the community.
+    Two nodes are joined with chance 0.5 inside a community and 0.1 between two. The paper gives no features
+    and says of the labels only that their distributions differ. Ours: seven in ten nodes of community c have
+    label c, the others are spread evenly, and features are Gaussian around one of C centres, chosen so that
+    the leading label looks the same in every community. A model averaged over all clients then says of small
+    communities what is true of the large one, which is the collapse that Figure 1 is about.
     """
     return _communities("communities-1", seed, *_FIGURE_1)
 
@@ -76,11 +81,11 @@ GENERATORS: dict[str, Callable[[int], Graph]] = {
 }
 
 
-def natural_clients(name: str) -> np.ndarray | None:
-    """[N] the client that each node of a synthetic graph belongs to by construction; None for any other graph.
+def natural_clients(name: str, seed: int = 0) -> np.ndarray | None:
+    """[N] the client each node of a synthetic graph belongs to by construction; None for any other graph.
 
-    For `patchwork` a client is a community; for the communities graphs it is a subgraph of 30 nodes. It does not depend on
-    the seed.
+    For `patchwork` a client is a community; for the communities graphs it is a subgraph of 30 nodes. So far
+    no graph's clients depend on its seed.
     """
     base = choose(name).dataset.name if in_catalogue(name) else name
     if base == "patchwork":
@@ -103,26 +108,25 @@ def _draw_edges(rng: Generator, chance: np.ndarray) -> np.ndarray:
 
 
 def _class_mixes(rng: Generator) -> list[np.ndarray]:
-    """For each community how likely each class is: two classes lead in a family, and communities vary a little."""
+    """How likely each class is in each community: two classes lead in a family, communities vary a little."""
     mixes = []
     for family in _FAMILIES:
         weights = np.ones(_CLASSES)
         weights[[2 * family, 2 * family + 1]] = 2.5, 2.0
-        mixes.append(rng.dirichlet(30 * weights / weights.sum() * 2))
+        mixes.append(rng.dirichlet(60 * weights / weights.sum()))
     return mixes
 
 
 def _topic(y: np.ndarray, family: np.ndarray) -> np.ndarray:
-    """The topic a node writes about: even classes mean the same everywhere, odd ones rotate from family to family."""
-    rotated = (y + 2 * family) % _CLASSES
-    return np.where(y % 2 == 0, y, rotated)
+    """The topic a node writes about: each family has its own order of them."""
+    return (y + 2 * family) % _CLASSES
 
 
 def _words(rng: Generator, topic: np.ndarray) -> sp.csr_matrix:
     """[N, F] zeros and ones: a node uses some words of its topic, and rarely any other word."""
     words = np.repeat(np.arange(_CLASSES), _WORDS_A_TOPIC)
-    chance = np.full((len(topic), len(words) + _BACKGROUND_WORDS), 0.04)
-    chance[:, : len(words)][words[None, :] == topic[:, None]] = 0.16
+    chance = np.full((len(topic), len(words) + _OTHER_WORDS), 0.03)
+    chance[:, : len(words)][words[None, :] == topic[:, None]] = 0.13
     return sp.csr_matrix((rng.random(chance.shape) < chance).astype(np.float32))
 
 
@@ -132,8 +136,8 @@ def _communities(name: str, seed: int, sizes: tuple[int, ...], inside: float, be
     classes, features, leading = len(sizes), 32, 0.7
     other = (community + rng.integers(1, classes, len(community))) % classes
     y = np.where(rng.random(len(community)) < leading, community, other)
-    of_class = rng.normal(size=(classes, features))
-    of_community = rng.normal(size=(len(sizes), features))
-    x = of_class[y] + 0.5 * of_community[community] + rng.normal(size=(len(y), features))
+    # The same features mean another label in another community: its leading label always looks alike.
+    centre = 2 * rng.normal(size=(classes, features))
+    x = centre[(y - community) % classes] + rng.normal(size=(len(y), features))
     chance = np.where(community[:, None] == community[None, :], inside, between)
     return build_graph(name, _draw_edges(rng, chance), x, y, classes=classes)

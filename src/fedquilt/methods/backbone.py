@@ -36,8 +36,12 @@ class BackboneMethod(Method):
     def start(self, cohort: Cohort) -> State:
         """The common start, fresh Adam moments."""
         weights = self.model.start(self.task.seed, cohort.clients, cohort.device)
-        state = {MODEL + name: w for name, w in weights.items()}
+        state = {MODEL + name: w for name, w in weights.items()} | self.private(weights)
         return state | adam_start(self.trained(state)) | {KEYS: client_keys(self.task.seed, cohort)}
+
+    def private(self, weights: Weights) -> State:
+        """What a method's clients keep beside the model's weights, by its name in the state."""
+        return {}
 
     def trained(self, state: State) -> Weights:
         """The tensors of the state that Adam updates, by their names in the state."""

@@ -74,6 +74,9 @@ class FedPubSettings(BackboneSettings):
     communities: Literal["implicit", "explicit"] = "implicit"
     matching: bool = True
     masking: bool = True
+    penalty: Literal["mean", "shrink"] = "mean"
+    send: Literal["weights", "masked"] = "weights"
+    masklr: float = 1.0
 
 
 @register("fedpub")
@@ -116,15 +119,9 @@ class FedPub(BackboneMethod):
 
     # -- at the client -------------------------------------------------------------------------------------------
 
-    def start(self, cohort: Cohort) -> State:
-        """The common start, with masks of ones."""
-        state = super().start(cohort)
-        for name in self.maskable:
-            w = state[MODEL + name]
-            state[MASK + name] = torch.ones_like(w)
-            state["adam.first." + MASK + name] = torch.zeros_like(w)
-            state["adam.second." + MASK + name] = torch.zeros_like(w)
-        return state
+    def private(self, weights: Weights) -> State:
+        """Masks of ones: training starts with the received weights as they are."""
+        return {MASK + name: torch.ones_like(weights[name]) for name in self.maskable}
 
     def trained(self, state: State) -> Weights:
         """Weights and masks."""
@@ -142,6 +139,8 @@ class FedPub(BackboneMethod):
                 grad.add_(acting[name] - dense(received), alpha=2 * self.settings.proximal)
             if name in self.maskable:
                 out[MASK + name] = grad * weights[name]
+                if self.settings.penalty == "mean" and self.settings.l1:
+                    out[MASK + name].add_(state[MASK + name].sign(), alpha=self.settings.l1 / grad[0].numel())
                 grad.mul_(state[MASK + name])
             out[MODEL + name] = grad
         return out, loss
@@ -149,7 +148,7 @@ class FedPub(BackboneMethod):
     def after_step(self, state: State) -> None:
         """The proximal step of the L1 term: mu <- sign(mu) max(|mu| - lr lambda1, 0)."""
         shrink = self.settings.lr * self.settings.l1
-        if shrink:
+        if shrink and self.settings.penalty == "shrink":
             for name in self.maskable:
                 state[MASK + name].copy_(F.softshrink(state[MASK + name], shrink))
 
@@ -169,6 +168,8 @@ class FedPub(BackboneMethod):
         """The surviving weights, and what similarity is computed from."""
         message: Message = {}
         for name, w in self.weights(state).items():
+            if name in self.maskable and self.settings.send == "masked":
+                w = w * state[MASK + name]
             message[MODEL + name] = Sparse(w * self.kept(state, name)) if name in self.maskable else w
         if not self.settings.matching:
             message["train_nodes"] = cohort.train_count

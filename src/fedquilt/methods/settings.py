@@ -39,7 +39,7 @@ class BackboneSettings:
     hidden: Count = 128
     dropout: Share = 0.5
     lr: Positive = 0.01
-    weight_decay: NonNegative = 1e-6
+    weight_decay: NonNegative = 0.0
     epochs: Count = 1
 
 

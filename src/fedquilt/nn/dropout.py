@@ -57,7 +57,8 @@ class Dropout:
         bits = self.bits
         kind = torch.uint8 if bits == 8 else torch.int16
         words = -(-width * bits // 32)
-        key = _mix64(self.keys + (self.step * _LAYERS + layer + 1) * _GOLDEN)
+        offset = (self.step * _LAYERS + layer + 1) * _GOLDEN
+        key = _mix64(self.keys + ((offset + 2**63) % 2**64 - 2**63))  # wrapped to a signed 64-bit number
         low, high = key.to(torch.int32), (key >> 32).to(torch.int32)
         column = torch.arange(words, device=key.device, dtype=torch.int32)
         counter = cohort.position.to(torch.int32) * words

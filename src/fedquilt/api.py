@@ -1,0 +1,316 @@
+"""fedquilt from Python: `run`, `compare`, `resume`. The command line calls the same three."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from fedquilt import __version__
+from fedquilt.allocator import keep_freed_memory
+from fedquilt.cohort import Client, clients_of
+from fedquilt.engines.in_process import InProcess
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs import Graph, Protocol, draw_split, given_split, load_graph, natural_clients, parse_split, prepare
+from fedquilt.graphs.npz import write_npz
+from fedquilt.graphs.split import format_split
+from fedquilt.methods.contract import Method, State, Task, find_method
+from fedquilt.methods.settings import as_dict, build_settings
+from fedquilt.nn.objective import METRICS
+from fedquilt.partition import Partition, check_fits, enough, make_partition, training_nodes_check
+from fedquilt.partition import load as load_partition
+from fedquilt.runs import RunFolder, SeedFolder, build_result
+from fedquilt.runs.config import RunConfig
+from fedquilt.training import Plan, Record, Training, none_if_nan
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+OWN_GRAPH = "graph.npz"  # a graph given as an object is kept in the run folder under this name
+REDRAWS = 200
+# Called with (config, seed, rounds) when a seed starts; gives what to call with each round's record.
+Watcher = Callable[[RunConfig, int, int], Callable[[Record], None]]
+
+
+@dataclass(eq=False)
+class Run:
+    """A finished run.
+
+    Attributes:
+        result: what result.json holds: means over seeds and a line a seed, metrics in percent.
+        records: by seed, a record a round.
+        models: by seed, the personal models of the best validation round; leading axis the client.
+        similarities: by seed, the [M, M] similarity between clients by round (-1: the best round), if the method has one.
+        folder: where it was written, if anywhere.
+    """
+
+    result: dict[str, Any]
+    records: dict[int, list[Record]] = field(default_factory=dict)
+    models: dict[int, State] = field(default_factory=dict)
+    similarities: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)
+    folder: Path | None = None
+
+    def __repr__(self) -> str:
+        r = self.result
+        spread = f" ± {r['test_std']:.2f}" if len(r["seeds"]) > 1 else ""
+        return f"<Run {r['method']} on {r['dataset']}, {r['clients']} clients: test {r['metric']} {r['test_mean']:.2f}{spread}>"
+
+
+def run(
+    method: str = "fedpub",
+    dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
+    *,
+    out: str | os.PathLike[str] | None = None,
+    watch: Watcher | None = None,
+    **options: Any,
+) -> Run:
+    """Train one method on one cut of one graph, for some seeds.
+
+    Args:
+        method: its name; see `fedquilt methods`.
+        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
+        out: folder to write to (must be new); None keeps everything in memory.
+        watch: called when a seed starts; see `Watcher`.
+        **options: any other field of `RunConfig`: clients, partition, seeds, rounds, settings, ...
+    """
+    given = None if isinstance(dataset, str | os.PathLike) else load_graph(dataset)
+    name = os.fspath(dataset) if isinstance(dataset, str | os.PathLike) else OWN_GRAPH
+    config = RunConfig.build({**options, "method": method, "dataset": name})
+    folder = None if out is None else Path(out)
+    return execute(config, folder, given, watch)
+
+
+def compare(
+    methods: Sequence[str],
+    dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
+    *,
+    out: str | os.PathLike[str] | None = None,
+    watch: Watcher | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> list[Run]:
+    """Train several methods on the same cuts and splits. `settings` go to every method that has them; see `run`.
+
+    A setting that none of the methods knows is an error.
+    """
+    chosen = [find_method(name) for name in methods]
+    settings = dict(settings or {})
+    for name in settings:
+        if not any(name in cls.Settings.__dataclass_fields__ for cls in chosen):
+            build_settings(chosen[0], Task("", "", "accuracy", 1, 1, 1, 1, 0), {name: settings[name]})
+    runs = []
+    for cls in chosen:
+        mine = {name: value for name, value in settings.items() if name in cls.Settings.__dataclass_fields__}
+        where = None if out is None else Path(out) / cls.name
+        runs.append(run(cls.name, dataset, out=where, watch=watch, settings=mine, **options))
+    return runs
+
+
+def resume(path: str | os.PathLike[str], watch: Watcher | None = None) -> Run:
+    """Go on with a run that was killed; a run that is done is returned as it is."""
+    folder = RunFolder.open(Path(path))
+    config = RunConfig.build({k: v for k, v in folder.config.items() if k in RunConfig.model_fields})
+    given = load_graph(folder.path / OWN_GRAPH) if config.dataset == OWN_GRAPH else None
+    return _execute_in(folder, config, given, watch)
+
+
+def execute(
+    config: RunConfig,
+    out: Path | None,
+    given: tuple[Graph, Protocol] | None = None,
+    watch: Watcher | None = None,
+    unnamed: bool = False,
+    on_folder: Callable[[Path], None] | None = None,
+) -> Run:
+    """Carry a run out: in `out`, in a folder of its own under runs/ (`unnamed`), or in memory only.
+
+    `on_folder` is told the folder as soon as it can be resumed.
+    """
+    experiment = Experiment(config, given)  # everything that can be wrong is found before a folder is made
+    if out is None and not unnamed:
+        return _run_seeds(experiment, None, watch)
+    folder = RunFolder.create(out, config.name)
+    if config.dataset == OWN_GRAPH and given is not None:
+        write_npz(given[0], folder.path / OWN_GRAPH)
+    folder.config = experiment.config.model_dump() | {
+        "resolved": experiment.facts(),
+        "versions": {"fedquilt": __version__, "torch": torch.__version__, "numpy": np.__version__},
+    }
+    if on_folder is not None:
+        on_folder(folder.path)
+    with folder.lock():
+        return _run_seeds(experiment, folder, watch)
+
+
+def _execute_in(
+    folder: RunFolder, config: RunConfig, given: tuple[Graph, Protocol] | None, watch: Watcher | None
+) -> Run:
+    with folder.lock():
+        return _run_seeds(Experiment(config, given), folder, watch)
+
+
+class Experiment:
+    """A run resolved: its graph loaded and prepared, what was left open taken from the dataset's protocol."""
+
+    def __init__(self, config: RunConfig, given: tuple[Graph, Protocol] | None = None) -> None:
+        self.method = find_method(config.method)
+        graph, protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
+        self.graph = prepare(graph, protocol)
+        split = config.split or ("given" if self.graph.masks is not None else format_split(protocol.split))
+        filled = {
+            "rounds": config.rounds or protocol.rounds,
+            "epochs": config.epochs or protocol.epochs,
+            "metric": config.metric or protocol.metric,
+            "split": split,
+        }
+        self.fractions = None if split == "given" else parse_split(split)
+        self.saved = load_partition(Path(config.partition)) if config.partition.endswith(".npz") else None
+        if self.saved is not None:
+            check_fits(self.saved, self.graph)
+            filled["clients"] = self.saved.clients
+        if filled["metric"] not in METRICS:
+            raise FedquiltError(f"There is no metric '{filled['metric']}'; choose one of: {', '.join(METRICS)}.")
+        if filled["metric"] == "auc" and self.graph.classes != 2:
+            raise FedquiltError(f"auc needs two classes and {self.graph.name} has {self.graph.classes}; use accuracy.")
+        if config.partition in ("natural", "louvain-50"):  # the number of clients follows from the graph
+            filled["clients"] = self._partition(config, config.seeds[0]).clients
+        self.config = config.model_copy(update=filled)
+        self.device = pick_device(config.device)
+        # A wrong setting or an impossible cut should stop the run before the first seed, not after it.
+        self.settings = build_settings(self.method, self.task(config.seeds[0]), config.settings)
+        self.method(self.settings, self.task(config.seeds[0]))
+        self.clients(config.seeds[0])
+
+    def facts(self) -> dict[str, Any]:
+        """What was resolved, for the record."""
+        g = self.graph
+        return {
+            "settings": as_dict(self.settings),
+            "graph": {"nodes": g.nodes, "edges": g.edges.shape[1], "features": g.features, "classes": g.classes},
+            "device": str(self.device),
+        }
+
+    def _partition(self, config: RunConfig, seed: int) -> Partition:
+        if self.saved is not None:
+            return self.saved
+        if config.partition == "natural":
+            labels = natural_clients(config.dataset, 0)
+            if labels is None:
+                raise FedquiltError(f"{config.dataset} has no natural clients; choose another partition, such as disjoint.")
+            return make_partition(self.graph, "natural", None, seed, labels=labels)
+        return make_partition(self.graph, config.partition, config.clients, seed, sizes=config.sizes)
+
+    def cut(self, seed: int) -> tuple[Partition, np.ndarray]:
+        """The partition and the split of a seed; with `min_train` the split is drawn again until it fits."""
+        partition = self._partition(self.config, seed)
+        if self.fractions is None:
+            split = given_split(self.graph)
+        else:
+            wanted = self.config.min_train
+            for attempt in range(REDRAWS if wanted else 1):
+                split = draw_split(self.graph, self.fractions, seed, attempt)
+                if wanted and enough(partition, split, wanted):
+                    break
+        training_nodes_check(partition, split, self.config.min_train or 1)
+        return partition, split
+
+    def clients(self, seed: int) -> list[Client]:
+        """The clients of a seed."""
+        return clients_of(self.graph, *self.cut(seed))
+
+    def task(self, seed: int) -> Task:
+        """What the method may know of this run."""
+        c = self.config
+        assert c.epochs is not None and c.metric is not None
+        kind = self.saved.kind if self.saved is not None else c.partition
+        clients = c.clients or self._partition(c, seed).clients
+        return Task(c.dataset, kind, c.metric, self.graph.features, self.graph.classes, clients, c.epochs, seed)
+
+    def training(
+        self, seed: int, folder: SeedFolder | None = None, on_round: Callable[[Record], None] | None = None
+    ) -> Training:
+        """One seed's training, ready to run."""
+        c = self.config
+        assert c.rounds is not None
+        method: Method = self.method(self.settings, self.task(seed))
+        engine = InProcess(method, self.clients(seed), self.device, c.cohort_size)
+        plan = Plan(c.rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
+        return Training(method, engine, plan, folder, on_round)
+
+
+def _run_seeds(experiment: Experiment, folder: RunFolder | None, watch: Watcher | None) -> Run:
+    keep_freed_memory()
+    config = experiment.config
+    assert config.rounds is not None
+    out = Run(result={}, folder=None if folder is None else folder.path)
+    summaries = []
+    for seed in config.seeds:
+        place = None if folder is None else folder.seed(seed)
+        if place is None or not place.done:
+            on_round = watch(config, seed, 1 if experiment.method.single_round else config.rounds) if watch else None
+            summary = _train_seed(experiment, seed, place, on_round, out)
+        else:
+            summary = place.summary or {}
+            out.records[seed] = place.records()
+            out.models[seed] = place.load_models()[0]
+            arrays = place.load_arrays("similarity") or {}
+            out.similarities[seed] = {int(name): array for name, array in arrays.items()}
+        summaries.append(summary)
+    out.result = build_result(config.model_dump(), summaries)
+    if folder is not None and folder.result != out.result:
+        folder.result = out.result
+    return out
+
+
+def _train_seed(
+    experiment: Experiment, seed: int, place: SeedFolder | None, on_round: Callable[[Record], None] | None, out: Run
+) -> dict[str, Any]:
+    training = experiment.training(seed, place, on_round)
+    progress = training.run()
+    best = progress.best
+    summary = {
+        "seed": seed,
+        "best_round": best.round,
+        "val": best.val,
+        "test": none_if_nan(best.test),
+        "seconds": progress.seconds,
+        "seconds_per_round": progress.seconds / max(1, progress.next_round),
+        "upload_bytes": progress.upload_bytes,
+        "download_bytes": progress.download_bytes,
+        "metric": experiment.config.metric,
+        "rounds_run": progress.next_round,
+        "clients_test": best.clients_test,
+        "clients_left_out": sum(value is None for value in best.clients_test),
+    }
+    out.records[seed] = training.records
+    out.models[seed] = best.models
+    out.similarities[seed] = {round: s.numpy() for round, s in training.similarities.items()}
+    if place is not None:
+        facts = {"method": experiment.method.name, "settings": as_dict(experiment.settings), "round": best.round}
+        place.save_models({name: tensor.cpu() for name, tensor in best.models.items()}, facts)
+        if out.similarities[seed]:
+            place.save_arrays("similarity", {str(round): array for round, array in out.similarities[seed].items()})
+        partition, split = experiment.cut(seed)
+        nodes = np.concatenate(partition.nodes)
+        sizes = np.array([len(part) for part in partition.nodes])
+        place.save_arrays("split-and-partition", {"nodes": nodes, "sizes": sizes, "split": split})
+        place.finish(summary)
+    return summary
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is a CUDA device where there is one, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise FedquiltError(f"There is no device '{name}'; use auto, cpu or cuda.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise FedquiltError("This machine has no CUDA device that PyTorch can use; use --device cpu or auto.")
+    return device

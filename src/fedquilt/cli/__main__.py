@@ -1,0 +1,7 @@
+"""`python -m fedquilt.cli`, for where the console script is not on the path."""
+
+import sys
+
+from fedquilt.cli import main
+
+sys.exit(main())

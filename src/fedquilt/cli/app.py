@@ -1,0 +1,116 @@
+"""The commands put together, and the one place where errors end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from fedquilt.cli import compare, data, demo, errors, methods, run, show
+from fedquilt.cli.console import say
+
+DEBUG = "--debug"
+TRAIN, LOOK, PREPARE = "Train", "Look at results", "Before training"
+
+
+def example(*commands: str) -> str:
+    """The end of a help text: a command that can be tried."""
+    return "\n\n".join(["[dim]For example:[/]", *(f"[bold cyan]{command}[/]" for command in commands)])
+
+
+app = typer.Typer(
+    name="fedquilt",
+    help="Train one personal graph neural network per data owner, together, without moving anyone's graph.",
+    epilog=example("fedquilt demo", "fedquilt run --method fedpub --dataset cora --clients 10 --seeds 0,1,2"),
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+graph = typer.Typer(help="One graph of your own.", no_args_is_help=True)
+
+app.command(
+    rich_help_panel=TRAIN,
+    epilog=example("fedquilt demo"),
+)(demo.demo)
+app.command(
+    rich_help_panel=TRAIN,
+    epilog=example(
+        "fedquilt run --method fedpub --dataset cora --partition overlapping --clients 30 --seeds 0,1,2",
+        "fedquilt run --method fedavg --dataset my-graph.npz --rounds 50 --set lr=0.005 --set hidden=64",
+    ),
+)(run.run)
+app.command(
+    rich_help_panel=TRAIN,
+    epilog=example(
+        "fedquilt compare --methods local,fedavg,fedpub --dataset cora --clients 10 --seeds 0,1,2"
+    ),
+)(compare.compare)
+app.command(
+    rich_help_panel=TRAIN,
+    epilog=example("fedquilt resume runs/fedpub-cora-disjoint-10"),
+)(run.resume)
+app.command(
+    rich_help_panel=LOOK,
+    epilog=example("fedquilt show runs/fedpub-cora-disjoint-10"),
+)(show.show)
+app.command(
+    rich_help_panel=PREPARE,
+    epilog=example("fedquilt methods", "fedquilt methods fedpub"),
+)(methods.methods)
+app.command(
+    rich_help_panel=PREPARE,
+    epilog=example("fedquilt datasets --data graphs"),
+)(data.datasets)
+app.command(
+    rich_help_panel=PREPARE,
+    epilog=example("fedquilt partition cora --kind disjoint --clients 10 --out cut.npz --picture cut.png"),
+)(data.partition)
+graph.command(
+    "check", epilog=example("fedquilt graph check my-graph.npz", "fedquilt graph check my-tables/")
+)(data.graph_check)
+app.add_typer(
+    graph, name="graph", rich_help_panel=PREPARE, epilog=example("fedquilt graph check my-graph.npz")
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from fedquilt import __version__
+
+        say(f"fedquilt {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def everywhere(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option(DEBUG, help="Show where an error came from; works after any command too.")
+    ] = False,
+) -> None:
+    """What all commands share; `main` has taken --debug out before this is called."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; whatever happens ends as an exit status and at most one sentence."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = DEBUG in given
+    given = [argument for argument in given if argument != DEBUG]
+    try:
+        status = typer.main.get_command(app).main(
+            given or ["--help"], prog_name="fedquilt", standalone_mode=False
+        )
+    except (KeyboardInterrupt, typer.Abort):
+        status = errors.STOPPED
+        errors.explain(errors.StoppedError("stopped."), debug)
+    except Exception as error:
+        return errors.explain(error, debug)
+    else:
+        if status == errors.STOPPED:  # Typer's own word for Ctrl-C
+            errors.explain(errors.StoppedError("stopped."), debug)
+    return status if isinstance(status, int) else 0

@@ -1,0 +1,203 @@
+"""`fedquilt compare`: several methods on the same cuts and splits, side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedquilt.cli import options as o
+from fedquilt.cli.console import results, say
+from fedquilt.cli.errors import resumable
+from fedquilt.cli.pictures import draw_convergence
+from fedquilt.cli.progress import watching
+from fedquilt.cli.reading import COMPARISON, configs_of, runs_of, standing
+from fedquilt.errors import FedquiltError, unknown
+
+if TYPE_CHECKING:
+    from fedquilt.api import Watcher
+    from fedquilt.graphs import Graph, Protocol
+    from fedquilt.runs.config import RunConfig
+
+
+def compare(
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            "--methods",
+            "-m",
+            help="Names, such as local,fedavg,fedpub.",
+            rich_help_panel=o.WHAT,
+            show_default=False,
+        ),
+    ] = None,
+    dataset: o.Dataset = None,
+    partition: o.Partition = None,
+    clients: o.Clients = None,
+    sizes: o.Sizes = None,
+    split: o.Split = None,
+    min_train: o.MinTrain = None,
+    metric: o.Metric = None,
+    seeds: o.Seeds = None,
+    rounds: o.Rounds = None,
+    epochs: o.Epochs = None,
+    assignments: o.Set = None,
+    participation: o.Participation = None,
+    eval_every: o.EvalEvery = None,
+    patience: o.Patience = None,
+    device: o.Device = None,
+    cohort_size: o.CohortSize = None,
+    data: o.Data = None,
+    config: o.Config = None,
+    checkpoint_every: o.CheckpointEvery = None,
+    out: o.Out = None,
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Train several methods on the same clients, splits and seeds, and set them side by side."""
+    given = dict(locals())  # Before anything else is local: the options, by name.
+    for name in ("methods", "assignments", "config", "out", "quiet", "as_json"):
+        del given[name]
+    values = o.chosen(given, config, assignments)
+    names = _names(methods, values)
+    made: list[Path] = []
+    with resumable(made), watching(quiet) as watch:
+        folder, table = carry_out(plan(names, values), out, watch, made=made)
+    report(folder, table, as_json)
+
+
+def plan(names: Sequence[str], values: dict[str, Any]) -> list[RunConfig]:
+    """A configuration for each method; a setting goes to the methods that have it, and one of them must."""
+    from dataclasses import fields
+
+    from fedquilt.methods import find_method
+    from fedquilt.runs.config import RunConfig
+
+    known = {name: {field.name for field in fields(find_method(name).Settings)} for name in names}
+    # First as a whole, so that settings which are not names and values at all are refused with a sentence.
+    settings = RunConfig.build({**values, "method": names[0]}).settings
+    everything = set().union(*known.values())
+    for setting in settings:
+        if not everything:
+            raise FedquiltError(f"None of these methods has settings, so leave out '{setting}'.")
+        if setting not in everything:
+            raise unknown("setting of these methods", setting, everything)
+    configs = []
+    for name in names:
+        mine = {key: value for key, value in settings.items() if key in known[name]}
+        configs.append(RunConfig.build({**values, "method": name, "settings": mine}))
+    return configs
+
+
+def carry_out(
+    configs: Sequence[RunConfig],
+    out: Path | None,
+    watch: Watcher | None,
+    unnamed: tuple[Path, str] | None = None,
+    made: list[Path] | None = None,
+) -> tuple[Path, list[dict[str, Any]]]:
+    """Train them all; the folder and the results.
+
+    Args:
+        configs: as `plan` gives them.
+        out: a new folder; None takes the first free one of a usual name.
+        watch: see `fedquilt.api.Watcher`.
+        unnamed: that folder's parent and name; by default runs/compare-<dataset>-<partition>-<clients>.
+        made: the folder is added to it as soon as it can be resumed.
+    """
+    from fedquilt.api import Experiment
+    from fedquilt.graphs import load_graph
+    from fedquilt.methods import find_method
+    from fedquilt.methods.settings import build_settings
+    from fedquilt.runs import RunFolder, write_json
+
+    first = configs[0]
+    given = load_graph(first.dataset, Path(first.data) if first.data else None)
+    # What can be wrong with any of them is found before the first trains. They differ in the method only, so
+    # one cut is enough to check.
+    resolved = Experiment(first, given)
+    task = resolved.task(first.seeds[0])
+    for config in configs[1:]:
+        method = find_method(config.method)
+        method(build_settings(method, task, config.settings), task)
+    parent, name = unnamed or (Path("runs"), "compare" + resolved.config.name.removeprefix(first.method))
+    folder = RunFolder.create(out, name, parent)
+    write_json(folder.path / COMPARISON, {"configs": [config.model_dump() for config in configs]})
+    if made is not None:
+        made.append(folder.path)
+    with folder.lock():
+        table = [_one(folder.path, config, given, watch) for config in configs]
+    _write(folder.path, table)
+    return folder.path, table
+
+
+def finish(path: Path, watch: Watcher | None) -> list[dict[str, Any]]:
+    """Go on with a comparison: resume what was begun, start what was not; the results."""
+    from fedquilt import api
+    from fedquilt.runs import RunFolder
+    from fedquilt.runs.config import RunConfig
+
+    with RunFolder(path).lock():
+        configs = [RunConfig.build(config) for config in configs_of(path)]
+        if configs:
+            table = [_one(path, config, None, watch) for config in configs]
+        else:
+            table = [api.resume(run, watch).result for run in runs_of(path)]
+    _write(path, table)
+    return table
+
+
+def report(folder: Path, table: list[dict[str, Any]], as_json: bool) -> None:
+    """The results as a table, or as JSON, and where they are."""
+    if as_json:
+        say(json.dumps({"folder": str(folder), "results": table}, ensure_ascii=False))
+        return
+    from fedquilt.reports import comparison_table
+
+    results().print(comparison_table(table))
+    say(f"Written to {folder}: a folder for each method, comparison.md and convergence.png.")
+
+
+def _one(
+    folder: Path, config: RunConfig, given: tuple[Graph, Protocol] | None, watch: Watcher | None
+) -> dict[str, Any]:
+    """Train one method of a comparison, from where it was left if it was begun."""
+    from fedquilt import api
+
+    place = folder / config.method
+    run = (
+        api.resume(place, watch)
+        if (place / "config.json").is_file()
+        else api.execute(config, place, given, watch)
+    )
+    return run.result
+
+
+def _write(folder: Path, table: list[dict[str, Any]]) -> None:
+    from fedquilt.reports import comparison_table, to_markdown
+    from fedquilt.runs import write_text
+
+    write_text(folder / "comparison.md", to_markdown(comparison_table(table)))
+    draw_convergence([standing(run) for run in runs_of(folder)], folder / "convergence.png")
+
+
+def _names(methods: str | None, values: dict[str, Any]) -> list[str]:
+    """The methods to compare: the option's, else the config file's; both are taken out of `values`."""
+    listed = values.pop("methods", None)
+    single = values.pop("method", None)
+    if methods is not None:
+        listed = methods.split(",")
+    elif listed is None and single is not None:
+        listed = [single]
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise FedquiltError("Say which methods to compare, such as --methods local,fedavg,fedpub.")
+    names = [name.strip() for name in listed if name.strip()]
+    if not names:
+        raise FedquiltError("Say which methods to compare, such as --methods local,fedavg,fedpub.")
+    for name in names:
+        if names.count(name) > 1:
+            raise FedquiltError(f"Method '{name}' is listed twice; list each method once.")
+    return names

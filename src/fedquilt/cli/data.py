@@ -1,0 +1,155 @@
+"""`fedquilt datasets`, `fedquilt graph check` and `fedquilt partition`: before any training."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedquilt.cli import options as o
+from fedquilt.cli.console import results, say
+from fedquilt.errors import FedquiltError
+
+if TYPE_CHECKING:
+    from fedquilt.graphs import Dataset
+
+_PICTURES = (".png", ".pdf", ".svg")
+
+
+def datasets(data: o.Data = None) -> None:
+    """List the graphs that can be named, and whether they are on this machine."""
+    from rich.table import Table
+
+    from fedquilt.graphs import data_folder
+    from fedquilt.graphs import datasets as known
+
+    folder = data_folder(data)
+    table = Table()
+    for heading in ("Name", "What", "Nodes", "Edges", "Features", "Classes", "Metric", "Split", "Here"):
+        table.add_column(
+            heading, justify="right" if heading in ("Nodes", "Edges", "Features", "Classes") else "left"
+        )
+    for entry in known():
+        split = "/".join(f"{100 * share:g}" for share in entry.protocol.split)
+        figures = (f"{figure:,}" for figure in (entry.nodes, entry.edges, entry.features, entry.classes))
+        table.add_row(
+            entry.name, entry.description, *figures, entry.protocol.metric, split, _here(entry, folder)
+        )
+    results().print(table)
+    say(f"Looked in {folder}. A graph that is not here is fetched, where possible, when it is first used.")
+
+
+def graph_check(
+    source: Annotated[
+        str, typer.Argument(metavar="FILE", help="An npz file, a folder of tables, or a name.")
+    ],
+    data: o.Data = None,
+) -> None:
+    """See whether a graph is sound, and what it looks like."""
+    from rich.table import Table
+
+    from fedquilt.graphs import check_graph
+
+    report = check_graph(source, data)
+    table = Table(title=report.name, title_justify="left", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for what, figure in report.rows():
+        table.add_row(what, figure)
+    results().print(table)
+    for warning in report.warnings:
+        say(f"Warning: {warning}")
+    say("The graph is sound.")
+
+
+def partition(
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="A name, an npz file or a folder of tables.")
+    ],
+    kind: Annotated[
+        str,
+        typer.Option(
+            "--kind", "-k", help="disjoint, overlapping, louvain, louvain-50, random, imbalanced or natural."
+        ),
+    ] = "disjoint",
+    clients: Annotated[
+        int | None,
+        typer.Option(
+            "--clients",
+            "-c",
+            help="Into how many clients. Default: 10, or what the kind gives.",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", "-s", help="What random choices derive from.", min=0)] = 0,
+    sizes: o.Sizes = None,
+    data: o.Data = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The npz file to write.", rich_help_panel=o.OUTPUT)
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            "--picture", help="A figure (png, pdf or svg) of who holds what.", rich_help_panel=o.OUTPUT
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite files that are there.", rich_help_panel=o.OUTPUT)
+    ] = False,
+) -> None:
+    """Cut a graph into clients, print what the cut looks like, and save it."""
+    _check_target(out, (".npz",), force)
+    _check_target(picture, _PICTURES, force)
+    from rich.table import Table
+
+    from fedquilt.graphs import load_graph, natural_clients, prepare
+    from fedquilt.partition import make_partition, save, statistics
+
+    graph = prepare(*load_graph(dataset, data))
+    labels = None
+    if kind == "natural":
+        labels = natural_clients(dataset)
+        if labels is None:
+            raise FedquiltError(f"{dataset} has no natural clients; choose another kind, such as disjoint.")
+    elif clients is None and sizes is None and kind not in ("imbalanced", "louvain-50"):
+        clients = 10
+    shares = None if sizes is None else o.whole_numbers("sizes", sizes)
+    cut = make_partition(graph, kind, clients, seed, sizes=shares, labels=labels)
+    figures = statistics(graph, cut)
+    heading = f"{graph.name}, {kind}, {cut.clients} clients, seed {seed}"
+    table = Table(title=heading, title_justify="left", title_style="bold")
+    table.add_column("")
+    table.add_column("Whole graph", justify="right")
+    table.add_column("Mean client", justify="right")
+    for row in figures.rows():
+        table.add_row(*row)
+    results().print(table)
+    if out is not None:
+        save(cut, out)
+        say(f"Written to {out}; train on it with 'fedquilt run --dataset {dataset} --partition {out}'.")
+    if picture is not None:
+        from fedquilt.reports import partition_picture
+
+        partition_picture(graph.edges, cut.nodes, graph.y, picture, heading)
+        say(f"Drawn to {picture}.")
+
+
+def _here(entry: Dataset, folder: Path) -> str:
+    """Whether a dataset's file is in the data folder, whatever its parameters."""
+    if entry.route == "generated":
+        return "built in"
+    patterns = [re.sub(r"\{\w+\}", "*", name) for name in entry.files or (entry.name,)]
+    return "yes" if any(next(folder.glob(f"{pattern}.npz"), None) for pattern in patterns) else "no"
+
+
+def _check_target(path: Path | None, suffixes: tuple[str, ...], force: bool) -> None:
+    """Refuse a place to write to before the work is done, not after it."""
+    if path is None:
+        return
+    if path.suffix.lower() not in suffixes:
+        raise FedquiltError(f"'{path}' has to end in {' or '.join(suffixes)}; rename it.")
+    if path.is_dir():
+        raise FedquiltError(f"{path} is a folder; name a file.")
+    if path.exists() and not force:
+        raise FedquiltError(f"{path} is already there; choose another name, or overwrite it with --force.")

@@ -1,0 +1,149 @@
+"""`fedquilt methods`: what there is, what can be set, and what each message reveals."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import typer
+
+from fedquilt.cli.console import results, say
+
+if TYPE_CHECKING:
+    from fedquilt.methods import Method
+    from fedquilt.privacy.crossing import Crossing
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One method, in detail.")] = None,
+) -> None:
+    """List the methods, or say of one what can be set and what it sends."""
+    from rich.table import Table
+
+    from fedquilt.methods import find_method
+    from fedquilt.methods import methods as known
+
+    if name is not None:
+        _describe(find_method(name))
+        return
+    table = Table()
+    for heading in ("Name", "Method", "Paper", "A client uploads"):
+        table.add_column(heading)
+    for key, method in known().items():
+        uploads = ", ".join(short(crossing.name) for crossing in method.uploads)
+        table.add_row(key, method.title, method.paper, uploads or "nothing")
+    results().print(table)
+    say("More about one of them: 'fedquilt methods NAME'.")
+
+
+def short(name: str) -> str:
+    """A message's name without the pattern: `model.*` is `model`."""
+    return name.removesuffix("*").removesuffix(".")
+
+
+def meanings(settings: type) -> dict[str, str]:
+    """What each field of a settings class means, from the `Attributes:` of its docstring and its bases'."""
+    found: dict[str, str] = {}
+    for cls in reversed(settings.__mro__):
+        section = re.search(
+            r"^Attributes:\n((?:[ ]{4}.*\n?|\n)+)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE
+        )
+        if section is None:
+            continue
+        for entry in re.split(r"\n(?=[ ]{4}\S)", section[1].rstrip()):
+            name, _, meaning = " ".join(entry.split()).partition(": ")
+            found |= dict.fromkeys(name.split(", "), meaning.rstrip("."))
+    return found
+
+
+def in_words(kind: Any) -> str:
+    """A setting's type as a user would say it: `number > 0`, `gcn | sage`, `true | false`."""
+    if kind is type(None):
+        return "none"
+    if kind is bool:
+        return "true | false"
+    simple = {int: "whole number", float: "number", str: "text"}
+    if kind in simple:
+        return simple[kind]
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return f"{in_words(arguments[0])} {', '.join(_bounds(arguments[1:]))}".rstrip()
+    if origin is Literal:
+        return " | ".join(str(value) for value in arguments)
+    if origin in (Union, types.UnionType):
+        return " | ".join(in_words(part) for part in arguments)
+    return getattr(kind, "__name__", str(kind))
+
+
+def _bounds(metadata: tuple[Any, ...]) -> list[str]:
+    """The limits that pydantic's `Field` carries."""
+    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+    limits = [limit for item in metadata for limit in getattr(item, "metadata", [item])]
+    return [f"{sign} {getattr(m, key)}" for m in limits for key, sign in signs.items() if hasattr(m, key)]
+
+
+def _describe(method: type[Method]) -> None:
+    from rich.table import Table
+
+    console = results()
+    console.print(f"[bold]{method.title}[/]", f"({method.paper})", markup=True)
+    for paragraph in _idea(method):
+        console.print(paragraph, markup=False)
+    console.print()
+    listed = fields(method.Settings)
+    if not listed:
+        say("It has nothing to set.")
+    else:
+        hints = get_type_hints(method.Settings, include_extras=True)
+        meaning, varies = meanings(method.Settings), _varying(method)
+        table = Table(title="Settings, with --set NAME=VALUE", title_justify="left", title_style="bold")
+        for heading in ("Name", "Type", "Default", "Meaning"):
+            table.add_column(heading)
+        for field in listed:
+            default = "" if field.default is MISSING else _value(field.default)
+            starred = default + (" *" if field.name in varies else "")
+            table.add_row(field.name, in_words(hints[field.name]), starred, meaning.get(field.name, ""))
+        console.print(table)
+        if varies:
+            say("* follows the dataset or the partition unless you set it.")
+    console.print()
+    _crossings("A client uploads", method.uploads)
+    console.print()
+    _crossings("A client downloads", method.downloads)
+
+
+def _crossings(heading: str, crossings: tuple[Crossing, ...]) -> None:
+    from rich.table import Table
+
+    if not crossings:
+        say(f"{heading}: nothing.")
+        return
+    table = Table(title=heading, title_justify="left", title_style="bold")
+    table.add_column("What")
+    table.add_column("What it reveals")
+    for crossing in crossings:
+        table.add_row(short(crossing.name), crossing.reveals)
+    results().print(table)
+
+
+def _idea(method: type[Method]) -> list[str]:
+    """The paragraph about the idea in the docstring of the method's file: the second one."""
+    module = inspect.getmodule(method)
+    paragraphs = inspect.cleandoc((module.__doc__ if module else None) or "").split("\n\n")
+    return [" ".join(paragraph.split()) for paragraph in paragraphs[1:2]]
+
+
+def _varying(method: type[Method]) -> set[str]:
+    """The settings whose default the method takes from the task."""
+    from fedquilt.methods import Task
+
+    return set(method.defaults(Task("", "disjoint", "accuracy", 1, 2, 10, 1, 0)))
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,136 @@
+"""Which figures a run or a comparison gets, and where they go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedquilt.cli.reading import Standing
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BEST = -1  # the key under which the best round's similarity is kept
+_MOST_LABELS = 30
+
+
+def draw_run(run: Standing, into: Path) -> list[Path]:
+    """The figures of one run: convergence, clients, and similarity where the method has one."""
+    from fedquilt.reports import client_bars
+
+    into.mkdir(parents=True, exist_ok=True)
+    paths = draw_convergence([run], into / "convergence.png")
+    if run.clients_test and run.result is not None:
+        path = into / "clients.png"
+        client_bars(
+            list(run.clients_test.values()), path, metric=run.result["metric"], label=title(run.method)
+        )
+        paths.append(path)
+    return paths + draw_similarity(run, into)
+
+
+def draw_convergence(runs: Sequence[Standing], path: Path) -> list[Path]:
+    """Validation and test against the round, a line a run; nothing where no round was evaluated yet."""
+    from fedquilt.reports.figures import convergence_figure
+    from fedquilt.reports.style import save_figure
+
+    begun = [run for run in runs if run.result is not None]
+    if not begun:
+        return []
+    last = max(record["round"] for run in begun for records in run.records.values() for record in records)
+    curves = {
+        title(run.method): [_stretched(rows, last) for rows in run.records.values() if rows] for run in begun
+    }
+    figure = convergence_figure(curves, (begun[0].result or {})["metric"])
+    key = figure.axes[0].get_legend()
+    if key is not None:
+        key.set_loc("best")  # A level line, such as majority's, may run where the key usually is.
+    save_figure(figure, path)
+    return [path]
+
+
+def draw_similarity(run: Standing, into: Path) -> list[Path]:
+    """Who resembles whom in the first finished seed: at the best round, and as it grew over the rounds."""
+    import numpy as np
+
+    from fedquilt.reports import similarity_rounds
+    from fedquilt.reports.figures import heatmap_figure
+    from fedquilt.reports.style import save_figure, styled
+    from fedquilt.runs import RunFolder
+
+    folder = RunFolder.open(run.folder)
+    for seed in run.config["seeds"]:
+        place = folder.seed(seed)
+        arrays = place.load_arrays("similarity")
+        if not arrays:
+            continue
+        matrices = {int(name): array for name, array in arrays.items()}
+        order, groups = arrange(run.config, place.load_arrays("split-and-partition"))
+        paths = []
+        if BEST in matrices:
+            best = matrices.pop(BEST)
+            order = np.arange(len(best)) if order is None else order
+            figure = heatmap_figure(best[np.ix_(order, order)], f"{title(run.method)}, seed {seed}", groups)
+            with styled():
+                _label_clients(figure, order)
+            save_figure(figure, into / "similarity.png")
+            paths.append(into / "similarity.png")
+        if matrices:
+            order = np.arange(len(next(iter(matrices.values())))) if order is None else order
+            grown = {number: matrix[np.ix_(order, order)] for number, matrix in matrices.items()}
+            similarity_rounds(grown, into / "similarity-rounds.png", f"{title(run.method)}, seed {seed}")
+            paths.append(into / "similarity-rounds.png")
+        return paths
+    return []
+
+
+def arrange(
+    config: dict[str, Any], cut: dict[str, np.ndarray] | None
+) -> tuple[np.ndarray | None, list[int] | None]:
+    """In which order to draw the clients, and the group of each then, where groups are known.
+
+    The parts of a METIS cut come in any order; on patchwork, clients are ordered by the family most of their
+    nodes are of. Of an overlapping cut, five clients in a row share a part.
+    """
+    if cut is None:
+        return None, None
+    clients = len(cut["sizes"])
+    if config["partition"] == "overlapping":
+        from fedquilt.partition.recipes import COPIES
+
+        return None, [client // COPIES for client in range(clients)]
+    if str(config["dataset"]).partition(":")[0] != "patchwork":
+        return None, None
+    import numpy as np
+
+    from fedquilt.graphs import patchwork_communities
+
+    family = patchwork_communities()[1][cut["nodes"]]
+    owner = np.repeat(np.arange(clients), cut["sizes"])
+    most = np.array([np.bincount(family[owner == client]).argmax() for client in range(clients)])
+    order = np.argsort(most, kind="stable")
+    return order, most[order].tolist()
+
+
+def title(method: str) -> str:
+    """A method's name as papers write it."""
+    from fedquilt.methods import methods
+
+    known = methods()
+    return known[method].title if method in known else method
+
+
+def _stretched(records: list[dict[str, Any]], last: int) -> list[dict[str, Any]]:
+    """A method that needs one round only as a level line beside the others."""
+    return [records[0], {**records[0], "round": last}] if len(records) == 1 and last > 0 else records
+
+
+def _label_clients(figure: Any, order: np.ndarray) -> None:
+    """Name the clients on the axes where they are not in their own order."""
+    if (order[1:] > order[:-1]).all():
+        return
+    axes = figure.axes[0]
+    few = len(order) <= _MOST_LABELS
+    for setter in (axes.set_xticks, axes.set_yticks):
+        setter(range(len(order)) if few else [], [str(client) for client in order] if few else [])

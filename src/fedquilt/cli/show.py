@@ -1,0 +1,43 @@
+"""`fedquilt show`: the table and the figures of a run or a comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedquilt.cli.console import results, say
+
+
+def show(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="A run's folder, finished or still running, or a comparison's."),
+    ],
+) -> None:
+    """Print a run's table and draw its figures into DIR/figures."""
+    from fedquilt.cli.pictures import draw_convergence, draw_run
+    from fedquilt.cli.reading import is_comparison, runs_of, standing
+    from fedquilt.errors import FedquiltError
+    from fedquilt.reports import comparison_table, run_table
+
+    several = is_comparison(folder)
+    runs = [standing(path) for path in (runs_of(folder) if several else [folder])]
+    table = [run.result for run in runs if run.result is not None]
+    if not table:
+        raise FedquiltError(
+            f"No round in {folder} has been evaluated yet; try again later, or 'fedquilt resume {folder}'."
+        )
+    results().print(comparison_table(table) if several else run_table(table[0]))
+    for run in runs:
+        for sentence in run.unfinished:
+            say(f"{run.method}: {sentence}" if several else sentence)
+    into = folder / "figures"
+    if several:
+        into.mkdir(exist_ok=True)
+        paths = draw_convergence(runs, into / "convergence.png")
+    else:
+        paths = draw_run(runs[0], into)
+    for path in paths:
+        say(str(path))

@@ -1,0 +1,114 @@
+"""What a run is asked to do: checked once, written to the run folder, enough to do it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from fedquilt.errors import FedquiltError, unknown
+
+
+class RunConfig(BaseModel):
+    """A run: one method on one cut of one graph, for some seeds.
+
+    What is None is taken from the dataset's protocol when the run is resolved; `settings` are the method's own.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str = "fedpub"
+    dataset: str = "patchwork"
+    partition: str = "disjoint"
+    clients: Annotated[int, Field(ge=1)] | None = 10
+    sizes: list[Annotated[int, Field(ge=1)]] | None = None
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [0]
+    rounds: Annotated[int, Field(ge=1)] | None = None
+    epochs: Annotated[int, Field(ge=1)] | None = None
+    split: str | None = None
+    metric: str | None = None
+    settings: dict[str, Any] = {}
+    participation: Annotated[float, Field(gt=0, le=1)] = 1.0
+    evaluate_every: Annotated[int, Field(ge=1)] = 1
+    patience: Annotated[int, Field(ge=1)] | None = None
+    min_train: Annotated[int, Field(ge=1)] | None = None
+    cohort_size: Annotated[int, Field(ge=1)] | None = None
+    device: str = "auto"
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
+    data: str | None = None
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) != len(seeds):
+            raise ValueError("a seed is listed twice")
+        return seeds
+
+    @classmethod
+    def build(cls, values: Mapping[str, Any]) -> RunConfig:
+        """From plain values, with one clear sentence for the first that is wrong."""
+        for name in values:
+            if name not in cls.model_fields:
+                raise unknown("option", name, cls.model_fields)
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = str(first["loc"][0])
+            wrong = first["msg"].removeprefix("Value error, ")
+            raise FedquiltError(
+                f"The option {where}={values.get(where)!r} is not possible: {wrong[0].lower()}{wrong[1:]}."
+            ) from None
+
+    @property
+    def name(self) -> str:
+        """What to call the run's folder: method-dataset-partition-clients."""
+        cut = Path(self.partition).stem if self.partition.endswith(".npz") else self.partition
+        graph = Path(self.dataset).stem if "/" in self.dataset or self.dataset.endswith(".npz") else self.dataset
+        return "-".join(str(p) for p in (self.method, graph.replace(":", "-"), cut, self.clients) if p is not None)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The options of a YAML (or JSON) config file."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FedquiltError(f"The config file {path} cannot be read: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" (line {where.line + 1})" if where is not None else ""
+        raise FedquiltError(f"The config file {path} is not valid YAML{line}; correct it and try again.") from None
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise FedquiltError(f"The config file {path} must hold names and values, such as 'method: fedpub'.")
+    return values
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """`["lr=0.005", "masking=false"]` as a dict, values read as YAML reads them."""
+    import yaml
+
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise FedquiltError(f"--set {pair} is not of the form name=value, such as --set lr=0.005.")
+        try:
+            out[name.strip()] = _number(value) if _number(value) is not None else yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise FedquiltError(f"--set {pair}: the value cannot be read; write it as a number, true, false or a word.") from None
+    return out
+
+
+def _number(text: str) -> float | int | None:
+    # YAML 1.1 reads 1e-3 as text (it wants 1.0e-3); people write 1e-3.
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+

@@ -1,0 +1,95 @@
+"""Each fault of a graph has its own sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs.build import undirected, validate
+
+from .helpers import tiny
+
+NOTHING = np.zeros(4, dtype=bool)
+ALL = np.ones(4, dtype=bool)
+NAN = np.array([[0.0, 1], [1, 0], [np.nan, 1], [0, 0]])
+
+FAULTS = [
+    ({"y": np.array([], dtype=int), "x": np.zeros((0, 2)), "edges": np.zeros((2, 0), int)}, "has no nodes"),
+    ({"edges": np.array([[0, 1], [1, 2], [2, 3]])}, r"edges of shape 3 x 2; they must be 2 x E"),
+    ({"edges": np.array([[0.5], [1.0]])}, "edges of type float64; they must be whole numbers"),
+    (
+        {"edges": np.array([[0, 1], [1, 4]])},
+        "an edge 1-4 to a node that is not there; nodes are numbered 0 to 3",
+    ),
+    ({"edges": np.array([[0], [-1]])}, "an edge 0--1 to a node that is not there"),
+    ({"x": np.zeros((3, 2))}, "3 rows of features but 4 labels"),
+    ({"x": np.zeros((4, 0))}, "has no features"),
+    ({"x": np.zeros(4)}, "features of shape 4; they must be nodes x features"),
+    ({"x": np.array([["a"]] * 4)}, "features of type .*; they must be numbers"),
+    ({"x": NAN}, "a feature of node 2 that is NaN or infinite"),
+    ({"x": np.full((4, 2), 1e300)}, "a feature of node 0 that is NaN or infinite"),
+    ({"x": sp.csr_matrix(NAN)}, "a feature of node 2 that is NaN or infinite"),
+    ({"x": NAN, "ids": list("abcd")}, "a feature of node 'c' that is NaN or infinite"),
+    ({"y": np.array([0, 1, -2, 0])}, "the label -2; labels are 0, 1, 2"),
+    ({"y": np.full(4, -1)}, "has no labelled node"),
+    ({"y": np.array([0, 1, 99999, 0])}, "the label 99999, more than the 10000 classes allowed"),
+    ({"y": np.array([0, 0.5, 1, 0])}, "labels that are not whole numbers"),
+    ({"y": np.array(list("abcd"))}, "labels of type .*; number the classes"),
+    ({"y": np.zeros((4, 2), int)}, "labels of shape 4 x 2"),
+    ({"classes": 1}, "says it has 1 classes but holds the label 1"),
+    ({"class_names": ("a",)}, "names 1 classes but has 2"),
+    ({"masks": {"train": ALL, "val": NOTHING}}, "has some masks only"),
+    ({"masks": {"train": ALL, "val": NOTHING, "test": np.zeros(4)}}, "test_mask of type float64"),
+    ({"masks": {"train": ALL, "val": NOTHING, "test": NOTHING[:3]}}, "test_mask of shape 3 but 4 nodes"),
+    (
+        {"masks": {"train": ALL, "val": ALL, "test": NOTHING}},
+        "4 nodes in more than one of its train, val and test masks",
+    ),
+    ({"ids": ["a", "b", "a", "c"]}, "the id 'a' more than once"),
+    ({"ids": ["a", "b"]}, "ids of shape 2 but 4 nodes"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), FAULTS, ids=[message[:40] for _, message in FAULTS])
+def test_fault(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(FedquiltError, match=f"^here .*{message}") as caught:
+        tiny(where="here", **changes)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("edges", "message"),
+    [
+        (np.zeros((3, 1), int), "edges of shape 3 x 1"),
+        (np.array([[0], [9]]), "a node that is not there"),
+        (np.array([[1], [0]]), "not u < v"),
+    ],
+)
+def test_a_graph_made_by_hand_is_checked_too(edges: np.ndarray, message: str) -> None:
+    with pytest.raises(FedquiltError, match=message):
+        validate(replace(tiny(), edges=edges))
+    with pytest.raises(FedquiltError, match="no nodes"):
+        validate(replace(tiny(), y=np.array([], dtype=np.int64)))
+
+
+def test_what_is_loose_is_put_right() -> None:
+    graph = tiny(y=np.array([0, np.nan, 2, 1]), x=np.ones((4, 2), dtype=bool))
+    assert graph.y.tolist() == [0, -1, 2, 1]
+    assert graph.y.dtype == np.int64
+    assert graph.x.dtype == np.float32
+    assert graph.classes == 3
+    assert tiny(y=np.array([True, False, True, True])).y.tolist() == [1, 0, 1, 1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40))
+def test_undirected_keeps_each_pair_once(pairs: list[tuple[int, int]]) -> None:
+    edges = undirected(np.array(pairs, dtype=int).reshape(-1, 2).T, 10)
+    assert [tuple(edge) for edge in edges.T] == sorted({(min(p), max(p)) for p in pairs if p[0] != p[1]})
+    assert np.array_equal(undirected(np.concatenate([edges, edges[::-1]], axis=1), 10), edges)

@@ -1,0 +1,80 @@
+"""The graphs that need no file."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedquilt.graphs import load_graph, natural_clients, patchwork, patchwork_communities
+from fedquilt.graphs.synthetic import GENERATORS, communities_1, communities_3
+
+from .helpers import assert_same
+
+
+@pytest.mark.parametrize("name", list(GENERATORS))
+def test_a_seed_gives_one_graph(name: str) -> None:
+    assert_same(load_graph(name)[0], GENERATORS[name](0))
+    other = load_graph(f"{name}:seed=1")[0]
+    assert not np.array_equal(other.edges, GENERATORS[name](0).edges)
+
+
+def test_patchwork_has_communities_in_families() -> None:
+    graph = patchwork()
+    community, family = patchwork_communities()
+    assert graph.nodes == len(community) == len(family)
+    u, v = graph.edges
+    inside = (community[u] == community[v]).mean()
+    related = (family[u] == family[v]).mean()
+    assert 0.7 < inside < related < 0.99
+    assert set(graph.y) == set(range(6))
+    assert graph.sparse
+    assert set(np.unique(graph.x.data)) == {1.0}
+
+    mix = np.array([np.bincount(graph.y[community == one], minlength=6) for one in range(10)]) / 240
+    distance = np.abs(mix[:, None] - mix[None]).sum(axis=2)
+    of = np.array([family[community == one][0] for one in range(10)])
+    alike = of[:, None] == of[None]
+    assert distance[alike & ~np.eye(10, dtype=bool)].mean() < 0.7 * distance[~alike].mean()
+
+
+def test_families_of_patchwork_contradict_each_other() -> None:
+    graph = patchwork()
+    _, family = patchwork_communities()
+    x = graph.x.toarray()
+    usual = np.array(
+        [[x[(graph.y == label) & (family == one)].mean(axis=0) for label in range(6)] for one in range(3)]
+    )
+    nearest = (usual[0] @ usual[1].T - usual[1].mean(axis=1)).argmax(axis=1)
+    assert (nearest != np.arange(6)).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "sizes", "inside", "between"),
+    [(communities_1, (5, 5, 40), 0.5, 0.1), (communities_3, (5, 15), 0.7, 0.01)],
+)
+def test_communities_are_the_papers(make, sizes: tuple[int, ...], inside: float, between: float) -> None:
+    graph = make()
+    community = np.repeat(np.arange(len(sizes)), np.array(sizes) * 30)
+    counts = np.bincount(community)
+    assert graph.nodes == 30 * sum(sizes)
+    assert graph.classes == len(sizes)
+    same = (community[graph.edges[0]] == community[graph.edges[1]]).sum()
+    pairs = (counts * (counts - 1) // 2).sum()
+    others = graph.nodes * (graph.nodes - 1) // 2 - pairs
+    assert same / pairs == pytest.approx(inside, abs=0.01)
+    assert (graph.edges.shape[1] - same) / others == pytest.approx(between, abs=0.01)
+    for one in range(len(sizes)):
+        assert np.bincount(graph.y[community == one]).argmax() == one
+
+
+def test_natural_clients() -> None:
+    for name, clients, nodes in (
+        ("patchwork", 10, 240),
+        ("communities-1", 50, 30),
+        ("communities-3:seed=4", 20, 30),
+    ):
+        client = natural_clients(name)
+        assert np.bincount(client).tolist() == [nodes] * clients
+        assert len(client) == load_graph(name)[0].nodes
+    assert natural_clients("cora") is None
+    assert natural_clients("somebody's own") is None

@@ -1,0 +1,199 @@
+"""A user's folder of tables, as csv and as parquet."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs import load_graph, read_tables
+
+NODES = "id,label,age,income,split\nann,0,31,2.5,train\nbob,1,45,1e3,val\neve,,27,-4,test\n"
+EDGES = "source,target\nann,bob\nbob,eve\neve,bob\nann,ann\n"
+
+
+def folder_of(tmp_path: Path, nodes: str = NODES, edges: str = EDGES, **others: str) -> Path:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "nodes.csv").write_text(nodes, encoding="utf-8")
+    (folder / "edges.csv").write_text(edges, encoding="utf-8")
+    for name, text in others.items():
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_csv(tmp_path: Path) -> None:
+    graph, protocol = load_graph(folder_of(tmp_path))
+    assert graph.name == "mine"
+    assert graph.edges.tolist() == [[0, 1], [1, 2]]
+    assert graph.x.tolist() == [[31, 2.5], [45, 1000], [27, -4]]
+    assert graph.y.tolist() == [0, 1, -1]
+    assert graph.ids.tolist() == ["ann", "bob", "eve"]
+    assert {part: mask.tolist().index(True) for part, mask in graph.masks.items()} == {
+        "train": 0,
+        "val": 1,
+        "test": 2,
+    }
+    assert (protocol.split, protocol.rounds, protocol.metric) == ((0.2, 0.4, 0.4), 100, "accuracy")
+
+
+def test_labels_in_words_are_sorted_and_named(tmp_path: Path) -> None:
+    graph = read_tables(folder_of(tmp_path, "id,label,f\n1,sick,0\n2,-1,0\n3,healthy,1\n", "a,b\n1,2\n"))
+    assert graph.y.tolist() == [1, -1, 0]
+    assert graph.class_names == ("healthy", "sick")
+    assert graph.masks is None
+
+
+def test_classes_file_fixes_the_numbering_for_all_sites(tmp_path: Path) -> None:
+    nodes = "id,label,f\n1,sick,0\n2,,0\n3,healthy,1\n"
+    graph = read_tables(folder_of(tmp_path, nodes, "a,b\n1,2\n", classes="sick\nunsure\nhealthy\n"))
+    assert graph.y.tolist() == [0, -1, 2]
+    assert graph.classes == 3
+
+
+def test_whole_numbers_keep_their_value(tmp_path: Path) -> None:
+    graph = read_tables(folder_of(tmp_path, "id,label,f\n1,3,0\n2,-1.0,0\n3,1.0,1\n", "a,b\n1,2\n"))
+    assert graph.y.tolist() == [3, -1, 1]
+    assert (graph.classes, graph.class_names) == (4, None)
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        "src,dst\n1,2\n2,3\n",
+        "weight,target,source\n9,1,2\n9,2,3\n",
+        "from,to\n1,2\n2,3\n",
+        "1,2\n2,3\n",
+        "\ufeffsource,target\r\n1, 2\r\n\r\n2,3\r\n",
+    ],
+)
+def test_ways_to_write_edges(tmp_path: Path, edges: str) -> None:
+    graph = read_tables(folder_of(tmp_path, "id,label,f\n1,0,0\n2,1,0\n3,1,1\n", edges))
+    assert graph.edges.tolist() == [[0, 1], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "message"),
+    [
+        ("", EDGES, "nodes.csv has no column 'id' .it has: nothing"),
+        ("id;label;f\n1;0;0\n", EDGES, "no column 'id' .it has: id;label;f.; separate columns by commas"),
+        ("id,f\n1,0\n", EDGES, "no column 'label' .it has: id, f"),
+        ("id,label\n1,0\n", EDGES, "no feature columns"),
+        ("id,label,f,f\n1,0,0,0\n", EDGES, "the column 'f' more than once"),
+        ("id,label,f\n", EDGES, "nodes.csv has no nodes"),
+        ("id,label,f\nann,0\n", EDGES, "line 2, has 2 columns but the header has 3"),
+        (
+            "id,label,f\nann,0,1\nbob,0,tall\n",
+            EDGES,
+            "line 3, has 'tall' in the column 'f'; features must be numbers",
+        ),
+        ("id,label,f\nann,0,1\nbob,0,\n", EDGES, "line 3, has '' in the column 'f'"),
+        ("id,label,f\nann,0,1\nann,0,1\n", EDGES, "line 3, has the id 'ann' again"),
+        ("id,label,f\nann,0,1\n,0,1\n", EDGES, "line 3, has no id"),
+        (
+            "id,label,f\nann,0,1\nbob,0,nan\n",
+            "a,b\nann,bob\n",
+            "a feature of node 'bob' that is NaN or infinite",
+        ),
+        ("id,label,f\nann,-3,1\nbob,0,1\n", "a,b\nann,bob\n", "the label -3"),
+        ("id,label,f\nann,,1\nbob,-1,1\n", "a,b\nann,bob\n", "no labelled node"),
+        (
+            "id,label,f,split\nann,0,1,training\n",
+            EDGES,
+            "line 2, has the split 'training'; write train, val, test",
+        ),
+        (
+            NODES,
+            "source,target\nann,joe\n",
+            "edges.csv, line 2, has an edge to 'joe', which is not an id in nodes.csv",
+        ),
+        (NODES, "source,target\nann\n", "line 2, has 1 columns; an edge needs"),
+        (NODES, "a,b,c\nann,bob,1\n", "no columns 'source' and 'target' .it has: a, b, c"),
+        (NODES, "", "no columns 'source' and 'target' .it has: nothing"),
+        (NODES, 'source,target\n"ann,bob\n', "not a sound csv file"),
+    ],
+)
+def test_faults(tmp_path: Path, nodes: str, edges: str, message: str) -> None:
+    with pytest.raises(FedquiltError, match=message) as caught:
+        read_tables(folder_of(tmp_path, nodes, edges))
+    assert "\n" not in str(caught.value)
+
+
+def test_faults_of_the_folder(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, classes="0\n")
+    with pytest.raises(FedquiltError, match=r"line 3, has the label '1', which is not in .*classes.txt"):
+        read_tables(folder)
+    (folder / "classes.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(FedquiltError, match=r"classes.txt is not text in UTF-8"):
+        read_tables(folder)
+    (folder / "nodes.csv").write_bytes(b"id,label,f\n\xff\xfe,0,0\n")
+    with pytest.raises(FedquiltError, match=r"nodes.csv is not text in UTF-8"):
+        read_tables(folder)
+    (folder / "nodes.parquet").write_bytes(b"not parquet")
+    with pytest.raises(FedquiltError, match=r"has both nodes.csv and nodes.parquet"):
+        read_tables(folder)
+    (folder / "nodes.csv").unlink()
+    with pytest.raises(FedquiltError, match=r"nodes.parquet is not a parquet file|needs pyarrow"):
+        read_tables(folder)
+    (folder / "edges.csv").unlink()
+    with pytest.raises(FedquiltError, match=r"has no edges.csv or edges.parquet"):
+        read_tables(folder)
+
+
+def test_parquet_says_the_same_as_csv(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    expected = read_tables(folder_of(tmp_path, NODES.replace("ann", "7"), EDGES.replace("ann", "7")))
+    folder = tmp_path / "parquet"
+    folder.mkdir()
+    nodes = {
+        "id": ["7", "bob", "eve"],
+        "label": [0.0, 1.0, None],
+        "age": [31, 45, 27],
+        "income": [2.5, 1e3, -4],
+        "split": ["train", "val", "test"],
+    }
+    edges = {"weight": [1, 1, 1], "target": ["bob", "eve", "bob"], "source": ["7", "bob", "eve"]}
+    parquet.write_table(pa.table(nodes), folder / "nodes.parquet")
+    parquet.write_table(pa.table(edges), folder / "edges.parquet")
+    graph = read_tables(folder)
+    assert np.array_equal(graph.edges, expected.edges)
+    assert np.array_equal(graph.x, expected.x)
+    assert np.array_equal(graph.y, expected.y)
+    assert graph.ids.tolist() == expected.ids.tolist()
+    assert graph.masks["val"].tolist() == [False, True, False]
+
+    for column, message in (
+        ({"age": [31, None, 27]}, "row 2, has no value in the column 'age'"),
+        ({"age": ["x", "y", "z"]}, "a column 'age' of type string; features must be numbers"),
+    ):
+        parquet.write_table(pa.table({**nodes, **column}), folder / "nodes.parquet")
+        with pytest.raises(FedquiltError, match=message):
+            read_tables(folder)
+    parquet.write_table(pa.table(nodes), folder / "nodes.parquet")
+    parquet.write_table(
+        pa.table({"source": ["bob", "joe"], "target": ["eve", "bob"]}), folder / "edges.parquet"
+    )
+    with pytest.raises(FedquiltError, match="row 2, has an edge to 'joe'"):
+        read_tables(folder)
+
+
+def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def no_pyarrow(name: str, *rest: object, **more: object) -> object:
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    (tmp_path / "nodes.parquet").write_bytes(b"")
+    (tmp_path / "edges.csv").write_text(EDGES)
+    monkeypatch.setattr(builtins, "__import__", no_pyarrow)
+    with pytest.raises(
+        FedquiltError, match=r"needs pyarrow to be read; install it with `pip install 'fedquilt\[parquet\]'`"
+    ):
+        read_tables(tmp_path)

@@ -1,0 +1,127 @@
+"""Each model over a cohort equals the same composed of PyTorch Geometric's layers, client by client; start weights."""
+
+from __future__ import annotations
+
+import math
+
+import pyg_reference as reference
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import LAYOUTS, assert_near, client_lists, lay
+
+from fedquilt.cohort import Client
+from fedquilt.nn.dropout import Dropout, client_keys
+from fedquilt.nn.models import Model, matrices
+
+CPU = torch.device("cpu")
+KINDS = ["gcn", "sage", "gat", "mlp"]
+# Two layers of attention in float32: see TOLERANCE in test_layers.
+TOLERANCE = {"gat": 1e-4}
+seeds = st.integers(0, 2**31)
+
+
+def test_all_kinds_are_known() -> None:
+    assert set(Model.kinds) == set(KINDS)
+    assert all(cls.kind == kind for kind, cls in Model.kinds.items())
+
+
+@pytest.mark.parametrize(("rows", "features"), LAYOUTS)
+@pytest.mark.parametrize("hidden", [8, 5])
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=4)
+@given(clients=client_lists(most=4), seed=seeds, rate=st.sampled_from([None, 0.0, 0.5, 0.37]))
+def test_a_model_equals_pyg_layers(
+    kind: str, hidden: int, rows: str, features: str, clients: list[Client], seed: int, rate: float | None
+) -> None:
+    cohort = lay(clients, rows, features)
+    model = Model.kinds[kind](cohort.features, hidden, cohort.classes)
+    weights = reference.leaves(reference.random_weights(model.shapes(), len(clients), seed))
+    dropout = None if rate is None else Dropout(rate, client_keys(seed, cohort), 3)
+    out = model(cohort, weights, dropout)
+    pull, pulls = reference.random_rows(cohort, cohort.classes, seed + 1, fill=0.0)
+    (out.logits * pull).sum().backward()
+    keeps = [dropout.keep(cohort, hidden, layer) for layer in (0, 1)] if dropout else None
+    for m, client in enumerate(clients):
+        own = reference.of_client(weights, m)
+        mine = tuple(cohort.parts_of(keep)[m] for keep in keeps) if keeps else None
+        logits, embedding = reference.model(kind, client, own, mine, dropout.scale if dropout else 1.0)
+        (logits * pulls[m]).sum().backward()
+        tolerance = TOLERANCE.get(kind, 2e-5)
+        assert_near(cohort.parts_of(out.logits.detach())[m], logits.detach(), tolerance)
+        assert_near(cohort.parts_of(out.embedding.detach())[m], embedding.detach(), tolerance)
+        for name, w in weights.items():
+            assert_near(w.grad[m], own[name].grad, tolerance)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=5)
+@given(clients=client_lists(most=4), seed=seeds)
+def test_a_client_computes_the_same_alone(kind: str, clients: list[Client], seed: int) -> None:
+    """The simulation equals the deployment: a cohort of M and M cohorts of one agree, dropout included."""
+    together = lay(clients, "padded")
+    model = Model.kinds[kind](together.features, 8, together.classes)
+    weights = reference.random_weights(model.shapes(), len(clients), seed)
+    logits = model(together, weights, Dropout(0.5, client_keys(seed, together), 7)).logits
+    for m, client in enumerate(clients):
+        alone = lay([client], "compact")
+        own = {name: w[m : m + 1] for name, w in weights.items()}
+        mine = model(alone, own, Dropout(0.5, client_keys(seed, alone), 7)).logits
+        assert_near(mine, together.parts_of(logits)[m], TOLERANCE.get(kind, 2e-5))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_start_is_glorot_with_zero_biases_and_the_same_for_everyone(kind: str) -> None:
+    model = Model.kinds[kind](300, 64, 7)
+    weights = model.start(3, 4, CPU)
+    assert list(weights) == list(model.shapes())
+    for name, shape in model.shapes().items():
+        w = weights[name]
+        assert w.shape == (4, *shape)
+        assert w.dtype == torch.float32
+        assert torch.equal(w, w[:1].expand_as(w))
+        if len(shape) == 1:
+            assert name.endswith(".bias")
+            assert not w.any()
+            continue
+        bound = math.sqrt(6.0 / (shape[-2] + shape[-1]))
+        assert float(w.abs().max()) <= bound
+        if w[0].numel() > 1000:
+            assert float(w.abs().max()) > 0.99 * bound
+            # Uniform on [-bound, bound]: mean 0, standard deviation bound / sqrt(3).
+            assert abs(float(w[0].mean())) < 5 * bound / math.sqrt(3 * w[0].numel())
+            assert float(w[0].std()) == pytest.approx(bound / math.sqrt(3), rel=0.05)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_start_depends_on_the_seed_alone(kind: str) -> None:
+    model = Model.kinds[kind](6, 8, 3)
+    one = model.start(0, 3, CPU)
+    torch.manual_seed(123)
+    torch.rand(10)
+    again, more, other = model.start(0, 3, CPU), model.start(0, 11, CPU), model.start(1, 3, CPU)
+    for name in one:
+        assert torch.equal(one[name], again[name])
+        assert torch.equal(one[name][0], more[name][10])
+        assert torch.equal(one[name], other[name]) == name.endswith(".bias")
+
+
+def test_start_weights_of_clients_are_not_one_memory() -> None:
+    """Clients train their own: a change of one client's weights must not reach another's."""
+    weights = Model.kinds["gcn"](6, 8, 3).start(0, 3, CPU)
+    before = weights["conv1.weight"][1].clone()
+    weights["conv1.weight"][0].add_(1.0)
+    assert torch.equal(weights["conv1.weight"][1], before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_matrices_are_all_but_the_biases(kind: str) -> None:
+    shapes = Model.kinds[kind](6, 8, 3).shapes()
+    assert set(shapes) - set(matrices(shapes)) == {"conv1.bias", "conv2.bias", "classifier.bias"}
+
+
+@pytest.mark.parametrize(("hidden", "heads"), [(128, 4), (4, 4), (6, 1), (5, 1)])
+def test_attention_heads_divide_the_width(hidden: int, heads: int) -> None:
+    shapes = Model.kinds["gat"](6, hidden, 3).shapes()
+    assert shapes["conv1.source"] == shapes["conv2.target"] == (heads, hidden // heads)

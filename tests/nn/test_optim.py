@@ -1,0 +1,122 @@
+"""Adam over stacked weights equals torch.optim.Adam client by client."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import assert_near
+from torch import Tensor
+
+from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_start, adam_step
+
+SHAPES = {"model.conv1.weight": (3, 4), "model.conv1.bias": (4,), "mask.conv1.weight": (3, 4)}
+LR = 0.01
+Weights = dict[str, Tensor]
+
+
+def draw(clients: int, seed: int) -> Weights:
+    stream = torch.Generator().manual_seed(seed)
+    return {name: torch.randn(clients, *shape, generator=stream) for name, shape in SHAPES.items()}
+
+
+class Alone:
+    """One client's weights and PyTorch's own Adam in double precision, decay on ``model.`` weights alone."""
+
+    def __init__(self, weights: Weights, m: int, weight_decay: float) -> None:
+        self.weights = {name: w[m].double().clone() for name, w in weights.items()}
+        groups = [
+            {"params": [w], "weight_decay": weight_decay if name.startswith("model.") else 0.0}
+            for name, w in self.weights.items()
+        ]
+        self.adam = torch.optim.Adam(groups, lr=LR)
+
+    def step(self, grads: Weights, m: int) -> None:
+        for name, w in self.weights.items():
+            w.grad = grads[name][m].double()
+        self.adam.step()
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 1e-6, 0.1])
+@settings(max_examples=10)
+@given(seed=st.integers(0, 2**31), clients=st.integers(1, 4), steps=st.integers(1, 12))
+def test_all_clients_together(weight_decay: float, seed: int, clients: int, steps: int) -> None:
+    weights = draw(clients, seed)
+    state, alone = adam_start(weights), [Alone(weights, m, weight_decay) for m in range(clients)]
+    for step in range(steps):
+        grads = draw(clients, seed + step + 1)
+        kept = {name: grad.clone() for name, grad in grads.items()}
+        adam_step(weights, grads, state, LR, weight_decay)
+        assert all(torch.equal(grads[name], kept[name]) for name in grads)
+        for m in range(clients):
+            alone[m].step(grads, m)
+    assert state[STEP].tolist() == [steps] * clients
+    for name, w in weights.items():
+        assert_near(w, torch.stack([one.weights[name] for one in alone]), 2e-5)
+
+
+@settings(max_examples=15)
+@given(data=st.data(), seed=st.integers(0, 2**31), clients=st.integers(2, 5))
+def test_clients_at_different_steps(data: st.DataObject, seed: int, clients: int) -> None:
+    """Clients that sit out some rounds: the engine takes the chosen ones out, steps them and puts them back."""
+    weights, decay = draw(clients, seed), 0.05
+    state, alone = adam_start(weights), [Alone(weights, m, decay) for m in range(clients)]
+    counts = torch.zeros(clients)
+    for step in range(6):
+        chosen = sorted(data.draw(st.sets(st.integers(0, clients - 1), min_size=1)))
+        grads = draw(clients, seed + step + 1)
+        mine = {name: w[chosen] for name, w in weights.items()}
+        own = {name: tensor[chosen] for name, tensor in state.items()}
+        adam_step(mine, {name: grad[chosen] for name, grad in grads.items()}, own, LR, decay)
+        for name in weights:
+            weights[name][chosen] = mine[name]
+        for name in state:
+            state[name][chosen] = own[name]
+        counts[chosen] += 1
+        for m in chosen:
+            alone[m].step(grads, m)
+    assert torch.equal(state[STEP], counts)
+    for name, w in weights.items():
+        assert_near(w, torch.stack([one.weights[name] for one in alone]), 2e-5)
+
+
+def test_ragged_steps_in_one_call() -> None:
+    """The same, surely in the branch where one call holds clients at steps 1, 4 and 8."""
+    weights, decay = draw(3, 0), 0.05
+    state, alone = adam_start(weights), [Alone(weights, m, decay) for m in range(3)]
+    for step in range(7):
+        grads = draw(3, step + 1)
+        for m in [m for m, last in enumerate((0, 3, 7)) if step < last]:
+            pick = slice(m, m + 1)
+            views = [{name: t[pick] for name, t in group.items()} for group in (weights, grads, state)]
+            adam_step(*views, LR, decay)
+            alone[m].step(grads, m)
+    assert state[STEP].tolist() == [0, 3, 7]
+    grads = draw(3, 99)
+    adam_step(weights, grads, state, LR, decay)
+    for m in range(3):
+        alone[m].step(grads, m)
+    assert state[STEP].tolist() == [1, 4, 8]
+    for name, w in weights.items():
+        assert_near(w, torch.stack([one.weights[name] for one in alone]), 2e-5)
+
+
+def test_decay_is_for_the_model_alone() -> None:
+    """Without a gradient, decay moves a weight at full speed; a mask must stay where it is."""
+    weights = draw(2, 0)
+    before = {name: w.clone() for name, w in weights.items()}
+    none = {name: torch.zeros_like(w) for name, w in weights.items()}
+    adam_step(weights, none, adam_start(weights), LR, weight_decay=1e-3)
+    for name, w in weights.items():
+        if name.startswith("model."):
+            assert_near(w, before[name] - LR * before[name].sign(), 1e-4)
+        else:
+            assert torch.equal(w, before[name])
+
+
+def test_state_names_and_shapes() -> None:
+    weights = draw(3, 0)
+    state = adam_start(weights)
+    assert set(state) == {STEP} | {part + name for part in (FIRST, SECOND) for name in weights}
+    assert all(len(tensor) == 3 and not tensor.any() for tensor in state.values())

@@ -1,0 +1,76 @@
+"""Products with a constant sparse matrix equal dense ones, forward and backward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support import assert_near
+
+from fedquilt.nn.sparse import SparseMatrix
+
+
+def draw(rng: np.random.Generator, rows: int, columns: int, filled: float) -> sp.csr_matrix:
+    full = rng.standard_normal((rows, columns)) * (rng.random((rows, columns)) < filled)
+    return sp.csr_matrix(full.astype(np.float32))
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    shape=st.tuples(st.integers(1, 20), st.integers(1, 20), st.integers(1, 9)),
+    filled=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+)
+def test_product_and_gradient(seed: int, shape: tuple[int, int, int], filled: float) -> None:
+    rows, inside, columns = shape
+    rng = np.random.default_rng(seed)
+    matrix = draw(rng, rows, inside, filled)
+    full = torch.from_numpy(matrix.toarray()).double()
+    sparse = SparseMatrix(matrix)
+    assert sparse.shape == (rows, inside)
+    dense = torch.from_numpy(rng.standard_normal((inside, columns)).astype(np.float32)).requires_grad_()
+    pull = torch.from_numpy(rng.standard_normal((rows, columns)).astype(np.float32))
+    out = sparse @ dense
+    (out * pull).sum().backward()
+    assert_near(out.detach(), full @ dense.detach().double())
+    assert_near(dense.grad, full.T @ pull.double())
+
+
+@given(seed=st.integers(0, 2**31), n=st.integers(1, 15))
+def test_a_symmetric_matrix_is_its_own_transpose(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    half = draw(rng, n, n, 0.3)
+    matrix = (half + half.T).tocsr()
+    once, twice = SparseMatrix(matrix, symmetric=True), SparseMatrix(matrix)
+    assert once.backward is once.forward
+    dense = torch.from_numpy(rng.standard_normal((n, 3)).astype(np.float32))
+    grads = [torch.autograd.functional.vjp(lambda d, s=s: s @ d, dense, torch.ones(n, 3))[1] for s in (once, twice)]
+    assert_near(grads[0], grads[1])
+
+
+def test_columns_need_not_be_sorted_nor_contiguous() -> None:
+    matrix = sp.csr_matrix(
+        (np.array([1.0, 2.0, 3.0], np.float32), np.array([2, 0, 1]), np.array([0, 2, 3])), shape=(2, 3)
+    )
+    full = torch.from_numpy(matrix.toarray())
+    dense = torch.arange(12.0).view(4, 3).T.requires_grad_()  # not contiguous
+    out = SparseMatrix(matrix) @ dense
+    assert torch.equal(out, full @ dense)
+    out.sum().backward()  # the gradient that comes in is expanded, hence not contiguous either
+    assert torch.equal(dense.grad, full.T @ torch.ones(2, 4))
+
+
+def test_moving_keeps_both_directions() -> None:
+    matrix = draw(np.random.default_rng(0), 4, 3, 0.5)
+    moved = SparseMatrix(matrix).to(torch.device("cpu"))
+    assert moved.shape == (4, 3)
+    assert torch.equal(moved.backward.to_dense(), torch.from_numpy(matrix.toarray()).T)
+    symmetric = SparseMatrix(sp.eye(3, format="csr", dtype=np.float32), symmetric=True).to(torch.device("cpu"))
+    assert symmetric.backward is symmetric.forward
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(RuntimeError):
+        SparseMatrix(draw(np.random.default_rng(0), 4, 3, 0.5)) @ torch.ones(4, 2)
