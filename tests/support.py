@@ -1,8 +1,8 @@
 """Random clients for the tests of everything that computes over a cohort.
 
-`client_lists` is a Hypothesis strategy; `random_client` makes one client from a generator. `lay` builds a cohort with a
-forced row layout (padded or compact) and forced features (dense or sparse product), so that tests cover all of them
-whatever `Cohort` would choose for the clients at hand.
+`client_lists` is a Hypothesis strategy; `random_client` makes one client from a generator. `lay` builds a
+cohort with a forced row layout (padded or compact) and forced feature products (dense or sparse), so that
+tests cover all of them whatever `Cohort` would choose for the clients at hand.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def random_edges(rng: np.random.Generator, nodes: int, share: float) -> np.ndarr
     return np.stack([u[chosen], v[chosen]]).astype(np.int64)
 
 
-def random_features(rng: np.random.Generator, nodes: int, features: int, filled: float, sparse: bool) -> Features:
+def random_features(
+    rng: np.random.Generator, nodes: int, features: int, filled: float, sparse: bool
+) -> Features:
     """[nodes, features] float32 with about a share `filled` of non-zeros, as an array or as scipy CSR."""
     x = rng.standard_normal((nodes, features)) * (rng.random((nodes, features)) < filled)
     x = x.astype(np.float32)
@@ -50,7 +52,7 @@ def random_client(
     filled: float = 0.5,
     sparse: bool = False,
 ) -> Client:
-    """A client with `nodes` nodes; about one in six has no label, and about one in four is in no part of the split."""
+    """A client with `nodes` nodes; some have no label (where there are over three), some are in no part."""
     y = rng.integers(-1, classes, nodes) if nodes > 3 else rng.integers(0, classes, nodes)
     graph = Graph(
         name=f"random/{number}",
@@ -66,8 +68,8 @@ def random_client(
 def client_lists(
     draw: st.DrawFn, most: int = 5, features: int | None = None, classes: int = 3, train: bool = False
 ) -> list[Client]:
-    """Lists of 1..`most` clients: single nodes, isolated nodes, no edges at all, complete graphs; ragged or equal sizes;
-    dense and CSR features of any density, mixed within one list; labels that include -1; any split.
+    """Lists of 1..`most` clients: single nodes, isolated nodes, no edges at all, complete graphs; ragged or
+    equal sizes; dense and CSR features of any density, mixed within one list; labels with -1; any split.
 
     With `train=True` each client has at least one labelled training node.
     """
@@ -103,11 +105,13 @@ def equal_clients(count: int, nodes: int, features: int = 1) -> list[Client]:
     """`count` edgeless clients of `nodes` nodes each: rows to draw dropout masks for, and nothing else."""
     x, y = np.ones((nodes, features), dtype=np.float32), np.zeros(nodes, dtype=np.int64)
     empty = np.zeros((2, 0), dtype=np.int64)
-    return [Client(m, Graph(f"rows/{m}", empty, x, y, 1), np.zeros(nodes, dtype=np.int8)) for m in range(count)]
+    return [
+        Client(m, Graph(f"rows/{m}", empty, x, y, 1), np.zeros(nodes, dtype=np.int8)) for m in range(count)
+    ]
 
 
 def lay(clients: Sequence[Client], rows: str = "padded", features: str | None = None) -> Cohort:
-    """A cohort with its rows "padded" or "compact" and, if asked, its features multiplied "sparse" or "dense"."""
+    """A cohort with its rows "padded" or "compact" and, if asked, "sparse" or "dense" feature products."""
     cohort = Cohort(clients, padding=PADDING[rows])
     assert (cohort.length is not None) == (rows == "padded")
     if features is not None:
@@ -138,7 +142,7 @@ def edge_index(client: Client) -> Tensor:
 
 
 def assert_near(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
-    """Equal shapes, and equal entries up to `tolerance` of the largest expected one (or of 1, if that is larger)."""
+    """Equal shapes, and equal entries up to `tolerance` of the largest expected one (or of 1, if larger)."""
     assert actual.shape == expected.shape
     if expected.numel():
         scale = max(1.0, float(expected.abs().max()))

@@ -8,7 +8,8 @@ from fedquilt.errors import FedquiltError, unknown
 
 
 @pytest.mark.parametrize(
-    ("name", "near"), [("fedpup", "fedpub"), ("fedavgg", "fedavg"), ("fed-prox", "fedprox"), ("locla", "local")]
+    ("name", "near"),
+    [("fedpup", "fedpub"), ("fedavgg", "fedavg"), ("fed-prox", "fedprox"), ("locla", "local")],
 )
 def test_an_unknown_name_suggests_the_nearest(name: str, near: str) -> None:
     error = unknown("method", name, ["local", "fedavg", "fedprox", "fedpub"])

@@ -60,7 +60,9 @@ def test_owners_are_told_apart() -> None:
 
 
 def test_many_owners_do_not_collide() -> None:
-    numbers = {derive(seed, "client", i, "round", r) for seed in range(5) for i in range(40) for r in range(40)}
+    numbers = {
+        derive(seed, "client", i, "round", r) for seed in range(5) for i in range(40) for r in range(40)
+    }
     assert len(numbers) == 5 * 40 * 40
 
 
@@ -93,3 +95,10 @@ def test_torch_streams_are_on_the_cpu() -> None:
 @pytest.mark.parametrize("seed", [0, 1, 2**62])
 def test_a_numpy_seed_is_the_same_seed(seed: int) -> None:
     assert derive(np.int64(seed), "model") == derive(seed, "model")
+
+
+@pytest.mark.xfail(
+    strict=True, reason="parts are joined by '/' unescaped: a part that holds '/str:' reads as two parts"
+)
+def test_a_part_cannot_stand_for_two() -> None:
+    assert derive(0, "a/str:b") != derive(0, "a", "b")

@@ -89,6 +89,7 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
             y=graph.y[nodes],
             classes=graph.classes,
             ids=None if graph.ids is None else graph.ids[nodes],
+            class_names=graph.class_names,
         )
         clients.append(Client(m, own, split[nodes]))
     return clients

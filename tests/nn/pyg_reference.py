@@ -1,15 +1,15 @@
-"""PyTorch Geometric's own layers, in double precision, run client by client with one client's slice of the weights."""
+"""PyTorch Geometric's own layers, in double precision, run client by client with the client's own weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-from support import dense_features, edge_index
 from torch import Tensor
 from torch_geometric.nn import GATConv, GCNConv, SAGEConv
 
 from fedquilt.cohort import Client, Cohort
+from support import dense_features, edge_index
 
 Weights = dict[str, Tensor]
 Layer = Callable[[Client, Tensor, Weights], Tensor]
@@ -55,7 +55,7 @@ LAYERS: dict[str, Layer] = {"mlp": linear, "gcn": gcn, "sage": sage, "gat": gat}
 def model(
     kind: str, client: Client, w: Weights, keeps: tuple[Tensor, Tensor] | None = None, scale: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Logits and embedding of one client: two layers and a classifier, with the given dropout masks if any."""
+    """Logits and embedding of one client: two layers and a classifier, with dropout masks if given."""
 
     def part(prefix: str) -> Weights:
         return {name.removeprefix(prefix): t for name, t in w.items() if name.startswith(prefix)}

@@ -11,16 +11,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from support import client_lists, equal_clients, lay
 from torch import Tensor
 
 from fedquilt.cohort import Client, Cohort
-from fedquilt.nn.dropout import Dropout, client_keys
+from fedquilt.nn.dropout import _GOLDEN, Dropout, _mix64, client_keys
+from support import client_lists, equal_clients, lay
 
 RATES = [0.5, 0.1, 0.25, 0.37]
 NODES, WIDTH = 1000, 128
-# Masks are a fixed function of the seed, so these bounds hold for ever once they hold. Five standard deviations
-# (and p-values of 1e-5) are far outside chance for the few hundred comparisons below.
+# Masks are a fixed function of the seed, so these bounds hold for ever once they hold. Five standard
+# deviations (and p-values of 1e-5) are far outside chance for the few hundred comparisons below.
 SIGMAS, P = 5.0, 1e-5
 
 
@@ -29,7 +29,9 @@ def rows() -> Cohort:
     return lay(equal_clients(4, NODES))
 
 
-def keep(cohort: Cohort, rate: float = 0.5, step: int = 0, layer: int = 0, width: int = WIDTH, seed: int = 0) -> Tensor:
+def keep(
+    cohort: Cohort, rate: float = 0.5, step: int = 0, layer: int = 0, width: int = WIDTH, seed: int = 0
+) -> Tensor:
     return Dropout(rate, client_keys(seed, cohort), step).keep(cohort, width, layer)
 
 
@@ -55,7 +57,7 @@ def chi_square(values: Tensor, cells: int) -> None:
     assert P < stats.chisquare(counts).pvalue < 1 - P
 
 
-# -- how many --------------------------------------------------------------------------------------------------
+# -- how many --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -89,7 +91,9 @@ def test_any_width(rows: Cohort, rate: float, width: int) -> None:
 @pytest.mark.parametrize("rate", [*RATES, 0.0, 0.9, 0.999, 1 / 3])
 def test_scale_keeps_the_expectation(rate: float) -> None:
     dropout = Dropout(rate, torch.zeros(1, dtype=torch.int64), 0)
-    kept = 1 - round(rate * 2**dropout.bits) / 2**dropout.bits  # exactly the probability of an entry to survive
+    kept = (
+        1 - round(rate * 2**dropout.bits) / 2**dropout.bits
+    )  # exactly the probability of an entry to survive
     assert dropout.scale * kept == pytest.approx(1.0, abs=1e-12)
     assert kept == pytest.approx(1 - rate, abs=2**-17)
 
@@ -102,7 +106,7 @@ def test_the_mean_over_steps_is_the_input(rows: Cohort, rate: float) -> None:
     assert abs(float(mean) - 1) < SIGMAS * math.sqrt(rate / (1 - rate) / (20 * h.numel())) + 1e-4
 
 
-# -- without pattern -------------------------------------------------------------------------------------------
+# -- without pattern -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rate", RATES)
@@ -169,6 +173,22 @@ def test_no_row_is_repeated(rows: Cohort) -> None:
     assert len(np.unique(packed, axis=0)) == len(packed)
 
 
+def test_streams_that_start_close_together_do_not_run_along(rows: Cohort) -> None:
+    """Two steps whose counters overlap, row by row: without a second keyed word one repeats the other."""
+    words = WIDTH // 4
+    key = client_keys(0, rows)[:1]
+    offsets = torch.arange(40_000) * 64 + 1
+    low = _mix64(key + offsets * _GOLDEN).to(torch.int32).long()
+    order = low.argsort()
+    apart = low[order].diff()
+    close = torch.nonzero((apart % words == 0) & (apart < 100 * words)).ravel()
+    assert len(close) > 5
+    for place in close.tolist():
+        shift = int(apart[place]) // words
+        first, second = (keep(rows, step=int(order[place + side]))[:NODES].double() for side in (0, 1))
+        assert correlation(first[shift:], second[: NODES - shift]) < SIGMAS
+
+
 def test_the_number_of_survivors_in_a_row_is_binomial(rows: Cohort) -> None:
     counts = torch.cat([keep(rows, step=step) for step in range(4)]).sum(1).numpy()
     edges = np.arange(50, 80)
@@ -177,11 +197,13 @@ def test_the_number_of_survivors_in_a_row_is_binomial(rows: Cohort) -> None:
     assert P < stats.chisquare(seen, np.diff(cumulative) * len(counts)).pvalue < 1 - P
 
 
-# -- a client's own --------------------------------------------------------------------------------------------
+# -- a client's own --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.1])
-@given(clients=client_lists(), seed=st.integers(0, 2**62), step=st.integers(0, 10**7), width=st.integers(1, 40))
+@given(
+    clients=client_lists(), seed=st.integers(0, 2**62), step=st.integers(0, 10**7), width=st.integers(1, 40)
+)
 def test_a_mask_is_the_same_in_any_cohort(
     rate: float, clients: list[Client], seed: int, step: int, width: int
 ) -> None:
@@ -211,10 +233,15 @@ def test_keys_belong_to_the_client_not_to_its_place() -> None:
 def test_a_mask_is_pinned() -> None:
     """What a seed gives must not change from one version to the next: a resumed run would go another way."""
     mask = keep(lay(equal_clients(2, 2)), 0.5, 3, 1, 8, seed=11)
-    assert ["".join("01"[int(bit)] for bit in row) for row in mask] == ["11000011", "01100011", "00010111", "00011000"]
+    assert ["".join("01"[int(bit)] for bit in row) for row in mask] == [
+        "11000011",
+        "01100011",
+        "00010111",
+        "00011000",
+    ]
 
 
-# -- forward and backward --------------------------------------------------------------------------------------
+# -- forward and backward --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rate", RATES)

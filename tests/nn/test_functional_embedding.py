@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
-from support import PADDING, assert_near, client_lists, lay, random_client
 
 from fedquilt.cohort import Client
 from fedquilt.graphs.graph import Graph
@@ -25,6 +24,7 @@ from fedquilt.methods.fedpub import (
 )
 from fedquilt.nn.models import Gcn
 from fedquilt.randomness import numpy_stream
+from support import PADDING, assert_near, client_lists, lay, random_client
 
 CPU = torch.device("cpu")
 seeds = st.integers(0, 2**31)
@@ -37,8 +37,15 @@ def expected_embedding(client: Client, weights: dict[str, torch.Tensor], m: int)
 
 
 @settings(max_examples=15)
-@given(seed=seeds, nodes=st.integers(1, 30), edges=st.sampled_from([0.0, 0.1, 0.5, 1.0]), clients=st.integers(1, 4))
-def test_the_collapsed_forward_equals_two_gcn_layers(seed: int, nodes: int, edges: float, clients: int) -> None:
+@given(
+    seed=seeds,
+    nodes=st.integers(1, 30),
+    edges=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    clients=st.integers(1, 4),
+)
+def test_the_collapsed_forward_equals_two_gcn_layers(
+    seed: int, nodes: int, edges: float, clients: int
+) -> None:
     client = random_client(np.random.default_rng(seed), 0, nodes, 6, edges=edges)
     graph = RandomGraph(
         torch.from_numpy(client.smoothed),

@@ -1,4 +1,4 @@
-"""Each model over a cohort equals the same composed of PyTorch Geometric's layers, client by client; start weights."""
+"""Each model over a cohort equals PyTorch Geometric's layers composed, client by client; start weights."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import LAYOUTS, assert_near, client_lists, lay
 
 from fedquilt.cohort import Client
 from fedquilt.nn.dropout import Dropout, client_keys
 from fedquilt.nn.models import Model, matrices
+from support import LAYOUTS, assert_near, client_lists, lay
 
 CPU = torch.device("cpu")
 KINDS = ["gcn", "sage", "gat", "mlp"]
 # Two layers of attention in float32: see TOLERANCE in test_layers.
-TOLERANCE = {"gat": 1e-4}
+TOLERANCE = {"gat": 3e-4}
 seeds = st.integers(0, 2**31)
 
 

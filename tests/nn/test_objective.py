@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from support import PADDING, assert_near, client_lists, lay, random_client
 
 from fedquilt.cohort import Client, Cohort
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.nn.objective import METRICS, accuracy, auc, losses, training_loss
+from support import PADDING, assert_near, client_lists, lay, random_client
 
 PARTS = {"train": TRAIN, "val": VAL, "test": TEST}
 seeds = st.integers(0, 2**31)
@@ -29,7 +29,7 @@ def own_rows(client: Client, part: str) -> np.ndarray:
 
 
 def naive_auc(score: np.ndarray, positive: np.ndarray) -> float:
-    """The share of (positive, negative) pairs in the right order, ties for a half; NaN where there is no pair."""
+    """The share of (positive, negative) pairs in the right order, ties for a half; NaN without a pair."""
     pairs = [(p > n) + 0.5 * (p == n) for p in score[positive] for n in score[~positive]]
     return float(np.mean(pairs)) if pairs else float("nan")
 
@@ -117,7 +117,9 @@ def two_classes(number: int, y: list[int]) -> Client:
 
 
 def test_auc_by_hand() -> None:
-    cohort = lay([two_classes(0, [0, 1, 0, 1]), two_classes(1, [1, 1]), two_classes(2, [0]), two_classes(3, [-1])])
+    cohort = lay(
+        [two_classes(0, [0, 1, 0, 1]), two_classes(1, [1, 1]), two_classes(2, [0]), two_classes(3, [-1])]
+    )
     score = cohort.rows_of([torch.tensor(s) for s in ([0.1, 0.2, 0.3, 0.4], [1.0, 2.0], [1.0], [1.0])], 0.0)
     area = auc(cohort, torch.stack([torch.zeros_like(score), score], dim=1), cohort.test)
     assert float(area[0]) == 0.75
@@ -127,4 +129,4 @@ def test_auc_by_hand() -> None:
 
 
 def test_metrics_by_name() -> None:
-    assert METRICS == {"accuracy": accuracy, "auc": auc}
+    assert {"accuracy": accuracy, "auc": auc} == METRICS

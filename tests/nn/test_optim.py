@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import assert_near
 from torch import Tensor
 
 from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_start, adam_step
+from support import assert_near
 
 SHAPES = {"model.conv1.weight": (3, 4), "model.conv1.bias": (4,), "mask.conv1.weight": (3, 4)}
 LR = 0.01
@@ -59,7 +59,7 @@ def test_all_clients_together(weight_decay: float, seed: int, clients: int, step
 @settings(max_examples=15)
 @given(data=st.data(), seed=st.integers(0, 2**31), clients=st.integers(2, 5))
 def test_clients_at_different_steps(data: st.DataObject, seed: int, clients: int) -> None:
-    """Clients that sit out some rounds: the engine takes the chosen ones out, steps them and puts them back."""
+    """Clients sit out some rounds: the engine takes the chosen ones out, steps them and puts them back."""
     weights, decay = draw(clients, seed), 0.05
     state, alone = adam_start(weights), [Alone(weights, m, decay) for m in range(clients)]
     counts = torch.zeros(clients)

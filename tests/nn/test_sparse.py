@@ -8,9 +8,9 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support import assert_near
 
 from fedquilt.nn.sparse import SparseMatrix
+from support import assert_near
 
 
 def draw(rng: np.random.Generator, rows: int, columns: int, filled: float) -> sp.csr_matrix:
@@ -46,7 +46,9 @@ def test_a_symmetric_matrix_is_its_own_transpose(seed: int, n: int) -> None:
     once, twice = SparseMatrix(matrix, symmetric=True), SparseMatrix(matrix)
     assert once.backward is once.forward
     dense = torch.from_numpy(rng.standard_normal((n, 3)).astype(np.float32))
-    grads = [torch.autograd.functional.vjp(lambda d, s=s: s @ d, dense, torch.ones(n, 3))[1] for s in (once, twice)]
+    grads = [
+        torch.autograd.functional.vjp(lambda d, s=s: s @ d, dense, torch.ones(n, 3))[1] for s in (once, twice)
+    ]
     assert_near(grads[0], grads[1])
 
 
@@ -67,7 +69,9 @@ def test_moving_keeps_both_directions() -> None:
     moved = SparseMatrix(matrix).to(torch.device("cpu"))
     assert moved.shape == (4, 3)
     assert torch.equal(moved.backward.to_dense(), torch.from_numpy(matrix.toarray()).T)
-    symmetric = SparseMatrix(sp.eye(3, format="csr", dtype=np.float32), symmetric=True).to(torch.device("cpu"))
+    symmetric = SparseMatrix(sp.eye(3, format="csr", dtype=np.float32), symmetric=True).to(
+        torch.device("cpu")
+    )
     assert symmetric.backward is symmetric.forward
 
 

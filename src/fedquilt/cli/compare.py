@@ -14,7 +14,7 @@ from fedquilt.cli.console import results, say
 from fedquilt.cli.errors import resumable
 from fedquilt.cli.pictures import draw_convergence
 from fedquilt.cli.progress import watching
-from fedquilt.cli.reading import COMPARISON, configs_of, runs_of, standing
+from fedquilt.cli.reading import COMPARISON, configs_of, read_run, runs_of
 from fedquilt.errors import FedquiltError, unknown
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _write(folder: Path, table: list[dict[str, Any]]) -> None:
     from fedquilt.runs import write_text
 
     write_text(folder / "comparison.md", to_markdown(comparison_table(table)))
-    draw_convergence([standing(run) for run in runs_of(folder)], folder / "convergence.png")
+    draw_convergence([read_run(run) for run in runs_of(folder)], folder / "convergence.png")
 
 
 def _names(methods: str | None, values: dict[str, Any]) -> list[str]:

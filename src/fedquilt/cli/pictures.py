@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedquilt.cli.reading import Standing
+from fedquilt.cli.reading import RunSoFar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,7 +15,7 @@ BEST = -1  # the key under which the best round's similarity is kept
 _MOST_LABELS = 30
 
 
-def draw_run(run: Standing, into: Path) -> list[Path]:
+def draw_run(run: RunSoFar, into: Path) -> list[Path]:
     """The figures of one run: convergence, clients, and similarity where the method has one."""
     from fedquilt.reports import client_bars
 
@@ -30,10 +30,10 @@ def draw_run(run: Standing, into: Path) -> list[Path]:
     return paths + draw_similarity(run, into)
 
 
-def draw_convergence(runs: Sequence[Standing], path: Path) -> list[Path]:
+def draw_convergence(runs: Sequence[RunSoFar], path: Path) -> list[Path]:
     """Validation and test against the round, a line a run; nothing where no round was evaluated yet."""
     from fedquilt.reports.figures import convergence_figure
-    from fedquilt.reports.style import save_figure
+    from fedquilt.reports.style import save_figure, styled
 
     begun = [run for run in runs if run.result is not None]
     if not begun:
@@ -44,13 +44,15 @@ def draw_convergence(runs: Sequence[Standing], path: Path) -> list[Path]:
     }
     figure = convergence_figure(curves, (begun[0].result or {})["metric"])
     key = figure.axes[0].get_legend()
-    if key is not None:
-        key.set_loc("best")  # A level line, such as majority's, may run where the key usually is.
+    if key is not None:  # Below the axes: inside them, a level line such as majority's may run through it.
+        key.remove()
+        with styled():
+            figure.legend(handles=key.legend_handles, loc="outside lower right", ncols=3)
     save_figure(figure, path)
     return [path]
 
 
-def draw_similarity(run: Standing, into: Path) -> list[Path]:
+def draw_similarity(run: RunSoFar, into: Path) -> list[Path]:
     """Who resembles whom in the first finished seed: at the best round, and as it grew over the rounds."""
     import numpy as np
 

@@ -13,7 +13,7 @@ COMPARISON = "compare.json"  # the configurations of a comparison's runs, in the
 
 
 @dataclass(frozen=True)
-class Standing:
+class RunSoFar:
     """A run as it stands.
 
     Attributes:
@@ -69,7 +69,7 @@ def configs_of(path: Path) -> list[dict[str, Any]]:
     return list(configs)
 
 
-def standing(path: Path) -> Standing:
+def read_run(path: Path) -> RunSoFar:
     """Read a run folder."""
     from fedquilt.runs import RunFolder, build_result
 
@@ -89,7 +89,7 @@ def standing(path: Path) -> Standing:
             summaries.append(summary)
             clients_test[seed] = summary["clients_test"]
     result = build_result(config, summaries) if summaries else None
-    return Standing(path, config, result, records, clients_test, unfinished)
+    return RunSoFar(path, config, result, records, clients_test, unfinished)
 
 
 def _so_far(seed: int, records: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -58,7 +58,7 @@ def run(
     made: list[Path] = []
     with resumable(made), watching(quiet) as watch:
         done = execute(values, out, watch=watch, unnamed=True, on_folder=made.append)
-    report(done, as_json)
+    report(done, as_json, quiet)
 
 
 def resume(
@@ -72,21 +72,22 @@ def resume(
 
     if is_comparison(folder):
         with resumable([folder]), watching(quiet) as watch:
-            results_ = compare.finish(folder, watch)
-        compare.report(folder, results_, as_json)
+            table = compare.finish(folder, watch)
+        compare.report(folder, table, as_json)
         return
     from fedquilt import api
 
     with resumable([folder]), watching(quiet) as watch:
         done = api.resume(folder, watch)
-    report(done, as_json)
+    report(done, as_json, quiet)
 
 
-def report(done: Any, as_json: bool) -> None:
+def report(done: Any, as_json: bool, quiet: bool) -> None:
     """The result of a run as a table, or as JSON, and where it is."""
     if as_json:
         say(json.dumps(done.result, ensure_ascii=False))
-        aside(f"Written to {done.folder}.")
+        if not quiet:
+            aside(f"Written to {done.folder}.")
         return
     from fedquilt.reports import run_table
 

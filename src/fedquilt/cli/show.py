@@ -18,12 +18,12 @@ def show(
 ) -> None:
     """Print a run's table and draw its figures into DIR/figures."""
     from fedquilt.cli.pictures import draw_convergence, draw_run
-    from fedquilt.cli.reading import is_comparison, runs_of, standing
+    from fedquilt.cli.reading import is_comparison, read_run, runs_of
     from fedquilt.errors import FedquiltError
     from fedquilt.reports import comparison_table, run_table
 
     several = is_comparison(folder)
-    runs = [standing(path) for path in (runs_of(folder) if several else [folder])]
+    runs = [read_run(path) for path in (runs_of(folder) if several else [folder])]
     table = [run.result for run in runs if run.result is not None]
     if not table:
         raise FedquiltError(

@@ -64,7 +64,7 @@ class BackboneMethod(Method):
         for epoch in range(self.settings.epochs):
             dropout = Dropout(self.settings.dropout, state[KEYS], round * self.settings.epochs + epoch)
             grads, loss = self.gradients(state, cohort, dropout, down)
-            adam_step(self.trained(state), grads, state, self.settings.lr, self.settings.weight_decay)
+            adam_step(self.trained(state), grads, state, self.settings.lr, self.settings.weight_decay, getattr(self.settings,'maskspeed',1.0))
             self.after_step(state)
         return self.upload(state, cohort, down), loss
 

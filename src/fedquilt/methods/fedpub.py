@@ -74,9 +74,10 @@ class FedPubSettings(BackboneSettings):
     communities: Literal["implicit", "explicit"] = "implicit"
     matching: bool = True
     masking: bool = True
-    penalty: Literal["mean", "shrink"] = "mean"
-    send: Literal["weights", "masked"] = "weights"
-    masklr: float = 1.0
+    penalty: Literal["mean", "shrink", "metric", "gate"] = "metric"
+    cap: float = 5.0
+    normalise: bool = True
+    maskspeed: float = 1.0
 
 
 @register("fedpub")
@@ -151,6 +152,13 @@ class FedPub(BackboneMethod):
         if shrink and self.settings.penalty == "shrink":
             for name in self.maskable:
                 state[MASK + name].copy_(F.softshrink(state[MASK + name], shrink))
+        if shrink and self.settings.penalty in ("metric", "gate"):
+            t = float(state["adam.step"][0])
+            for name in self.maskable:
+                mask = state[MASK + name]
+                v = (state["adam.second." + MASK + name] / (1 - 0.999**t)).sqrt_().add_(1e-12)
+                amount = (self.settings.l1 / mask[0].numel() / v).sub_(1.0 if self.settings.penalty == "gate" else 0.0).clamp_(0, self.settings.cap).mul_(self.settings.lr)
+                mask.copy_(mask.sign() * (mask.abs() - amount).clamp_min_(0))
 
     def kept(self, state: State, name: str) -> Tensor:
         """Which entries of weight `name` the mask keeps."""
@@ -166,23 +174,19 @@ class FedPub(BackboneMethod):
 
     def upload(self, state: State, cohort: Cohort, down: Message) -> Message:
         """The surviving weights, and what similarity is computed from."""
-        message: Message = {}
-        for name, w in self.weights(state).items():
-            if name in self.maskable and self.settings.send == "masked":
-                w = w * state[MASK + name]
-            message[MODEL + name] = Sparse(w * self.kept(state, name)) if name in self.maskable else w
+        personal = self.personal(state)
+        message: Message = {MODEL + n: Sparse(w) if n in self.maskable else w for n, w in personal.items()}
         if not self.settings.matching:
             message["train_nodes"] = cohort.train_count
         elif self.settings.similarity == "function":
-            message["embedding"] = self.embed(state, cohort, down)
+            message["embedding"] = self.embed(personal, cohort, down)
         elif self.settings.similarity == "label":
             message["label_share"] = label_share(cohort)
         return message
 
     @torch.no_grad()
-    def embed(self, state: State, cohort: Cohort, down: Message) -> Tensor:
+    def embed(self, weights: Weights, cohort: Cohort, down: Message) -> Tensor:
         """The functional embedding: [M, H], the node mean of the second layer's output before its ReLU."""
-        weights = self.personal(state)
         if self.settings.graph == "feature":
             return cohort.node_mean(self.model(cohort, weights).embedding)
         seed = int(dense(down["graph_seed"]).item())
@@ -211,6 +215,10 @@ class FedPub(BackboneMethod):
             some = next(iter(stacks.values()))
             alpha = self.attention(server["similarity"][receivers][:, senders]).to(some.device)
             mixed = {n: (alpha @ w.flatten(1)).view(len(receivers), *w.shape[1:]) for n, w in stacks.items()}
+            if self.settings.normalise:
+                for n, w in stacks.items():
+                    if n[6:] in self.maskable:
+                        mixed[n] /= (alpha @ (w.flatten(1) != 0).float()).view_as(mixed[n]).clamp_min(1e-9)
         if self.settings.similarity == "gradient":
             for name, w in mixed.items():
                 server["sent." + name.removeprefix(MODEL)][receivers] = w.cpu()

@@ -26,7 +26,7 @@ def adam_start(weights: Weights) -> Weights:
     return state
 
 
-def adam_step(weights: Weights, grads: Weights, state: Weights, lr: float, weight_decay: float) -> None:
+def adam_step(weights: Weights, grads: Weights, state: Weights, lr: float, weight_decay: float, maskspeed: float = 1.0) -> None:
     """One step of Adam (Kingma and Ba, 2015), in place, with L2 decay added to the gradient of the ``model.`` weights.
 
     Masks and other private switches do not decay: Adam normalises its step, so even a tiny decay would pull every entry
@@ -50,7 +50,7 @@ def adam_step(weights: Weights, grads: Weights, state: Weights, lr: float, weigh
             *lists,
             [],
             steps,
-            lr=lr,
+            lr=lr if decays else lr * maskspeed,
             beta1=BETAS[0],
             beta2=BETAS[1],
             weight_decay=weight_decay if decays else 0.0,

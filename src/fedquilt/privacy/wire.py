@@ -7,6 +7,7 @@ packed), or is stored dense where that is smaller; its shape travels in the head
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -25,8 +26,10 @@ def encode(message: Mapping[str, Value]) -> bytes:
     tensors: dict[str, Tensor] = {}
     shapes: dict[str, list[int]] = {}
     for name, value in message.items():
+        if name.endswith((_VALUES, _KEPT)):
+            raise ValueError(f"'{name}' cannot be sent: its ending is kept for the parts of sparse tensors")
         if not isinstance(value, Sparse):
-            tensors[name] = value.detach().cpu().contiguous()
+            tensors[name] = _own(value)
             continue
         one = value.tensor[0].detach().cpu()
         shapes[name] = list(one.shape)
@@ -36,8 +39,13 @@ def encode(message: Mapping[str, Value]) -> bytes:
             tensors[name + _VALUES] = flat[kept].contiguous()
             tensors[name + _KEPT] = torch.from_numpy(np.packbits(kept.numpy()))
         else:
-            tensors[name] = flat
+            tensors[name] = _own(flat)
     return save(tensors, metadata={"sparse": json.dumps(shapes)})
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """A copy with memory of its own: safetensors refuses tensors that share some."""
+    return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def decode(data: bytes) -> Message:
@@ -52,20 +60,35 @@ def decode(data: bytes) -> Message:
             with safe_open(file.name, framework="pt") as opened:
                 shapes = json.loads((opened.metadata() or {}).get("sparse", "{}"))
                 tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+            return _assemble(tensors, shapes)
         except Exception as error:
             raise ValueError(f"not a message: {error}") from error
-    message: Message = {n: t for n, t in tensors.items() if not n.endswith((_VALUES, _KEPT)) and n not in shapes}
+
+
+def _assemble(tensors: dict[str, Tensor], shapes: object) -> Message:
+    """Put sparse tensors together again. `shapes` is what the sender claims; it is checked, not believed."""
+    if not isinstance(shapes, dict):
+        raise ValueError("the shapes of its sparse tensors are not a table")
+    message: Message = {}
     for name, shape in shapes.items():
-        entries = int(np.prod(shape))
+        if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"'{name}' has no shape")
+        entries = math.prod(shape)
         if name in tensors:
-            flat = tensors[name]
+            flat = tensors.pop(name)
         elif name + _VALUES in tensors and name + _KEPT in tensors:
-            kept = torch.from_numpy(np.unpackbits(tensors[name + _KEPT].numpy())[:entries].astype(bool))
-            values = tensors[name + _VALUES]
-            if len(kept) != entries or int(kept.sum()) != len(values):
-                raise ValueError(f"not a message: the positions of '{name}' do not fit its values")
+            values, packed = tensors.pop(name + _VALUES), tensors.pop(name + _KEPT)
+            # Before unpacking: what is made here is never more than the bytes that came can say.
+            if packed.dtype != torch.uint8 or packed.shape != ((entries + 7) // 8,):
+                raise ValueError(f"the positions of '{name}' do not fit its shape")
+            kept = torch.from_numpy(np.unpackbits(packed.numpy())[:entries].astype(bool))
+            if values.shape != (int(kept.sum()),):
+                raise ValueError(f"the positions of '{name}' do not fit its values")
             flat = torch.zeros(entries).masked_scatter_(kept, values)
         else:
-            raise ValueError(f"not a message: '{name}' is announced but not there")
+            raise ValueError(f"'{name}' is announced but not there")
         message[name] = Sparse(flat.view(1, *shape))
-    return message
+    for name in tensors:
+        if name.endswith((_VALUES, _KEPT)):
+            raise ValueError(f"'{name}' is there but not announced")
+    return message | tensors

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from fedquilt.cli.pictures import arrange
+
+SMALL = "--rounds 3 --set hidden=8 --device cpu -q"
+
+
+def test_show_draws_the_figures_of_a_run(call: Callable, here: Path) -> None:
+    assert call(f"run -m fedpub --clients 10 {SMALL} --out out").status == 0
+    called = call("show out")
+    assert called.status == 0, called.err
+    assert "fedpub: patchwork" in called.out
+    for name in ("convergence", "clients", "similarity", "similarity-rounds"):
+        path = Path("out") / "figures" / f"{name}.png"
+        assert str(path) in called.out
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_method_without_similarity_gets_no_heatmap(call: Callable, here: Path) -> None:
+    assert call(f"run -m local --clients 3 {SMALL} --out out").status == 0
+    assert "similarity" not in call("show out").out
+    assert not (here / "out" / "figures" / "similarity.png").exists()
+
+
+def test_nothing_to_show_is_one_sentence(refused: Callable, here: Path) -> None:
+    assert refused("show nothing") == "There is no run folder at nothing."
+    (here / "file").write_text("")
+    assert "no run folder" in refused("show file")
+
+
+def test_clients_of_one_family_stand_together() -> None:
+    # Nodes 0-959 are of family 0, 960-1679 of family 1, the rest of family 2.
+    cut = {"nodes": np.array([2000, 2001, 0, 1000, 1001, 5, 1]), "sizes": np.array([2, 1, 3, 1])}
+    order, groups = arrange({"dataset": "patchwork", "partition": "disjoint"}, cut)
+    assert order is not None
+    assert order.tolist() == [1, 3, 2, 0]
+    assert groups == [0, 0, 1, 2]
+    ten = {"nodes": np.arange(10), "sizes": np.ones(10, dtype=int)}
+    assert arrange({"dataset": "cora", "partition": "overlapping"}, ten) == (None, [0] * 5 + [1] * 5)
+    assert arrange({"dataset": "cora", "partition": "disjoint"}, ten) == (None, None)
+
+
+def test_the_demo_compares_four_methods_and_never_overwrites(call: Callable, here: Path) -> None:
+    called = call("demo --rounds 2 --seeds 0 -q")
+    assert called.status == 0, called.err
+    assert all(method in called.out for method in ("majority", "local", "fedavg", "fedpub", "Next:"))
+    for name in ("convergence.png", "similarity.png", "comparison.md"):
+        assert (here / "demo" / name).is_file()
+    before = {path: path.read_bytes() for path in (here / "demo").rglob("*") if path.is_file()}
+    assert "demo-2/similarity.png" in call("demo --rounds 2 -q").out
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_the_demo_refuses_what_it_cannot_use(refused: Callable) -> None:
+    assert "whole numbers" in refused("demo --seeds x")

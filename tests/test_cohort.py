@@ -1,0 +1,321 @@
+"""Many clients as one computation: rows, operators, features and sums over clients, against loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedquilt.cohort import PADDING_LIMIT, SPARSE_LIMIT, Client, Cohort, clients_of
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.split import TEST, TRAIN, VAL
+from fedquilt.partition.partition import Partition
+from support import (
+    LAYOUTS,
+    PADDING,
+    assert_near,
+    client_lists,
+    dense_adjacency,
+    dense_features,
+    equal_clients,
+    lay,
+    random_client,
+    random_edges,
+    random_features,
+)
+
+seeds = st.integers(0, 2**31)
+
+
+def gcn_operator(client: Client) -> np.ndarray:
+    a = dense_adjacency(client) + np.eye(client.graph.nodes)
+    degree = a.sum(1)
+    return a / np.sqrt(np.outer(degree, degree))
+
+
+def mean_operator(client: Client) -> np.ndarray:
+    a = dense_adjacency(client)
+    return a / np.maximum(a.sum(1, keepdims=True), 1.0)
+
+
+def own_rows(cohort: Cohort, m: int) -> np.ndarray:
+    return cohort.start[m] + np.arange(cohort.sizes[m])
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists(), seed=seeds, width=st.sampled_from([(), (3,), (2, 2)]))
+def test_parts_of_is_the_inverse_of_rows_of(
+    rows: str, clients: list[Client], seed: int, width: tuple[int, ...]
+) -> None:
+    cohort = lay(clients, rows)
+    stream = torch.Generator().manual_seed(seed)
+    parts = [torch.randn(n, *width, generator=stream) for n in cohort.sizes]
+    laid = cohort.rows_of(parts, -3.0)
+    assert laid.shape == (cohort.rows, *width)
+    assert all(torch.equal(one, two) for one, two in zip(cohort.parts_of(laid), parts, strict=True))
+    padding = torch.ones(cohort.rows, dtype=torch.bool)
+    for m in range(len(clients)):
+        padding[own_rows(cohort, m)] = False
+    assert bool((laid[padding] == -3.0).all())
+    assert int(padding.sum()) == (0 if rows == "compact" else cohort.rows - sum(cohort.sizes))
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists())
+def test_rows_know_whose_they_are(rows: str, clients: list[Client]) -> None:
+    cohort = lay(clients, rows)
+    assert cohort.clients == len(clients)
+    assert cohort.ids.tolist() == [client.id for client in clients]
+    assert cohort.sizes == [client.graph.nodes for client in clients]
+    assert len(cohort.client) == len(cohort.position) == len(cohort.y) == cohort.rows
+    for m, client in enumerate(clients):
+        mine = own_rows(cohort, m)
+        assert (cohort.client[mine] == m).all()
+        assert cohort.position[mine].tolist() == list(range(client.graph.nodes))
+        assert np.array_equal(cohort.y[mine].numpy(), client.graph.y)
+    for index, part in ((cohort.train, TRAIN), (cohort.val, VAL), (cohort.test, TEST)):
+        expected = [
+            int(row)
+            for m, client in enumerate(clients)
+            for row, y, s in zip(own_rows(cohort, m), client.graph.y, client.split, strict=True)
+            if y >= 0 and s == part
+        ]
+        assert index.tolist() == expected
+
+
+@given(clients=client_lists(), data=st.data())
+def test_take_is_the_cohort_of_the_chosen(clients: list[Client], data: st.DataObject) -> None:
+    chosen = sorted(data.draw(st.sets(st.integers(0, len(clients) - 1), min_size=1)))
+    cohort = Cohort(clients)
+    some = cohort.take(chosen)
+    assert some.members == [clients[m] for m in chosen]
+    assert some.ids.tolist() == [clients[m].id for m in chosen]
+    weight = torch.randn(len(clients), cohort.features, 3)
+    whole, part = cohort.parts_of(cohort.smoothed @ weight), some.parts_of(some.smoothed @ weight[chosen])
+    for place, m in enumerate(chosen):
+        assert_near(part[place], whole[m])
+
+
+def test_a_cohort_needs_a_client() -> None:
+    with pytest.raises(ValueError, match="at least one client"):
+        Cohort([])
+
+
+def test_padding_is_chosen_by_what_it_wastes() -> None:
+    rng = np.random.default_rng(0)
+
+    def sized(*sizes: int) -> Cohort:
+        return Cohort([random_client(rng, m, n) for m, n in enumerate(sizes)])
+
+    assert sized(10, 10, 10).length == 10
+    assert sized(13, 7).length == 13  # 26 rows for 20 nodes: exactly PADDING_LIMIT wasted
+    assert sized(14, 6).length is None
+    assert sized(1, 1, 50).length is None
+    assert sized(5).length == 5
+    assert PADDING_LIMIT == 0.3
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists())
+def test_operators_are_block_diagonal(rows: str, clients: list[Client]) -> None:
+    cohort = lay(clients, rows)
+    for operator, reference in ((cohort.gcn, gcn_operator), (cohort.mean, mean_operator)):
+        expected = torch.zeros(cohort.rows, cohort.rows, dtype=torch.float64)
+        for m, client in enumerate(clients):
+            mine = own_rows(cohort, m)
+            expected[np.ix_(mine, mine)] = torch.from_numpy(reference(client))
+        assert_near(operator.forward.to_dense(), expected, 1e-6)
+        assert_near(operator.backward.to_dense(), expected.T, 1e-6)
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists())
+def test_edges_are_both_directions_and_loops_sorted_by_target(rows: str, clients: list[Client]) -> None:
+    cohort = lay(clients, rows)
+    source, target = cohort.edges.tolist()
+    assert target == sorted(target)
+    expected = set()
+    for m, client in enumerate(clients):
+        first = int(cohort.start[m])
+        expected |= {(first + i, first + i) for i in range(client.graph.nodes)}
+        for u, v in client.graph.edges.T.tolist():
+            expected |= {(first + u, first + v), (first + v, first + u)}
+    assert len(source) == len(expected)
+    assert set(zip(source, target, strict=True)) == expected
+
+
+@pytest.mark.parametrize(("rows", "features"), LAYOUTS)
+@settings(max_examples=15)
+@given(clients=client_lists(), seed=seeds)
+def test_feature_products_equal_dense_ones(
+    rows: str, features: str, clients: list[Client], seed: int
+) -> None:
+    cohort = lay(clients, rows, features)
+    stream = torch.Generator().manual_seed(seed)
+    weight = torch.randn(len(clients), cohort.features, 4, generator=stream).requires_grad_()
+    pull = cohort.rows_of([torch.randn(n, 4, generator=stream) for n in cohort.sizes], 0.0)
+    operators = {"x": lambda c: np.eye(c.graph.nodes), "smoothed": gcn_operator, "mean_x": mean_operator}
+    for name, operator in operators.items():
+        out = getattr(cohort, name) @ weight
+        (grad,) = torch.autograd.grad((out * pull).sum(), weight)
+        assert out.shape == (cohort.rows, 4)
+        for m, client in enumerate(clients):
+            full = torch.from_numpy(operator(client) @ dense_features(client).astype(np.float64))
+            assert_near(cohort.parts_of(out.detach())[m], full @ weight[m].detach().double())
+            assert_near(grad[m], full.T @ cohort.parts_of(pull)[m].double())
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_features_are_multiplied_sparsely_where_they_are_sparse(stored: bool) -> None:
+    """It depends on how many entries are filled, not on how they are stored."""
+    rng = np.random.default_rng(0)
+    few, many = (random_client(rng, 0, 200, 20, filled=f, sparse=stored) for f in (0.1, 0.3))
+    assert Cohort([few]).x.sparse is not None
+    assert Cohort([few]).x.dense is None
+    assert Cohort([many]).x.sparse is None
+    assert Cohort([many]).x.dense is not None
+    assert 0.1 < SPARSE_LIMIT < 0.3
+
+
+@given(clients=client_lists())
+def test_a_clients_own_operators(clients: list[Client]) -> None:
+    for client in clients:
+        assert client.gcn.dtype == client.mean.dtype == client.smoothed.dtype == np.float32
+        assert np.allclose(client.gcn.toarray(), gcn_operator(client), atol=1e-6)
+        assert np.allclose(client.mean.toarray(), mean_operator(client), atol=1e-6)
+        assert sp.issparse(client.smoothed) == sp.issparse(client.graph.x)
+
+
+# -- sums over clients -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists(), seed=seeds)
+def test_counts_and_means(rows: str, clients: list[Client], seed: int) -> None:
+    cohort = lay(clients, rows)
+    stream = torch.Generator().manual_seed(seed)
+    for index in (cohort.train, cohort.val, cohort.test):
+        values = torch.randn(len(index), generator=stream)
+        counts, means = cohort.counts(index), cohort.mean_over(values, index)
+        assert counts.dtype == torch.float32
+        for m in range(len(clients)):
+            mine = [
+                float(v)
+                for v, row in zip(values, index.tolist(), strict=True)
+                if int(cohort.client[row]) == m
+            ]
+            assert float(counts[m]) == len(mine)
+            expected = np.mean(mine) if mine else np.nan
+            assert float(means[m]) == pytest.approx(expected, rel=1e-5, abs=1e-6, nan_ok=True)
+    assert torch.equal(cohort.train_count, cohort.counts(cohort.train))
+    assert torch.equal(cohort.train_weight, 1.0 / cohort.train_count[cohort.client[cohort.train]])
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists(), seed=seeds)
+def test_node_mean_leaves_padding_out(rows: str, clients: list[Client], seed: int) -> None:
+    cohort = lay(clients, rows)
+    stream = torch.Generator().manual_seed(seed)
+    parts = [torch.randn(n, 3, generator=stream) for n in cohort.sizes]
+    found = cohort.node_mean(cohort.rows_of(parts, torch.inf))
+    assert_near(found, torch.stack([part.double().mean(0) for part in parts]))
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists(), seed=seeds)
+def test_multiply_and_add(rows: str, clients: list[Client], seed: int) -> None:
+    cohort = lay(clients, rows)
+    stream = torch.Generator().manual_seed(seed)
+    h = torch.randn(cohort.rows, 3, generator=stream)
+    weight = torch.randn(len(clients), 3, 5, generator=stream)
+    bias = torch.randn(len(clients), 5, generator=stream)
+    out = cohort.add(cohort.multiply(h, weight), bias)
+    for m in range(len(clients)):
+        assert_near(cohort.parts_of(out)[m], cohort.parts_of(h)[m].double() @ weight[m].double() + bias[m])
+
+
+def test_a_cohort_of_one_row() -> None:
+    for rows in PADDING:
+        cohort = lay(equal_clients(1, 1), rows)
+        assert cohort.rows == 1
+        assert cohort.edges.tolist() == [[0], [0]]
+        assert torch.equal(cohort.gcn @ torch.ones(1, 2), torch.ones(1, 2))
+        assert torch.equal(cohort.mean @ torch.ones(1, 2), torch.zeros(1, 2))
+
+
+# -- cutting a graph into clients ------------------------------------------------------------------
+
+
+@st.composite
+def cut_graphs(draw: st.DrawFn) -> tuple[Graph, Partition, np.ndarray]:
+    """A graph and a partition of some or all of its nodes: disjoint, or with nodes that several hold."""
+    rng = np.random.default_rng(draw(seeds))
+    nodes, clients = draw(st.integers(1, 40)), draw(st.integers(1, 5))
+    edges = random_edges(rng, nodes, draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])))
+    graph = Graph(
+        name="whole",
+        # Edges in any order, as a user's own file may have them.
+        edges=edges[:, rng.permutation(edges.shape[1])],
+        x=random_features(rng, nodes, 3, 0.5, draw(st.booleans())),
+        y=rng.integers(-1, 3, nodes),
+        classes=3,
+        ids=np.array([f"n{i}" for i in range(nodes)]) if draw(st.booleans()) else None,
+        class_names=("a", "b", "c") if draw(st.booleans()) else None,
+    )
+    if draw(st.booleans()):
+        kind, owner = "disjoint", rng.integers(0, clients, nodes)
+        held = [np.flatnonzero(owner == m) for m in range(clients)]
+    else:
+        kind = "overlapping"
+        held = [np.flatnonzero(rng.random(nodes) < 0.5) for _ in range(clients)]
+    held = [own if len(own) else np.array([0]) for own in held]
+    return graph, Partition(held, kind, 0, "whole", nodes, ""), rng.integers(-1, 3, nodes).astype(np.int8)
+
+
+def edge_set(graph: Graph) -> set[tuple[int, int]]:
+    return {(int(u), int(v)) for u, v in graph.edges.T}
+
+
+@settings(max_examples=60)
+@given(cut=cut_graphs())
+def test_clients_hold_the_induced_subgraphs(cut: tuple[Graph, Partition, np.ndarray]) -> None:
+    graph, partition, split = cut
+    clients = clients_of(graph, partition, split)
+    assert [client.id for client in clients] == list(range(partition.clients))
+    for client, nodes in zip(clients, partition.nodes, strict=True):
+        own, expected = client.graph, graph.subgraph(nodes)
+        assert own.edges.dtype == np.int64
+        assert own.edges.shape == expected.edges.shape
+        assert edge_set(own) == edge_set(expected)
+        assert sp.issparse(own.x) == sp.issparse(graph.x)
+        assert np.array_equal(dense_features(client), dense_features(Client(0, expected, split)))
+        assert np.array_equal(own.y, expected.y)
+        assert own.classes == expected.classes
+        assert own.class_names == expected.class_names
+        assert (own.ids is None) == (graph.ids is None)
+        assert own.ids is None or np.array_equal(own.ids, expected.ids)
+        assert np.array_equal(client.split, split[nodes])
+
+
+def test_every_edge_inside_a_client_is_someones_and_no_other() -> None:
+    """Disjoint clients: the edges kept are those whose ends have one owner."""
+    rng = np.random.default_rng(0)
+    edges, owner = random_edges(rng, 60, 0.2), rng.integers(0, 4, 60)
+    graph = Graph("whole", edges, np.ones((60, 1), np.float32), np.zeros(60, np.int64), 1)
+    held = [np.flatnonzero(owner == m) for m in range(4)]
+    clients = clients_of(graph, Partition(held, "disjoint", 0, "whole", 60, ""), np.zeros(60, np.int8))
+    kept = {
+        (int(nodes[u]), int(nodes[v]))
+        for client, nodes in zip(clients, held, strict=True)
+        for u, v in client.graph.edges.T
+    }
+    assert kept == {(u, v) for u, v in edge_set(graph) if owner[u] == owner[v]}
