@@ -33,9 +33,7 @@ def random_edges(rng: np.random.Generator, nodes: int, share: float) -> np.ndarr
     return np.stack([u[chosen], v[chosen]]).astype(np.int64)
 
 
-def random_features(
-    rng: np.random.Generator, nodes: int, features: int, filled: float, sparse: bool
-) -> Features:
+def random_features(rng: np.random.Generator, nodes: int, features: int, filled: float, sparse: bool) -> Features:
     """[nodes, features] float32 with about a share `filled` of non-zeros, as an array or as scipy CSR."""
     x = rng.standard_normal((nodes, features)) * (rng.random((nodes, features)) < filled)
     x = x.astype(np.float32)
@@ -105,9 +103,7 @@ def equal_clients(count: int, nodes: int, features: int = 1) -> list[Client]:
     """`count` edgeless clients of `nodes` nodes each: rows to draw dropout masks for, and nothing else."""
     x, y = np.ones((nodes, features), dtype=np.float32), np.zeros(nodes, dtype=np.int64)
     empty = np.zeros((2, 0), dtype=np.int64)
-    return [
-        Client(m, Graph(f"rows/{m}", empty, x, y, 1), np.zeros(nodes, dtype=np.int8)) for m in range(count)
-    ]
+    return [Client(m, Graph(f"rows/{m}", empty, x, y, 1), np.zeros(nodes, dtype=np.int8)) for m in range(count)]
 
 
 def lay(clients: Sequence[Client], rows: str = "padded", features: str | None = None) -> Cohort:

@@ -156,9 +156,7 @@ def test_edges_are_both_directions_and_loops_sorted_by_target(rows: str, clients
 @pytest.mark.parametrize(("rows", "features"), LAYOUTS)
 @settings(max_examples=15)
 @given(clients=client_lists(), seed=seeds)
-def test_feature_products_equal_dense_ones(
-    rows: str, features: str, clients: list[Client], seed: int
-) -> None:
+def test_feature_products_equal_dense_ones(rows: str, features: str, clients: list[Client], seed: int) -> None:
     cohort = lay(clients, rows, features)
     stream = torch.Generator().manual_seed(seed)
     weight = torch.randn(len(clients), cohort.features, 4, generator=stream).requires_grad_()
@@ -208,11 +206,7 @@ def test_counts_and_means(rows: str, clients: list[Client], seed: int) -> None:
         counts, means = cohort.counts(index), cohort.mean_over(values, index)
         assert counts.dtype == torch.float32
         for m in range(len(clients)):
-            mine = [
-                float(v)
-                for v, row in zip(values, index.tolist(), strict=True)
-                if int(cohort.client[row]) == m
-            ]
+            mine = [float(v) for v, row in zip(values, index.tolist(), strict=True) if int(cohort.client[row]) == m]
             assert float(counts[m]) == len(mine)
             expected = np.mean(mine) if mine else np.nan
             assert float(means[m]) == pytest.approx(expected, rel=1e-5, abs=1e-6, nan_ok=True)

@@ -60,9 +60,7 @@ def test_owners_are_told_apart() -> None:
 
 
 def test_many_owners_do_not_collide() -> None:
-    numbers = {
-        derive(seed, "client", i, "round", r) for seed in range(5) for i in range(40) for r in range(40)
-    }
+    numbers = {derive(seed, "client", i, "round", r) for seed in range(5) for i in range(40) for r in range(40)}
     assert len(numbers) == 5 * 40 * 40
 
 

@@ -1,8 +1,8 @@
 """fedquilt: one personal graph neural network per data owner, trained together, without moving anyone's graph.
 
-    import fedquilt
-    run = fedquilt.run("fedpub", "cora", clients=10, seeds=[0, 1, 2])
-    print(run)
+import fedquilt
+run = fedquilt.run("fedpub", "cora", clients=10, seeds=[0, 1, 2])
+print(run)
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,18 @@ from fedquilt import __version__
 from fedquilt.allocator import keep_freed_memory
 from fedquilt.cohort import Client, clients_of
 from fedquilt.engines.in_process import InProcess
-from fedquilt.errors import FedquiltError
-from fedquilt.graphs import Graph, Protocol, draw_split, given_split, load_graph, natural_clients, parse_split, prepare
+from fedquilt.errors import FedquiltError, unknown
+from fedquilt.graphs import (
+    Graph,
+    Protocol,
+    draw_split,
+    given_split,
+    load_graph,
+    natural_clients,
+    parse_split,
+    prepare,
+)
+from fedquilt.graphs.catalogue import in_catalogue
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.split import format_split
 from fedquilt.methods.contract import Method, State, Task, find_method
@@ -31,7 +41,8 @@ from fedquilt.training import Plan, Record, Training, none_if_nan
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-OWN_GRAPH = "graph.npz"  # a graph given as an object is kept in the run folder under this name
+GIVEN = "@given"  # the dataset of a run whose graph was given as an object; the run folder keeps it in GRAPH_FILE
+GRAPH_FILE = "graph.npz"
 REDRAWS = 200
 # Called with (config, seed, rounds) when a seed starts; gives what to call with each round's record.
 Watcher = Callable[[RunConfig, int, int], Callable[[Record], None]]
@@ -79,7 +90,7 @@ def run(
         **options: any other field of `RunConfig`: clients, partition, seeds, rounds, settings, ...
     """
     given = None if isinstance(dataset, str | os.PathLike) else load_graph(dataset)
-    name = os.fspath(dataset) if isinstance(dataset, str | os.PathLike) else OWN_GRAPH
+    name = os.fspath(dataset) if isinstance(dataset, str | os.PathLike) else GIVEN
     config = RunConfig.build({**options, "method": method, "dataset": name})
     folder = None if out is None else Path(out)
     return execute(config, folder, given, watch)
@@ -98,24 +109,50 @@ def compare(
 
     A setting that none of the methods knows is an error.
     """
-    chosen = [find_method(name) for name in methods]
-    settings = dict(settings or {})
-    for name in settings:
-        if not any(name in cls.Settings.__dataclass_fields__ for cls in chosen):
-            build_settings(chosen[0], Task("", "", "accuracy", 1, 1, 1, 1, 0), {name: settings[name]})
-    runs = []
-    for cls in chosen:
-        mine = {name: value for name, value in settings.items() if name in cls.Settings.__dataclass_fields__}
-        where = None if out is None else Path(out) / cls.name
-        runs.append(run(cls.name, dataset, out=where, watch=watch, settings=mine, **options))
-    return runs
+    given = None if isinstance(dataset, str | os.PathLike) else load_graph(dataset)
+    name = os.fspath(dataset) if isinstance(dataset, str | os.PathLike) else GIVEN
+    configs = plan(methods, {**options, "dataset": name, "settings": dict(settings or {})})
+    check_plan(configs, given)
+    return [execute(c, None if out is None else Path(out) / c.method, given, watch) for c in configs]
+
+
+def plan(methods: Sequence[str], values: Mapping[str, Any]) -> list[RunConfig]:
+    """A configuration for each method; a setting goes to the methods that have it, and one of them must."""
+    if not methods:
+        raise FedquiltError("Say which methods to compare, such as local, fedavg and fedpub.")
+    known = {name: {f.name for f in fields(find_method(name).Settings)} for name in methods}
+    # First as a whole, so that settings which are not names and values at all are refused with a sentence.
+    settings = RunConfig.build({**values, "method": methods[0]}).settings
+    everything = set().union(*known.values())
+    for setting in settings:
+        if not everything:
+            raise FedquiltError(f"None of these methods has settings, so leave out '{setting}'.")
+        if setting not in everything:
+            raise unknown("setting of these methods", setting, everything)
+    return [
+        RunConfig.build({**values, "method": name, "settings": {k: v for k, v in settings.items() if k in known[name]}})
+        for name in methods
+    ]
+
+
+def check_plan(configs: Sequence[RunConfig], given: tuple[Graph, Protocol] | None = None) -> Experiment:
+    """Find what is wrong with any of a comparison's runs before the first trains; the first one, resolved.
+
+    They differ in the method only, so one cut is enough to check.
+    """
+    first = Experiment(configs[0], given)
+    task = first.task(configs[0].seeds[0])
+    for config in configs[1:]:
+        method = find_method(config.method)
+        method(build_settings(method, task, config.settings), task)
+    return first
 
 
 def resume(path: str | os.PathLike[str], watch: Watcher | None = None) -> Run:
     """Go on with a run that was killed; a run that is done is returned as it is."""
     folder = RunFolder.open(Path(path))
     config = RunConfig.build({k: v for k, v in folder.config.items() if k in RunConfig.model_fields})
-    given = load_graph(folder.path / OWN_GRAPH) if config.dataset == OWN_GRAPH else None
+    given = load_graph(folder.path / GRAPH_FILE) if config.dataset == GIVEN else None
     return _execute_in(folder, config, given, watch)
 
 
@@ -135,8 +172,8 @@ def execute(
     if out is None and not unnamed:
         return _run_seeds(experiment, None, watch)
     folder = RunFolder.create(out, config.name)
-    if config.dataset == OWN_GRAPH and given is not None:
-        write_npz(given[0], folder.path / OWN_GRAPH)
+    if config.dataset == GIVEN and given is not None:
+        write_npz(given[0], folder.path / GRAPH_FILE)
     folder.config = experiment.config.model_dump() | {
         "resolved": experiment.facts(),
         "versions": {"fedquilt": __version__, "torch": torch.__version__, "numpy": np.__version__},
@@ -161,8 +198,10 @@ class Experiment:
         self.method = find_method(config.method)
         graph, protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
         self.graph = prepare(graph, protocol)
-        split = config.split or ("given" if self.graph.masks is not None else format_split(protocol.split))
-        filled = {
+        own = not in_catalogue(config.dataset)
+        # A split that came with a user's own graph is meant to be used; the papers draw theirs anew for every seed.
+        split = config.split or ("given" if own and self.graph.masks is not None else format_split(protocol.split))
+        filled: dict[str, Any] = {
             "rounds": config.rounds or protocol.rounds,
             "epochs": config.epochs or protocol.epochs,
             "metric": config.metric or protocol.metric,
@@ -172,7 +211,12 @@ class Experiment:
         self.saved = load_partition(Path(config.partition)) if config.partition.endswith(".npz") else None
         if self.saved is not None:
             check_fits(self.saved, self.graph)
-            filled["clients"] = self.saved.clients
+            filled |= {"clients": self.saved.clients, "partition": str(Path(config.partition).resolve())}
+        # Paths are kept in full, so that the run can be resumed from another folder.
+        if own and config.dataset != GIVEN:
+            filled["dataset"] = str(Path(config.dataset).expanduser().resolve())
+        if config.data is not None:
+            filled["data"] = str(Path(config.data).expanduser().resolve())
         if filled["metric"] not in METRICS:
             raise FedquiltError(f"There is no metric '{filled['metric']}'; choose one of: {', '.join(METRICS)}.")
         if filled["metric"] == "auc" and self.graph.classes != 2:
@@ -186,12 +230,24 @@ class Experiment:
         self.method(self.settings, self.task(config.seeds[0]))
         self.clients(config.seeds[0])
 
+    @property
+    def label(self) -> str:
+        """What to call the graph in results."""
+        name = self.config.dataset
+        return name if in_catalogue(name) else self.graph.name
+
     def facts(self) -> dict[str, Any]:
         """What was resolved, for the record."""
         g = self.graph
         return {
             "settings": as_dict(self.settings),
-            "graph": {"nodes": g.nodes, "edges": g.edges.shape[1], "features": g.features, "classes": g.classes},
+            "graph": {
+                "name": self.label,
+                "nodes": g.nodes,
+                "edges": g.edges.shape[1],
+                "features": g.features,
+                "classes": g.classes,
+            },
             "device": str(self.device),
         }
 
@@ -201,7 +257,9 @@ class Experiment:
         if config.partition == "natural":
             labels = natural_clients(config.dataset, 0)
             if labels is None:
-                raise FedquiltError(f"{config.dataset} has no natural clients; choose another partition, such as disjoint.")
+                raise FedquiltError(
+                    f"{config.dataset} has no natural clients; choose another partition, such as disjoint."
+                )
             return make_partition(self.graph, "natural", None, seed, labels=labels)
         return make_partition(self.graph, config.partition, config.clients, seed, sizes=config.sizes)
 
@@ -226,7 +284,8 @@ class Experiment:
     def task(self, seed: int) -> Task:
         """What the method may know of this run."""
         c = self.config
-        assert c.epochs is not None and c.metric is not None
+        assert c.epochs is not None
+        assert c.metric is not None
         kind = self.saved.kind if self.saved is not None else c.partition
         clients = c.clients or self._partition(c, seed).clients
         return Task(c.dataset, kind, c.metric, self.graph.features, self.graph.classes, clients, c.epochs, seed)
@@ -261,14 +320,18 @@ def _run_seeds(experiment: Experiment, folder: RunFolder | None, watch: Watcher 
             arrays = place.load_arrays("similarity") or {}
             out.similarities[seed] = {int(name): array for name, array in arrays.items()}
         summaries.append(summary)
-    out.result = build_result(config.model_dump(), summaries)
+    out.result = build_result(config.model_dump() | {"dataset": experiment.label}, summaries)
     if folder is not None and folder.result != out.result:
         folder.result = out.result
     return out
 
 
 def _train_seed(
-    experiment: Experiment, seed: int, place: SeedFolder | None, on_round: Callable[[Record], None] | None, out: Run
+    experiment: Experiment,
+    seed: int,
+    place: SeedFolder | None,
+    on_round: Callable[[Record], None] | None,
+    out: Run,
 ) -> dict[str, Any]:
     training = experiment.training(seed, place, on_round)
     progress = training.run()
@@ -291,7 +354,11 @@ def _train_seed(
     out.models[seed] = best.models
     out.similarities[seed] = {round: s.numpy() for round, s in training.similarities.items()}
     if place is not None:
-        facts = {"method": experiment.method.name, "settings": as_dict(experiment.settings), "round": best.round}
+        facts = {
+            "method": experiment.method.name,
+            "settings": as_dict(experiment.settings),
+            "round": best.round,
+        }
         place.save_models({name: tensor.cpu() for name, tensor in best.models.items()}, facts)
         if out.similarities[seed]:
             place.save_arrays("similarity", {str(round): array for round, array in out.similarities[seed].items()})

@@ -105,15 +105,15 @@ class FeatureMatrix:
     def __init__(self, cohort: Cohort, parts: Sequence[Features]) -> None:
         self.cohort = cohort
         full = sum(part.shape[0] * part.shape[1] for part in parts)
-        filled = sum(part.nnz if sp.issparse(part) else np.count_nonzero(part) for part in parts)
+        filled = sum(int(np.count_nonzero(part.data if sp.issparse(part) else part)) for part in parts)
         self.sparse: SparseMatrix | None = None
         self.dense: Tensor | None = None
         if filled <= SPARSE_LIMIT * full:
             matrix = cohort.stack_blocks([sp.csr_matrix(part) for part in parts])
             self.sparse = SparseMatrix(matrix).to(cohort.device)
         else:
-            arrays = [part.toarray() if sp.issparse(part) else part for part in parts]
-            self.dense = cohort.rows_of([torch.from_numpy(np.asarray(a, dtype=np.float32)) for a in arrays], 0.0)
+            arrays = [np.asarray(sp.csr_matrix(part).toarray() if sp.issparse(part) else part) for part in parts]
+            self.dense = cohort.rows_of([torch.from_numpy(a.astype(np.float32, copy=False)) for a in arrays], 0.0)
 
     def __matmul__(self, weight: Tensor) -> Tensor:
         """X_m W_m for every client: weight [M, F, H] -> [R, H]."""

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 def derive(seed: int, *owner: str | int) -> int:
     """A 63-bit number that depends on the seed and on all parts of the owner, and on nothing else."""
-    text = "/".join([str(int(seed)), *(f"{type(part).__name__}:{part}" for part in owner)])
+    # Each part with its kind and length, so that no two owners are written alike: 1 is not "1", ("a", "b") not "a/b".
+    parts = [part if isinstance(part, str) else int(part) for part in (int(seed), *owner)]
+    text = "".join(f"{type(part).__name__}:{len(str(part))}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedquilt.engines.contract import Engine, Report
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.contract import Method, State
-from fedquilt.privacy.crossing import Message, Sparse, check, dense, message_bytes
+from fedquilt.privacy.crossing import Sparse, check, dense, message_bytes
 from fedquilt.randomness import numpy_stream
 from fedquilt.runs.folder import SeedFolder
 

@@ -14,11 +14,7 @@ def test_datasets_lists_the_catalogue_and_what_is_here(call: Callable, here: Pat
     (here / "no-graphs" / "cora.npz").write_bytes(b"")
     (here / "no-graphs" / "syn-cora-h0.50-r2.npz").write_bytes(b"")
     called = call("datasets")
-    rows = {
-        line.split("│")[1].strip(): line.split("│")[-2].strip()
-        for line in called.out.splitlines()
-        if "│" in line
-    }
+    rows = {line.split("│")[1].strip(): line.split("│")[-2].strip() for line in called.out.splitlines() if "│" in line}
     assert rows["patchwork"] == "built in"
     assert rows["cora"] == "yes"
     assert rows["syn-cora"] == "yes"

@@ -108,9 +108,7 @@ def test_ctrl_c_outside_training_is_one_line(call: Callable, monkeypatch: pytest
     assert called.sentence == "stopped."
 
 
-def test_main_reads_the_process_arguments(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_main_reads_the_process_arguments(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "argv", ["fedquilt", "--version"])
     assert main() == 0
     assert capsys.readouterr().out.startswith("fedquilt ")

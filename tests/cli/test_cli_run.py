@@ -38,9 +38,7 @@ def test_options_go_over_the_config_file_and_set_over_its_settings(call: Callabl
     (here / "plan.yaml").write_text(
         "method: fedavg\nclients: 3\nrounds: 5\nseeds: [4]\nsettings: {hidden: 8, lr: 0.02}\n"
     )
-    called = call(
-        "run --config plan.yaml --rounds 2 --set lr=1e-3 --eval-every 2 --checkpoint-every 9 --out out -q"
-    )
+    called = call("run --config plan.yaml --rounds 2 --set lr=1e-3 --eval-every 2 --checkpoint-every 9 --out out -q")
     assert called.status == 0, called.err
     config = json.loads((here / "out" / "config.json").read_text())
     assert config["method"] == "fedavg"
@@ -91,9 +89,7 @@ def test_sizes_say_how_many_clients(call: Callable) -> None:
         ("--config nothing.yaml", "The config file nothing.yaml cannot be read"),
     ],
 )
-def test_what_is_wrong_is_one_sentence_and_nothing_is_written(
-    refused: Callable, options: str, says: str
-) -> None:
+def test_what_is_wrong_is_one_sentence_and_nothing_is_written(refused: Callable, options: str, says: str) -> None:
     assert says in refused(f"run --rounds 2 {options}")
 
 

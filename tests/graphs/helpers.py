@@ -29,9 +29,7 @@ def graphs(draw: Callable[..., object]) -> Graph:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     nodes = draw(st.integers(1, 12))
     edges = rng.integers(0, nodes, (2, draw(st.integers(0, 30))))
-    x = (rng.normal(size=(nodes, 3)) if draw(st.booleans()) else rng.integers(0, 2, (nodes, 3))).astype(
-        np.float32
-    )
+    x = (rng.normal(size=(nodes, 3)) if draw(st.booleans()) else rng.integers(0, 2, (nodes, 3))).astype(np.float32)
     y = rng.integers(-1, 3, nodes)
     y[0] = 0
     part = rng.integers(0, 4, nodes)

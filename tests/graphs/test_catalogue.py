@@ -112,8 +112,6 @@ def test_figures_are_those_of_the_graph(name: str, data_folder: Path) -> None:
         ("amazon-photo", 7487, 238086),
     ],
 )
-def test_largest_components_are_the_papers(
-    name: str, nodes: int, directed_edges: int, data_folder: Path
-) -> None:
+def test_largest_components_are_the_papers(name: str, nodes: int, directed_edges: int, data_folder: Path) -> None:
     graph = prepare(*load_graph(name, data_folder))
     assert (graph.nodes, 2 * graph.edges.shape[1]) == (nodes, directed_edges)

@@ -53,9 +53,7 @@ def test_warnings() -> None:
     assert "There are no edges" in warnings
     assert dict(check_graph(graph).rows())["edge homophily"] == "-"
     mostly = tiny(edges=np.array([[0], [1]]), x=np.ones((20, 1)), y=np.array([0] + [-1] * 19))
-    assert any(
-        "More than nine in ten nodes are unlabelled" in warning for warning in check_graph(mostly).warnings
-    )
+    assert any("More than nine in ten nodes are unlabelled" in warning for warning in check_graph(mostly).warnings)
     sound = tiny(edges=np.array([[0, 2, 4], [1, 3, 5]]), x=np.ones((6, 1)), y=np.array([0, 0, 0, 1, 1, 1]))
     assert check_graph(sound).warnings == ()
 

@@ -36,9 +36,7 @@ def test_the_catalogue_table_is_the_catalogue() -> None:
         assert row in PAGE
 
 
-def test_the_examples_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "nodes.csv").write_text(block("id,label,age"))
@@ -60,7 +58,5 @@ def test_every_key_is_one_that_is_read() -> None:
     from fedquilt.graphs.npz import KEYS
 
     table = PAGE[PAGE.index("| key | what |") : PAGE.index("Other keys are ignored")]
-    listed = {
-        key for line in table.strip().splitlines()[2:] for key in re.findall(r"`(\w+)`", line.split("|")[1])
-    }
+    listed = {key for line in table.strip().splitlines()[2:] for key in re.findall(r"`(\w+)`", line.split("|")[1])}
     assert listed == set(KEYS)

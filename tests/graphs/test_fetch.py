@@ -185,18 +185,14 @@ def test_syn_cora(tmp_path: Path, features: str) -> None:
     check("syn-cora:h=0.5,r=2", tmp_path, file="syn-cora-h0.50-r2")
     del arrays["labels"]
     np.savez(raw / "h0.10-r1.npz", **arrays)
-    with pytest.raises(
-        FedquiltError, match="has no array 'labels'; it is not a graph as H2GCN publishes them"
-    ):
+    with pytest.raises(FedquiltError, match="has no array 'labels'; it is not a graph as H2GCN publishes them"):
         load_graph("syn-cora:h=0.1", tmp_path)
 
 
 def test_credit(tmp_path: Path) -> None:
     raw = tmp_path / "raw" / "nifty"
     raw.mkdir(parents=True)
-    with pytest.raises(
-        FedquiltError, match=r"There is no file '.*credit.csv'; put credit.csv and credit_edges.txt"
-    ):
+    with pytest.raises(FedquiltError, match=r"There is no file '.*credit.csv'; put credit.csv and credit_edges.txt"):
         load_graph("credit", tmp_path)
     people = [
         "Married,Single,Age,NoDefaultNextMonth",
@@ -214,9 +210,7 @@ def test_credit(tmp_path: Path) -> None:
         load_graph("credit", tmp_path)
 
 
-@pytest.mark.parametrize(
-    "name", ["cora", "amazon-photo", "roman-empire", "squirrel", "actor", "flickr", "ogbn-arxiv"]
-)
+@pytest.mark.parametrize("name", ["cora", "amazon-photo", "roman-empire", "squirrel", "actor", "flickr", "ogbn-arxiv"])
 def test_offline_is_one_sentence_at_once(name: str, tmp_path: Path) -> None:
     import torch_geometric.datasets  # noqa: F401 (its import is not what is timed)
 
@@ -225,9 +219,7 @@ def test_offline_is_one_sentence_at_once(name: str, tmp_path: Path) -> None:
         load_graph(name, tmp_path)
     assert time.perf_counter() - start < 5
     assert f"{name} is not in {tmp_path} and could not be downloaded (" in str(caught.value)
-    assert f"put {name}.npz there, or point --data or FEDQUILT_DATA at a folder that has it." in str(
-        caught.value
-    )
+    assert f"put {name}.npz there, or point --data or FEDQUILT_DATA at a folder that has it." in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 

@@ -49,9 +49,7 @@ def test_data_there_and_back(graph: Graph) -> None:
 
 
 def test_from_data_cleans_edges() -> None:
-    data = Data(
-        x=torch.eye(3), y=torch.tensor([0, 1, 0]), edge_index=torch.tensor([[0, 1, 1, 2, 2], [1, 0, 1, 0, 0]])
-    )
+    data = Data(x=torch.eye(3), y=torch.tensor([0, 1, 0]), edge_index=torch.tensor([[0, 1, 1, 2, 2], [1, 0, 1, 0, 0]]))
     graph = Graph.from_data(data, "mine")
     assert graph.name == "mine"
     assert graph.edges.tolist() == [[0, 0], [1, 2]]

@@ -41,9 +41,7 @@ def test_families_of_patchwork_contradict_each_other() -> None:
     graph = patchwork()
     _, family = patchwork_communities()
     x = graph.x.toarray()
-    usual = np.array(
-        [[x[(graph.y == label) & (family == one)].mean(axis=0) for label in range(6)] for one in range(3)]
-    )
+    usual = np.array([[x[(graph.y == label) & (family == one)].mean(axis=0) for label in range(6)] for one in range(3)])
     nearest = (usual[0] @ usual[1].T - usual[1].mean(axis=1)).argmax(axis=1)
     assert (nearest != np.arange(6)).all()
 

@@ -175,9 +175,7 @@ def test_parquet_says_the_same_as_csv(tmp_path: Path) -> None:
         with pytest.raises(FedquiltError, match=message):
             read_tables(folder)
     parquet.write_table(pa.table(nodes), folder / "nodes.parquet")
-    parquet.write_table(
-        pa.table({"source": ["bob", "joe"], "target": ["eve", "bob"]}), folder / "edges.parquet"
-    )
+    parquet.write_table(pa.table({"source": ["bob", "joe"], "target": ["eve", "bob"]}), folder / "edges.parquet")
     with pytest.raises(FedquiltError, match="row 2, has an edge to 'joe'"):
         read_tables(folder)
 

@@ -29,9 +29,7 @@ def rows() -> Cohort:
     return lay(equal_clients(4, NODES))
 
 
-def keep(
-    cohort: Cohort, rate: float = 0.5, step: int = 0, layer: int = 0, width: int = WIDTH, seed: int = 0
-) -> Tensor:
+def keep(cohort: Cohort, rate: float = 0.5, step: int = 0, layer: int = 0, width: int = WIDTH, seed: int = 0) -> Tensor:
     return Dropout(rate, client_keys(seed, cohort), step).keep(cohort, width, layer)
 
 
@@ -91,9 +89,7 @@ def test_any_width(rows: Cohort, rate: float, width: int) -> None:
 @pytest.mark.parametrize("rate", [*RATES, 0.0, 0.9, 0.999, 1 / 3])
 def test_scale_keeps_the_expectation(rate: float) -> None:
     dropout = Dropout(rate, torch.zeros(1, dtype=torch.int64), 0)
-    kept = (
-        1 - round(rate * 2**dropout.bits) / 2**dropout.bits
-    )  # exactly the probability of an entry to survive
+    kept = 1 - round(rate * 2**dropout.bits) / 2**dropout.bits  # exactly the probability of an entry to survive
     assert dropout.scale * kept == pytest.approx(1.0, abs=1e-12)
     assert kept == pytest.approx(1 - rate, abs=2**-17)
 
@@ -201,16 +197,10 @@ def test_the_number_of_survivors_in_a_row_is_binomial(rows: Cohort) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.5, 0.1])
-@given(
-    clients=client_lists(), seed=st.integers(0, 2**62), step=st.integers(0, 10**7), width=st.integers(1, 40)
-)
-def test_a_mask_is_the_same_in_any_cohort(
-    rate: float, clients: list[Client], seed: int, step: int, width: int
-) -> None:
+@given(clients=client_lists(), seed=st.integers(0, 2**62), step=st.integers(0, 10**7), width=st.integers(1, 40))
+def test_a_mask_is_the_same_in_any_cohort(rate: float, clients: list[Client], seed: int, step: int, width: int) -> None:
     together = {rows: lay(clients, rows) for rows in ("padded", "compact")}
-    parts = {
-        rows: cohort.parts_of(keep(cohort, rate, step, 1, width, seed)) for rows, cohort in together.items()
-    }
+    parts = {rows: cohort.parts_of(keep(cohort, rate, step, 1, width, seed)) for rows, cohort in together.items()}
     half = len(clients) // 2
     chunks = [lay(chunk) for chunk in (clients[:half], clients[half:]) if chunk]
     parts["chunked"] = [part for c in chunks for part in c.parts_of(keep(c, rate, step, 1, width, seed))]

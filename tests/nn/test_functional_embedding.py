@@ -43,9 +43,7 @@ def expected_embedding(client: Client, weights: dict[str, torch.Tensor], m: int)
     edges=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
     clients=st.integers(1, 4),
 )
-def test_the_collapsed_forward_equals_two_gcn_layers(
-    seed: int, nodes: int, edges: float, clients: int
-) -> None:
+def test_the_collapsed_forward_equals_two_gcn_layers(seed: int, nodes: int, edges: float, clients: int) -> None:
     client = random_client(np.random.default_rng(seed), 0, nodes, 6, edges=edges)
     graph = RandomGraph(
         torch.from_numpy(client.smoothed),

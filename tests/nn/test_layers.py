@@ -102,9 +102,7 @@ def test_a_layer_on_the_features_equals_pyg(
     ours, theirs = FIRST[kind]
     near = partial(assert_near, tolerance=TOLERANCE.get(kind, 1e-5))
     cohort = lay(clients, rows, features)
-    weights = reference.leaves(
-        reference.random_weights(shapes(kind, clients[0].graph.features), len(clients), seed)
-    )
+    weights = reference.leaves(reference.random_weights(shapes(kind, clients[0].graph.features), len(clients), seed))
     out = ours(cohort, weights)
     pull, pulls = reference.random_rows(cohort, out.shape[1], seed + 2, fill=0.0)
     (out * pull).sum().backward()
@@ -149,9 +147,7 @@ def test_attention_survives_large_scores() -> None:
 def test_masked_multiplies_where_there_is_a_mask(seed: int, clients: int) -> None:
     shape = {"conv1.weight": (3, 4), "conv1.bias": (4,)}
     weights = reference.leaves(reference.random_weights(shape, clients, seed))
-    mask = reference.random_weights({"conv1.weight": (3, 4)}, clients, seed + 1)[
-        "conv1.weight"
-    ].requires_grad_()
+    mask = reference.random_weights({"conv1.weight": (3, 4)}, clients, seed + 1)["conv1.weight"].requires_grad_()
     acting = layers.masked(weights, {"conv1.weight": mask})
     assert list(acting) == list(weights)
     assert torch.equal(acting["conv1.weight"], weights["conv1.weight"] * mask)

@@ -117,9 +117,7 @@ def two_classes(number: int, y: list[int]) -> Client:
 
 
 def test_auc_by_hand() -> None:
-    cohort = lay(
-        [two_classes(0, [0, 1, 0, 1]), two_classes(1, [1, 1]), two_classes(2, [0]), two_classes(3, [-1])]
-    )
+    cohort = lay([two_classes(0, [0, 1, 0, 1]), two_classes(1, [1, 1]), two_classes(2, [0]), two_classes(3, [-1])])
     score = cohort.rows_of([torch.tensor(s) for s in ([0.1, 0.2, 0.3, 0.4], [1.0, 2.0], [1.0], [1.0])], 0.0)
     area = auc(cohort, torch.stack([torch.zeros_like(score), score], dim=1), cohort.test)
     assert float(area[0]) == 0.75

@@ -46,9 +46,7 @@ def test_a_symmetric_matrix_is_its_own_transpose(seed: int, n: int) -> None:
     once, twice = SparseMatrix(matrix, symmetric=True), SparseMatrix(matrix)
     assert once.backward is once.forward
     dense = torch.from_numpy(rng.standard_normal((n, 3)).astype(np.float32))
-    grads = [
-        torch.autograd.functional.vjp(lambda d, s=s: s @ d, dense, torch.ones(n, 3))[1] for s in (once, twice)
-    ]
+    grads = [torch.autograd.functional.vjp(lambda d, s=s: s @ d, dense, torch.ones(n, 3))[1] for s in (once, twice)]
     assert_near(grads[0], grads[1])
 
 
@@ -69,9 +67,7 @@ def test_moving_keeps_both_directions() -> None:
     moved = SparseMatrix(matrix).to(torch.device("cpu"))
     assert moved.shape == (4, 3)
     assert torch.equal(moved.backward.to_dense(), torch.from_numpy(matrix.toarray()).T)
-    symmetric = SparseMatrix(sp.eye(3, format="csr", dtype=np.float32), symmetric=True).to(
-        torch.device("cpu")
-    )
+    symmetric = SparseMatrix(sp.eye(3, format="csr", dtype=np.float32), symmetric=True).to(torch.device("cpu"))
     assert symmetric.backward is symmetric.forward
 
 

@@ -20,16 +20,12 @@ def test_cliques_are_communities() -> None:
 
 
 def test_an_isolated_node_is_a_community() -> None:
-    assert np.array_equal(
-        np.sort(communities(make_graph(np.zeros((2, 0), np.int64), 4), seed=0)), np.arange(4)
-    )
+    assert np.array_equal(np.sort(communities(make_graph(np.zeros((2, 0), np.int64), 4), seed=0)), np.arange(4))
 
 
 def test_same_seed_same_communities_in_any_order_of_edges() -> None:
     graph = random_graph(150, 0.05)
-    shuffled = replace(
-        graph, edges=graph.edges[:, np.random.default_rng(1).permutation(graph.edges.shape[1])]
-    )
+    shuffled = replace(graph, edges=graph.edges[:, np.random.default_rng(1).permutation(graph.edges.shape[1])])
     found = communities(graph, seed=3)
     random.seed(99)
     assert np.array_equal(found, communities(graph, seed=3))

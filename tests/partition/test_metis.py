@@ -30,9 +30,7 @@ def test_as_many_parts_as_nodes() -> None:
 
 def test_cut_depends_on_the_graph_alone() -> None:
     graph = random_graph(200, 0.03)
-    shuffled = replace(
-        graph, edges=graph.edges[:, np.random.default_rng(1).permutation(graph.edges.shape[1])]
-    )
+    shuffled = replace(graph, edges=graph.edges[:, np.random.default_rng(1).permutation(graph.edges.shape[1])])
     assert np.array_equal(cut(graph, 7), cut(graph, 7))
     assert np.array_equal(cut(graph, 7), cut(shuffled, 7))
 

@@ -64,9 +64,7 @@ def test_figures_are_those_of_the_subgraphs(graph: Graph, kind: str, seed: int) 
     lost = [(u, v) for u, v in graph.edges.T.tolist() if not any(u in own and v in own for own in held)]
     expected = np.zeros((5, 5), int)
     for (u, v), first, second in product(lost, range(5), range(5)):
-        expected[first, second] += (u in held[first] and v in held[second]) or (
-            v in held[first] and u in held[second]
-        )
+        expected[first, second] += (u in held[first] and v in held[second]) or (v in held[first] and u in held[second])
     assert found.missing == len(lost)
     assert found.missing_fraction == (len(lost) / graph.edges.shape[1] if lost else 0)
     np.testing.assert_array_equal(found.missing_between.toarray(), expected)
@@ -88,9 +86,7 @@ def test_label_distances_are_scipys(graph: Graph, seed: int) -> None:
 def test_label_distributions_leave_unlabelled_nodes_out() -> None:
     graph = replace(random_graph(6), y=np.array([0, 2, -1, 1, -1, -1]), classes=4)
     partition = make_partition(graph, "natural", labels=np.array([0, 0, 0, 1, 1, 2]))
-    np.testing.assert_array_equal(
-        label_distributions(graph, partition), [[0.5, 0, 0.5, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
-    )
+    np.testing.assert_array_equal(label_distributions(graph, partition), [[0.5, 0, 0.5, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
     distances = label_distances(graph, partition)
     assert np.isnan(distances[2]).all()
     assert np.isnan(distances[:, 2]).all()

@@ -60,9 +60,7 @@ def test_save_replaces_and_leaves_nothing_behind(file: Path, graph: Graph) -> No
     assert os.listdir(file.parent) == [file.name]
 
 
-def test_a_write_that_fails_keeps_the_old_file(
-    file: Path, graph: Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_fails_keeps_the_old_file(file: Path, graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -122,9 +120,7 @@ def test_foreign_files(tmp_path: Path) -> None:
         lambda: path.write_bytes(b""),
         lambda: np.savez(path, x=np.zeros(3)),
         lambda: np.save(path.open("wb"), np.zeros(3)),
-        lambda: np.savez(
-            path, header=np.array([{}], dtype=object), nodes=np.zeros(1, int), offsets=np.zeros(1, int)
-        ),
+        lambda: np.savez(path, header=np.array([{}], dtype=object), nodes=np.zeros(1, int), offsets=np.zeros(1, int)),
         lambda: np.savez(
             path, header=np.frombuffer(b"[1]", np.uint8), nodes=np.zeros(1, int), offsets=np.zeros(1, int)
         ),

@@ -75,9 +75,7 @@ def test_bytes_of_dense_tensors(clients: int, receivers: int, size: int, kind: t
     }
 
 
-@given(
-    seed=st.integers(0, 2**31), clients=st.integers(1, 4), filled=st.sampled_from([0.0, 0.3, 0.9, 0.97, 1.0])
-)
+@given(seed=st.integers(0, 2**31), clients=st.integers(1, 4), filled=st.sampled_from([0.0, 0.3, 0.9, 0.97, 1.0]))
 def test_bytes_of_sparse_tensors(seed: int, clients: int, filled: float) -> None:
     stream = torch.Generator().manual_seed(seed)
     tensor = torch.ones(clients, 5, 9) * (torch.rand(clients, 5, 9, generator=stream) < filled)

@@ -56,12 +56,7 @@ def payload(data: bytes) -> int:
 def same(one: Value, two: Value) -> bool:
     if isinstance(one, Sparse) and isinstance(two, Sparse):
         one, two = one.tensor, two.tensor
-    return (
-        isinstance(one, Tensor)
-        and isinstance(two, Tensor)
-        and one.dtype == two.dtype
-        and torch.equal(one, two)
-    )
+    return isinstance(one, Tensor) and isinstance(two, Tensor) and one.dtype == two.dtype and torch.equal(one, two)
 
 
 def same_message(one: Message, two: Message) -> bool:
@@ -158,9 +153,7 @@ SOUND = encode({"model.w": Sparse(torch.eye(12).unsqueeze(0)), "train_nodes": to
 
 
 def forged(claims: object, **tensors: Tensor) -> bytes:
-    return save(
-        {name.replace("_", "#"): t for name, t in tensors.items()}, metadata={"sparse": json.dumps(claims)}
-    )
+    return save({name.replace("_", "#"): t for name, t in tensors.items()}, metadata={"sparse": json.dumps(claims)})
 
 
 def raw(header: object, body: bytes = b"") -> bytes:
@@ -258,9 +251,7 @@ def test_parts_that_do_not_fit_are_refused(values: Tensor, kept: Tensor) -> None
         decode(forged({"a": [3]}, a_values=values, a_kept=kept))
 
 
-@pytest.mark.parametrize(
-    "parts", [{"a_values": VALUES}, {"a_kept": KEPT}, {"a_values": VALUES, "a_kept": KEPT}]
-)
+@pytest.mark.parametrize("parts", [{"a_values": VALUES}, {"a_kept": KEPT}, {"a_values": VALUES, "a_kept": KEPT}])
 @pytest.mark.parametrize("claims", [{}, {"b": [3]}])
 def test_parts_nobody_announced_are_refused(parts: dict[str, Tensor], claims: object) -> None:
     with pytest.raises(ValueError, match="not a message"):

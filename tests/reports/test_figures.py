@@ -143,9 +143,7 @@ def test_all_are_written_as_png(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("suffix", "start"), [("pdf", b"%PDF"), ("svg", b"<?xml"), ("PNG", PNG)])
-def test_the_suffix_decides_and_the_same_figure_is_the_same_file(
-    tmp_path: Path, suffix: str, start: bytes
-) -> None:
+def test_the_suffix_decides_and_the_same_figure_is_the_same_file(tmp_path: Path, suffix: str, start: bytes) -> None:
     paths = [tmp_path / f"{i}.{suffix}" for i in range(2)]
     for path in paths:
         heatmap(np.eye(2), path)

@@ -14,9 +14,7 @@ EDGES = np.array([[0, 1, 2, 3, 0], [1, 2, 3, 4, 4]])
 
 
 def test_shares_sizes_and_kept_edges() -> None:
-    figure = partition_figure(
-        EDGES, [np.array([0, 1, 2, 3]), np.array([3, 4])], np.array([0, 0, 0, 1, 1]), "Toy"
-    )
+    figure = partition_figure(EDGES, [np.array([0, 1, 2, 3]), np.array([3, 4])], np.array([0, 0, 0, 1, 1]), "Toy")
     above, below = figure.axes
     assert [bar.get_height() for bar in above.patches] == [4, 2]
     assert [bar.get_height() for bar in below.patches] == [75, 0, 25, 100]
@@ -46,9 +44,7 @@ def test_nan_labels_and_an_empty_client() -> None:
 
 def test_written_from_tensors(tmp_path: Path) -> None:
     nodes = [torch.tensor([0, 1]), torch.tensor([2, 3, 4])]
-    partition_picture(
-        torch.from_numpy(EDGES), nodes, torch.tensor([[0], [1], [0], [1], [2]]), tmp_path / "a.png"
-    )
+    partition_picture(torch.from_numpy(EDGES), nodes, torch.tensor([[0], [1], [0], [1], [2]]), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -232,9 +232,7 @@ def test_kill_9_while_saving(tmp_path: Path) -> None:
 
     delays = (0.02, 0.11)
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-c", SAVER, str(tmp_path / str(i))], stdout=subprocess.PIPE, text=True
-        )
+        subprocess.Popen([sys.executable, "-c", SAVER, str(tmp_path / str(i))], stdout=subprocess.PIPE, text=True)
         for i in range(len(delays))
     ]
     for i, (process, delay) in enumerate(zip(processes, delays, strict=True)):

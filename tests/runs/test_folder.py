@@ -49,9 +49,7 @@ def test_a_name_is_made_fit_for_a_folder(tmp_path: Path) -> None:
 def test_an_explicit_path(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b"
     RunFolder.create(path, "ignored").config = {"method": "fedavg"}
-    with pytest.raises(
-        FedquiltError, match=r"already holds a run; choose another --out, or continue it with 'fed"
-    ):
+    with pytest.raises(FedquiltError, match=r"already holds a run; choose another --out, or continue it with 'fed"):
         RunFolder.create(path, "ignored")
     (tmp_path / "empty").mkdir()
     assert RunFolder.create(tmp_path / "empty", "ignored").path == tmp_path / "empty"

@@ -76,10 +76,7 @@ def test_no_test_nodes() -> None:
 
 
 def test_the_dataset_may_have_chosen_the_metric() -> None:
-    assert (
-        build_result({**CONFIG, "metric": "auto"}, [{**summary(0, 1.0), "metric": "roc_auc"}])["metric"]
-        == "roc_auc"
-    )
+    assert build_result({**CONFIG, "metric": "auto"}, [{**summary(0, 1.0), "metric": "roc_auc"}])["metric"] == "roc_auc"
 
 
 def test_errors_name_what_is_missing() -> None:

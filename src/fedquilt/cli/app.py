@@ -44,9 +44,7 @@ app.command(
 )(run.run)
 app.command(
     rich_help_panel=TRAIN,
-    epilog=example(
-        "fedquilt compare --methods local,fedavg,fedpub --dataset cora --clients 10 --seeds 0,1,2"
-    ),
+    epilog=example("fedquilt compare --methods local,fedavg,fedpub --dataset cora --clients 10 --seeds 0,1,2"),
 )(compare.compare)
 app.command(
     rich_help_panel=TRAIN,
@@ -68,12 +66,10 @@ app.command(
     rich_help_panel=PREPARE,
     epilog=example("fedquilt partition cora --kind disjoint --clients 10 --out cut.npz --picture cut.png"),
 )(data.partition)
-graph.command(
-    "check", epilog=example("fedquilt graph check my-graph.npz", "fedquilt graph check my-tables/")
-)(data.graph_check)
-app.add_typer(
-    graph, name="graph", rich_help_panel=PREPARE, epilog=example("fedquilt graph check my-graph.npz")
+graph.command("check", epilog=example("fedquilt graph check my-graph.npz", "fedquilt graph check my-tables/"))(
+    data.graph_check
 )
+app.add_typer(graph, name="graph", rich_help_panel=PREPARE, epilog=example("fedquilt graph check my-graph.npz"))
 
 
 def _version(wanted: bool) -> None:
@@ -102,9 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = DEBUG in given
     given = [argument for argument in given if argument != DEBUG]
     try:
-        status = typer.main.get_command(app).main(
-            given or ["--help"], prog_name="fedquilt", standalone_mode=False
-        )
+        status = typer.main.get_command(app).main(given or ["--help"], prog_name="fedquilt", standalone_mode=False)
     except (KeyboardInterrupt, typer.Abort):
         status = errors.STOPPED
         errors.explain(errors.StoppedError("stopped."), debug)

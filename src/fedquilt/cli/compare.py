@@ -15,7 +15,7 @@ from fedquilt.cli.errors import resumable
 from fedquilt.cli.pictures import draw_convergence
 from fedquilt.cli.progress import watching
 from fedquilt.cli.reading import COMPARISON, configs_of, read_run, runs_of
-from fedquilt.errors import FedquiltError, unknown
+from fedquilt.errors import FedquiltError
 
 if TYPE_CHECKING:
     from fedquilt.api import Watcher
@@ -65,35 +65,13 @@ def compare(
     names = _names(methods, values)
     made: list[Path] = []
     with resumable(made), watching(quiet) as watch:
-        folder, table = carry_out(plan(names, values), out, watch, made=made)
+        folder, table = carry_out(names, values, out, watch, made=made)
     report(folder, table, as_json)
 
 
-def plan(names: Sequence[str], values: dict[str, Any]) -> list[RunConfig]:
-    """A configuration for each method; a setting goes to the methods that have it, and one of them must."""
-    from dataclasses import fields
-
-    from fedquilt.methods import find_method
-    from fedquilt.runs.config import RunConfig
-
-    known = {name: {field.name for field in fields(find_method(name).Settings)} for name in names}
-    # First as a whole, so that settings which are not names and values at all are refused with a sentence.
-    settings = RunConfig.build({**values, "method": names[0]}).settings
-    everything = set().union(*known.values())
-    for setting in settings:
-        if not everything:
-            raise FedquiltError(f"None of these methods has settings, so leave out '{setting}'.")
-        if setting not in everything:
-            raise unknown("setting of these methods", setting, everything)
-    configs = []
-    for name in names:
-        mine = {key: value for key, value in settings.items() if key in known[name]}
-        configs.append(RunConfig.build({**values, "method": name, "settings": mine}))
-    return configs
-
-
 def carry_out(
-    configs: Sequence[RunConfig],
+    names: Sequence[str],
+    values: dict[str, Any],
     out: Path | None,
     watch: Watcher | None,
     unnamed: tuple[Path, str] | None = None,
@@ -102,27 +80,20 @@ def carry_out(
     """Train them all; the folder and the results.
 
     Args:
-        configs: as `plan` gives them.
+        names: the methods; values: the options they share.
         out: a new folder; None takes the first free one of a usual name.
         watch: see `fedquilt.api.Watcher`.
         unnamed: that folder's parent and name; by default runs/compare-<dataset>-<partition>-<clients>.
         made: the folder is added to it as soon as it can be resumed.
     """
-    from fedquilt.api import Experiment
+    from fedquilt.api import check_plan, plan
     from fedquilt.graphs import load_graph
-    from fedquilt.methods import find_method
-    from fedquilt.methods.settings import build_settings
     from fedquilt.runs import RunFolder, write_json
 
+    configs = plan(names, values)
     first = configs[0]
     given = load_graph(first.dataset, Path(first.data) if first.data else None)
-    # What can be wrong with any of them is found before the first trains. They differ in the method only, so
-    # one cut is enough to check.
-    resolved = Experiment(first, given)
-    task = resolved.task(first.seeds[0])
-    for config in configs[1:]:
-        method = find_method(config.method)
-        method(build_settings(method, task, config.settings), task)
+    resolved = check_plan(configs)
     parent, name = unnamed or (Path("runs"), "compare" + resolved.config.name.removeprefix(first.method))
     folder = RunFolder.create(out, name, parent)
     write_json(folder.path / COMPARISON, {"configs": [config.model_dump() for config in configs]})
@@ -168,11 +139,7 @@ def _one(
     from fedquilt import api
 
     place = folder / config.method
-    run = (
-        api.resume(place, watch)
-        if (place / "config.json").is_file()
-        else api.execute(config, place, given, watch)
-    )
+    run = api.resume(place, watch) if (place / "config.json").is_file() else api.execute(config, place, given, watch)
     return run.result
 
 

@@ -28,23 +28,17 @@ def datasets(data: o.Data = None) -> None:
     folder = data_folder(data)
     table = Table()
     for heading in ("Name", "What", "Nodes", "Edges", "Features", "Classes", "Metric", "Split", "Here"):
-        table.add_column(
-            heading, justify="right" if heading in ("Nodes", "Edges", "Features", "Classes") else "left"
-        )
+        table.add_column(heading, justify="right" if heading in ("Nodes", "Edges", "Features", "Classes") else "left")
     for entry in known():
         split = "/".join(f"{100 * share:g}" for share in entry.protocol.split)
         figures = (f"{figure:,}" for figure in (entry.nodes, entry.edges, entry.features, entry.classes))
-        table.add_row(
-            entry.name, entry.description, *figures, entry.protocol.metric, split, _here(entry, folder)
-        )
+        table.add_row(entry.name, entry.description, *figures, entry.protocol.metric, split, _here(entry, folder))
     results().print(table)
     say(f"Looked in {folder}. A graph that is not here is fetched, where possible, when it is first used.")
 
 
 def graph_check(
-    source: Annotated[
-        str, typer.Argument(metavar="FILE", help="An npz file, a folder of tables, or a name.")
-    ],
+    source: Annotated[str, typer.Argument(metavar="FILE", help="An npz file, a folder of tables, or a name.")],
     data: o.Data = None,
 ) -> None:
     """See whether a graph is sound, and what it looks like."""
@@ -65,14 +59,10 @@ def graph_check(
 
 
 def partition(
-    dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="A name, an npz file or a folder of tables.")
-    ],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A name, an npz file or a folder of tables.")],
     kind: Annotated[
         str,
-        typer.Option(
-            "--kind", "-k", help="disjoint, overlapping, louvain, louvain-50, random, imbalanced or natural."
-        ),
+        typer.Option("--kind", "-k", help="disjoint, overlapping, louvain, louvain-50, random, imbalanced or natural."),
     ] = "disjoint",
     clients: Annotated[
         int | None,
@@ -90,9 +80,7 @@ def partition(
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option(
-            "--picture", help="A figure (png, pdf or svg) of who holds what.", rich_help_panel=o.OUTPUT
-        ),
+        typer.Option("--picture", help="A figure (png, pdf or svg) of who holds what.", rich_help_panel=o.OUTPUT),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite files that are there.", rich_help_panel=o.OUTPUT)

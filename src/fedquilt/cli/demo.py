@@ -60,9 +60,7 @@ def demo(
         values["rounds"] = rounds
     made: list[Path] = []
     with resumable(made), watching(quiet) as watch:
-        folder, table = compare.carry_out(
-            compare.plan(METHODS, values), out, watch, (Path("."), "demo"), made
-        )
+        folder, table = compare.carry_out(METHODS, values, out, watch, (Path("."), "demo"), made)
     heat = draw_similarity(read_run(folder / "fedpub"), folder)
     results().print(comparison_table(table))
     for line in STORY:

@@ -28,9 +28,7 @@ def resumable(folders: list[Path]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        how = (
-            f"; continue with 'fedquilt resume {folders[0]}'." if folders else " before anything was written."
-        )
+        how = f"; continue with 'fedquilt resume {folders[0]}'." if folders else " before anything was written."
         raise StoppedError("stopped" + how) from None
 
 

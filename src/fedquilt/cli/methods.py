@@ -48,9 +48,7 @@ def meanings(settings: type) -> dict[str, str]:
     """What each field of a settings class means, from the `Attributes:` of its docstring and its bases'."""
     found: dict[str, str] = {}
     for cls in reversed(settings.__mro__):
-        section = re.search(
-            r"^Attributes:\n((?:[ ]{4}.*\n?|\n)+)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE
-        )
+        section = re.search(r"^Attributes:\n((?:[ ]{4}.*\n?|\n)+)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
         if section is None:
             continue
         for entry in re.split(r"\n(?=[ ]{4}\S)", section[1].rstrip()):

@@ -61,9 +61,7 @@ Metric = Annotated[
 ]
 Seeds = Annotated[
     str | None,
-    typer.Option(
-        "--seeds", "-s", help="One training a seed, such as 0,1,2. Default: 0.", rich_help_panel=HOW
-    ),
+    typer.Option("--seeds", "-s", help="One training a seed, such as 0,1,2. Default: 0.", rich_help_panel=HOW),
 ]
 Rounds = Annotated[
     int | None,
@@ -84,9 +82,7 @@ Set = Annotated[
 ]
 Participation = Annotated[
     float | None,
-    typer.Option(
-        "--participation", help="Share of the clients in each round. Default: 1.", rich_help_panel=HOW
-    ),
+    typer.Option("--participation", help="Share of the clients in each round. Default: 1.", rich_help_panel=HOW),
 ]
 EvalEvery = Annotated[
     int | None,
@@ -143,9 +139,7 @@ Out = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=OUTPUT)]
 Json = Annotated[
     bool,
-    typer.Option(
-        "--json", help="Print the result as one JSON object, and nothing else.", rich_help_panel=OUTPUT
-    ),
+    typer.Option("--json", help="Print the result as one JSON object, and nothing else.", rich_help_panel=OUTPUT),
 ]
 
 # How an option is called in a run's configuration, where that differs.

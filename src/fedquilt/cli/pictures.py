@@ -23,9 +23,7 @@ def draw_run(run: RunSoFar, into: Path) -> list[Path]:
     paths = draw_convergence([run], into / "convergence.png")
     if run.clients_test and run.result is not None:
         path = into / "clients.png"
-        client_bars(
-            list(run.clients_test.values()), path, metric=run.result["metric"], label=title(run.method)
-        )
+        client_bars(list(run.clients_test.values()), path, metric=run.result["metric"], label=title(run.method))
         paths.append(path)
     return paths + draw_similarity(run, into)
 
@@ -39,9 +37,7 @@ def draw_convergence(runs: Sequence[RunSoFar], path: Path) -> list[Path]:
     if not begun:
         return []
     last = max(record["round"] for run in begun for records in run.records.values() for record in records)
-    curves = {
-        title(run.method): [_stretched(rows, last) for rows in run.records.values() if rows] for run in begun
-    }
+    curves = {title(run.method): [_stretched(rows, last) for rows in run.records.values() if rows] for run in begun}
     figure = convergence_figure(curves, (begun[0].result or {})["metric"])
     key = figure.axes[0].get_legend()
     if key is not None:  # Below the axes: inside them, a level line such as majority's may run through it.
@@ -87,9 +83,7 @@ def draw_similarity(run: RunSoFar, into: Path) -> list[Path]:
     return []
 
 
-def arrange(
-    config: dict[str, Any], cut: dict[str, np.ndarray] | None
-) -> tuple[np.ndarray | None, list[int] | None]:
+def arrange(config: dict[str, Any], cut: dict[str, np.ndarray] | None) -> tuple[np.ndarray | None, list[int] | None]:
     """In which order to draw the clients, and the group of each then, where groups are known.
 
     The parts of a METIS cut come in any order; on patchwork, clients are ordered by the family most of their

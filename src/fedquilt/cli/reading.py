@@ -48,9 +48,7 @@ def is_comparison(path: Path) -> bool:
 def runs_of(path: Path) -> list[Path]:
     """The run folders of a comparison, in the order of its table; those not started yet are left out."""
     if (path / COMPARISON).is_file():
-        return [
-            path / c["method"] for c in configs_of(path) if (path / c["method"] / "config.json").is_file()
-        ]
+        return [path / c["method"] for c in configs_of(path) if (path / c["method"] / "config.json").is_file()]
     return _inner(path)
 
 
@@ -63,9 +61,7 @@ def configs_of(path: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     except (OSError, ValueError, KeyError, TypeError):
-        raise FedquiltError(
-            f"{path / COMPARISON} cannot be read; resume the runs in {path} one by one."
-        ) from None
+        raise FedquiltError(f"{path / COMPARISON} cannot be read; resume the runs in {path} one by one.") from None
     return list(configs)
 
 
@@ -82,9 +78,7 @@ def read_run(path: Path) -> RunSoFar:
         summary = place.summary
         if summary is None:
             summary = _so_far(seed, records[seed])
-            unfinished.append(
-                f"Seed {seed} is not done: {len(records[seed])} of {config['rounds']} rounds so far."
-            )
+            unfinished.append(f"Seed {seed} is not done: {len(records[seed])} of {config['rounds']} rounds so far.")
         if summary is not None:
             summaries.append(summary)
             clients_test[seed] = summary["clients_test"]

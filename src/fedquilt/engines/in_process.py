@@ -48,7 +48,7 @@ class InProcess:
     def evaluate(self) -> Report:
         """How all clients stand with the models they have now."""
         for part in self.parts:
-            self._measure(part.cohort, self._personal(part), part.cohort.ids)
+            self._measure(part.cohort, self._personal(part))
         return self._report()
 
     def round(self, round: int, participants: Tensor, down: Message, evaluate: bool) -> tuple[Message, Report | None]:
@@ -68,24 +68,24 @@ class InProcess:
         everyone = len(chosen) == part.cohort.clients
         cohort = part.cohort if everyone else part.cohort.take(chosen.tolist())
         state = part.state if everyone else {name: tensor[chosen] for name, tensor in part.state.items()}
-        upload, loss = self.method.local_update(state, cohort, down, round)
-        check(upload, self.method.uploads, self.method.name, "upload")
+        update = self.method.local_update(state, cohort, down, round)
+        check(update.upload, self.method.uploads, self.method.name, "upload")
         if not everyone:
             for name, tensor in state.items():
                 part.state[name][chosen] = tensor
-        part.personal = None
-        self.figures["train_loss"][cohort.ids] = loss.cpu()
+        part.personal = update.personal if everyone else None
+        self.figures["train_loss"][cohort.ids] = update.loss.cpu()
         if evaluate:
-            self._measure(cohort, self._personal(part) if everyone else self.method.personal(state), cohort.ids)
-        return upload
+            self._measure(cohort, update.personal)
+        return update.upload
 
     def _personal(self, part: _Part) -> State:
         if part.personal is None:
             part.personal = self.method.personal(part.state)
         return part.personal
 
-    def _measure(self, cohort: Cohort, personal: State, ids: Tensor) -> None:
-        metric = METRICS[self.method.task.metric]
+    def _measure(self, cohort: Cohort, personal: State) -> None:
+        metric, ids = METRICS[self.method.task.metric], cohort.ids
         with torch.no_grad():
             logits = self.method.logits(personal, cohort)
             self.figures["val_loss"][ids] = losses(cohort, logits, cohort.val).cpu()

@@ -89,9 +89,7 @@ def undirected(edges: Any, nodes: int, where: str = "the graph") -> np.ndarray:
     """[2, E] int64: each edge once with ``u < v``, sorted, without self-loops and duplicates."""
     array = np.asarray(edges)
     if array.ndim != 2 or array.shape[0] != 2:
-        raise FedquiltError(
-            f"{where} has edges of shape {_shape(array)}; they must be 2 x E, one column an edge."
-        )
+        raise FedquiltError(f"{where} has edges of shape {_shape(array)}; they must be 2 x E, one column an edge.")
     if array.size and not np.issubdtype(array.dtype, np.integer):
         raise FedquiltError(
             f"{where} has edges of type {array.dtype}; they must be whole numbers, the nodes' positions."
@@ -128,9 +126,7 @@ def validate(graph: Graph, where: str | None = None) -> None:
 def _check_edges(graph: Graph, where: str) -> None:
     edges = graph.edges
     if edges.ndim != 2 or edges.shape[0] != 2:
-        raise FedquiltError(
-            f"{where} has edges of shape {_shape(edges)}; they must be 2 x E, one column an edge."
-        )
+        raise FedquiltError(f"{where} has edges of shape {_shape(edges)}; they must be 2 x E, one column an edge.")
     if edges.size and (edges.min() < 0 or edges.max() >= graph.nodes):
         raise FedquiltError(
             f"{where} has an edge to a node that is not there; nodes are numbered 0 to {graph.nodes - 1}."
@@ -166,9 +162,7 @@ def _check_features(graph: Graph, where: str) -> None:
 def _check_labels(graph: Graph, where: str) -> None:
     lowest, highest = int(graph.y.min()), int(graph.y.max())
     if lowest < -1:
-        raise FedquiltError(
-            f"{where} has the label {lowest}; labels are 0, 1, 2, ... and -1 means unlabelled."
-        )
+        raise FedquiltError(f"{where} has the label {lowest}; labels are 0, 1, 2, ... and -1 means unlabelled.")
     if highest < 0:
         raise FedquiltError(f"{where} has no labelled node; label at least some of them to train on.")
     if highest >= MOST_CLASSES:
@@ -183,16 +177,13 @@ def _check_labels(graph: Graph, where: str) -> None:
         )
     if graph.class_names is not None and len(graph.class_names) != graph.classes:
         raise FedquiltError(
-            f"{where} names {len(graph.class_names)} classes but has {graph.classes}; give one name for each "
-            "class."
+            f"{where} names {len(graph.class_names)} classes but has {graph.classes}; give one name for each class."
         )
 
 
 def _check_masks(masks: dict[str, np.ndarray], nodes: int, where: str) -> None:
     if set(masks) != set(PARTS):
-        raise FedquiltError(
-            f"{where} has some masks only; give all of train_mask, val_mask and test_mask, or none."
-        )
+        raise FedquiltError(f"{where} has some masks only; give all of train_mask, val_mask and test_mask, or none.")
     for part in PARTS:
         mask = masks[part]
         if mask.dtype != np.bool_:
@@ -201,8 +192,7 @@ def _check_masks(masks: dict[str, np.ndarray], nodes: int, where: str) -> None:
             )
         if mask.shape != (nodes,):
             raise FedquiltError(
-                f"{where} has a {part}_mask of shape {_shape(mask)} but {nodes} nodes; give one value for "
-                "each node."
+                f"{where} has a {part}_mask of shape {_shape(mask)} but {nodes} nodes; give one value for each node."
             )
     twice = sum(masks[part].astype(np.int8) for part in PARTS) > 1
     if np.any(twice):
@@ -214,9 +204,7 @@ def _check_masks(masks: dict[str, np.ndarray], nodes: int, where: str) -> None:
 
 def _check_ids(ids: np.ndarray, nodes: int, where: str) -> None:
     if ids.shape != (nodes,):
-        raise FedquiltError(
-            f"{where} has ids of shape {_shape(ids)} but {nodes} nodes; give one id for each node."
-        )
+        raise FedquiltError(f"{where} has ids of shape {_shape(ids)} but {nodes} nodes; give one id for each node.")
     distinct, counts = np.unique(ids, return_counts=True)
     if len(distinct) < nodes:
         raise FedquiltError(
@@ -227,15 +215,11 @@ def _check_ids(ids: np.ndarray, nodes: int, where: str) -> None:
 def _labels(y: Any, where: str) -> np.ndarray:
     array = np.asarray(y)
     if array.ndim != 1:
-        raise FedquiltError(
-            f"{where} has labels of shape {_shape(array)}; give one whole number for each node."
-        )
+        raise FedquiltError(f"{where} has labels of shape {_shape(array)}; give one whole number for each node.")
     if array.size and np.issubdtype(array.dtype, np.floating):
         array = np.where(np.isnan(array), -1, array)
         if (array != np.round(array)).any():
-            raise FedquiltError(
-                f"{where} has labels that are not whole numbers; number the classes 0, 1, 2, ..."
-            )
+            raise FedquiltError(f"{where} has labels that are not whole numbers; number the classes 0, 1, 2, ...")
     elif array.size and not (np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_):
         raise FedquiltError(f"{where} has labels of type {array.dtype}; number the classes 0, 1, 2, ...")
     return array.astype(np.int64)

@@ -108,9 +108,7 @@ _ALL = [
         "generated",
         parameters={"seed": "0"},
     ),
-    Dataset(
-        "cora", "citations, machine learning", 2708, 5278, 1433, 7, _planetoid(), "planetoid", "Cora", True
-    ),
+    Dataset("cora", "citations, machine learning", 2708, 5278, 1433, 7, _planetoid(), "planetoid", "Cora", True),
     Dataset(
         "citeseer",
         "citations, computer science",
@@ -147,9 +145,7 @@ _ALL = [
         "ogb",
         "ogbn-arxiv",
     ),
-    Dataset(
-        "roman-empire", "words of an article", 22662, 32927, 300, 18, _RAW, "heterophilous", "Roman-empire"
-    ),
+    Dataset("roman-empire", "words of an article", 22662, 32927, 300, 18, _RAW, "heterophilous", "Roman-empire"),
     Dataset(
         "amazon-ratings",
         "products and their ratings",
@@ -160,9 +156,7 @@ _ALL = [
     ),
     Dataset("minesweeper", "cells of a game board", 10000, 39402, 7, 2, _AUC, "heterophilous", "Minesweeper"),
     Dataset("tolokers", "workers who shared tasks", 11758, 519000, 10, 2, _AUC, "heterophilous", "Tolokers"),
-    Dataset(
-        "questions", "users of a question site", 48921, 153540, 301, 2, _AUC, "heterophilous", "Questions"
-    ),
+    Dataset("questions", "users of a question site", 48921, 153540, 301, 2, _AUC, "heterophilous", "Questions"),
     Dataset(
         "squirrel",
         "Wikipedia pages on squirrels",
@@ -238,12 +232,8 @@ def _parameter(name: str, key: str, value: str) -> str:
     """A parameter's value as file names have it: homophily with two digits, others whole."""
     if key == "h":
         if not re.fullmatch(r"\d(\.\d+)?", value) or float(value) > 1:
-            raise FedquiltError(
-                f"'{value}' is not a homophily for {name}; write a number from 0 to 1, such as h=0.30."
-            )
+            raise FedquiltError(f"'{value}' is not a homophily for {name}; write a number from 0 to 1, such as h=0.30.")
         return f"{float(value):.2f}"
     if not value.isdecimal():
-        raise FedquiltError(
-            f"'{value}' is not a value for {key} of {name}; write a whole number, such as {key}=1."
-        )
+        raise FedquiltError(f"'{value}' is not a value for {key} of {name}; write a whole number, such as {key}=1.")
     return str(int(value))

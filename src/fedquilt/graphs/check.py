@@ -88,9 +88,7 @@ def check_graph(source: str | os.PathLike[str] | Graph | Data, data: Path | None
         isolated=int((degree == 0).sum()),
         unlabelled=int((graph.y < 0).sum()),
         class_counts=tuple(int(count) for count in counts),
-        split=None
-        if masks is None
-        else (int(masks["train"].sum()), int(masks["val"].sum()), int(masks["test"].sum())),
+        split=None if masks is None else (int(masks["train"].sum()), int(masks["val"].sum()), int(masks["test"].sum())),
         warnings=tuple(_warnings(graph, degree, counts)),
     )
 
@@ -114,15 +112,13 @@ def _warnings(graph: Graph, degree: np.ndarray, counts: np.ndarray) -> list[str]
     found = []
     if isolated := int((degree == 0).sum()):
         found.append(
-            f"{isolated:,} of {graph.nodes:,} nodes have no edge: a graph network learns from their features "
-            "only."
+            f"{isolated:,} of {graph.nodes:,} nodes have no edge: a graph network learns from their features only."
         )
     if (few := np.flatnonzero(counts < 3)).size:
         named = ", ".join(_class_name(graph, int(number)) for number in few[:10])
         more = ", ..." if few.size > 10 else ""
         found.append(
-            f"Fewer than 3 nodes in class {named}{more}: such a class cannot be in training, validation and "
-            "test."
+            f"Fewer than 3 nodes in class {named}{more}: such a class cannot be in training, validation and test."
         )
     unused = graph.features - int(np.count_nonzero(np.asarray(abs(graph.x).sum(axis=0))))
     if unused:

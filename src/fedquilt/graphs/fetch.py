@@ -116,9 +116,7 @@ def _open_graph_benchmark(root: Path, name: str) -> Graph:
         try:
             from ogb.nodeproppred import NodePropPredDataset
         except ImportError as error:
-            raise _NotDownloadedError(
-                "the ogb package is not installed: pip install 'fedquilt[ogb]'"
-            ) from error
+            raise _NotDownloadedError("the ogb package is not installed: pip install 'fedquilt[ogb]'") from error
         try:
             _reach(_HOSTS["ogb"])
             # Used for its download only; it caches by pickling, so we read the raw files ourselves.

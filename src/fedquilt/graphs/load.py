@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-def load_graph(
-    source: str | os.PathLike[str] | Graph | Data, data: Path | None = None
-) -> tuple[Graph, Protocol]:
+def load_graph(source: str | os.PathLike[str] | Graph | Data, data: Path | None = None) -> tuple[Graph, Protocol]:
     """A graph and the usual way to use it.
 
     Args:
@@ -87,7 +85,6 @@ def _by_path(source: str | os.PathLike[str]) -> Graph:
 def _from_object(source: Any) -> Graph:
     if not hasattr(source, "edge_index"):
         raise FedquiltError(
-            f"A {type(source).__name__} is not a graph; give a dataset's name, a path, a fedquilt Graph or a "
-            "PyG Data."
+            f"A {type(source).__name__} is not a graph; give a dataset's name, a path, a fedquilt Graph or a PyG Data."
         )
     return Graph.from_data(source)

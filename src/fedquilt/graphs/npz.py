@@ -64,9 +64,7 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
         arrays[f"{part}_mask"] = mask
     if graph.ids is not None:
         if graph.ids.dtype == object:
-            raise FedquiltError(
-                f"{graph.name} has ids of mixed types; make them all strings or all whole numbers."
-            )
+            raise FedquiltError(f"{graph.name} has ids of mixed types; make them all strings or all whole numbers.")
         arrays["ids"] = graph.ids
     if graph.class_names is not None:
         arrays["class_names"] = np.array(graph.class_names)
@@ -98,8 +96,7 @@ def load_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
         archive = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise FedquiltError(
-            f"{path} is not an npz file, or is damaged; write it with numpy.savez or "
-            "fedquilt.graphs.write_npz."
+            f"{path} is not an npz file, or is damaged; write it with numpy.savez or fedquilt.graphs.write_npz."
         ) from error
     except OSError as error:
         raise FedquiltError(
@@ -107,8 +104,7 @@ def load_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
         ) from error
     if not isinstance(archive, np.lib.npyio.NpzFile):
         raise FedquiltError(
-            f"{path} holds a single array, not a graph; write it with numpy.savez or "
-            "fedquilt.graphs.write_npz."
+            f"{path} holds a single array, not a graph; write it with numpy.savez or fedquilt.graphs.write_npz."
         )
     arrays = {}
     with archive:
@@ -137,8 +133,7 @@ def csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Any, w
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, OverflowError) as error:
         raise FedquiltError(
-            f"{where} has a sparse matrix whose parts do not fit together; check its "
-            "indptr, indices, data and shape."
+            f"{where} has a sparse matrix whose parts do not fit together; check its indptr, indices, data and shape."
         ) from error
     return matrix
 
@@ -148,9 +143,7 @@ def _features(arrays: dict[str, np.ndarray], where: str) -> Any:
         return arrays["x"]
     missing = [key for key in SPARSE_KEYS if key not in arrays]
     if len(missing) == len(SPARSE_KEYS):
-        raise FedquiltError(
-            f"{where} has no array 'x'; a graph file needs edge_index, y and x (see docs/data.md)."
-        )
+        raise FedquiltError(f"{where} has no array 'x'; a graph file needs edge_index, y and x (see docs/data.md).")
     if missing:
         raise FedquiltError(
             f"{where} has no array '{missing[0]}'; sparse features need all of {', '.join(SPARSE_KEYS)}."
@@ -161,21 +154,15 @@ def _features(arrays: dict[str, np.ndarray], where: str) -> Any:
 
 def _small(values: np.ndarray) -> np.ndarray:
     """Small whole numbers as bytes: most features are zeros and ones, and the file is a quarter the size."""
-    as_bytes = (
-        values.astype(np.uint8) if values.size and values.min() >= 0 and values.max() <= 255 else values
-    )
+    as_bytes = values.astype(np.uint8) if values.size and values.min() >= 0 and values.max() <= 255 else values
     return as_bytes if np.array_equal(as_bytes, values) else values
 
 
 def _whole(array: np.ndarray, key: str, where: str) -> int:
     if array.size != 1 or not np.issubdtype(array.dtype, np.integer):
-        raise FedquiltError(
-            f"{where} has a '{key}' that is not one whole number; write the number of classes there."
-        )
+        raise FedquiltError(f"{where} has a '{key}' that is not one whole number; write the number of classes there.")
     return int(array.item())
 
 
 def _damaged(path: Path, key: str) -> FedquiltError:
-    return FedquiltError(
-        f"{path} is damaged: its array '{key}' cannot be read; copy or download the file again."
-    )
+    return FedquiltError(f"{path} is damaged: its array '{key}' cannot be read; copy or download the file again.")

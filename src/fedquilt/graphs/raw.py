@@ -40,9 +40,7 @@ def read_nifty_credit(folder: Path, name: str) -> Graph:
     table, edge_list = folder / "credit.csv", folder / "credit_edges.txt"
     for path in (table, edge_list):
         if not path.is_file():
-            raise FedquiltError(
-                f"There is no file '{path}'; put credit.csv and credit_edges.txt from NIFTY there."
-            )
+            raise FedquiltError(f"There is no file '{path}'; put credit.csv and credit_edges.txt from NIFTY there.")
     with open(table, encoding="utf-8-sig", newline="") as file:
         header = next(csv.reader(file), [])
     if "NoDefaultNextMonth" not in header:
@@ -85,6 +83,4 @@ def _numbers(path: Path, skip: int = 0, delimiter: str | None = None, dtype: Any
     try:
         return np.loadtxt(path, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
     except (ValueError, OSError, EOFError) as error:
-        raise FedquiltError(
-            f"{path} cannot be read as a table of numbers; copy or download it again."
-        ) from error
+        raise FedquiltError(f"{path} cannot be read as a table of numbers; copy or download it again.") from error

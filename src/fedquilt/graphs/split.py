@@ -11,9 +11,7 @@ from fedquilt.graphs.graph import Graph
 TRAIN, VAL, TEST, NONE = 0, 1, 2, -1
 
 
-def draw_split(
-    graph: Graph, fractions: tuple[float, float, float], seed: int, attempt: int = 0
-) -> np.ndarray:
+def draw_split(graph: Graph, fractions: tuple[float, float, float], seed: int, attempt: int = 0) -> np.ndarray:
     """A random split over the labelled nodes of the whole graph, before anyone partitions it.
 
     Args:
@@ -50,8 +48,7 @@ def given_split(graph: Graph) -> np.ndarray:
     """The split that came with the graph, in the form of `draw_split`; an unlabelled node is in no part."""
     if graph.masks is None:
         raise FedquiltError(
-            f"{graph.name} has no given split; add train, val and test masks to it or choose a split such as "
-            "20/40/40."
+            f"{graph.name} has no given split; add train, val and test masks to it or choose a split such as 20/40/40."
         )
     parts = np.full(graph.nodes, NONE, dtype=np.int8)
     for part, code in zip(PARTS, (TRAIN, VAL, TEST), strict=True):
@@ -71,15 +68,11 @@ def parse_split(text: str) -> tuple[float, float, float]:
     except ValueError:
         numbers = []
     if len(numbers) != 3 or not all(np.isfinite(numbers)):
-        raise FedquiltError(
-            f"The split '{text}' is not three percentages; write train/val/test, such as 20/40/40."
-        )
+        raise FedquiltError(f"The split '{text}' is not three percentages; write train/val/test, such as 20/40/40.")
     if min(numbers) <= 0:
         raise FedquiltError(f"The split '{text}' leaves a part empty; all three percentages must be above 0.")
     if sum(numbers) > 100 + 1e-9:
-        raise FedquiltError(
-            f"The split '{text}' sums to {sum(numbers):g}; the three percentages must not exceed 100."
-        )
+        raise FedquiltError(f"The split '{text}' sums to {sum(numbers):g}; the three percentages must not exceed 100.")
     train, val, test = (number / 100 for number in numbers)
     return train, val, test
 

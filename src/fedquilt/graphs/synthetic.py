@@ -44,9 +44,7 @@ def patchwork(seed: int = 0) -> Graph:
     inside = community[:, None] == community[None, :]
     related = family[:, None] == family[None, :]
     chance = np.where(inside, np.where(same_class, 0.06, 0.01), np.where(related, 0.0008, 0.0002))
-    return build_graph(
-        "patchwork", _draw_edges(rng, chance), _words(rng, _topic(y, family)), y, classes=_CLASSES
-    )
+    return build_graph("patchwork", _draw_edges(rng, chance), _words(rng, _topic(y, family)), y, classes=_CLASSES)
 
 
 def patchwork_communities() -> tuple[np.ndarray, np.ndarray]:

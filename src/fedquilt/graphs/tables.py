@@ -69,8 +69,7 @@ def _find(folder: Path, stem: str) -> Path:
         )
     if len(found) == 2:
         raise FedquiltError(
-            f"{folder} has both {stem}.csv and {stem}.parquet; remove one, so that it is clear which is "
-            "meant."
+            f"{folder} has both {stem}.csv and {stem}.parquet; remove one, so that it is clear which is meant."
         )
     return found[0]
 
@@ -95,9 +94,7 @@ def _columns_of_nodes(path: Path, header: list[str]) -> tuple[dict[str, int], li
             raise FedquiltError(f"{path} has no column '{name}' (it has: {_listing(header)}){hint}.")
     if len(set(lower)) < len(lower):
         twice = next(name for name in lower if lower.count(name) > 1)
-        raise FedquiltError(
-            f"{path} has the column '{twice}' more than once; give every column its own name."
-        )
+        raise FedquiltError(f"{path} has the column '{twice}' more than once; give every column its own name.")
     fixed = {name: lower.index(name) for name in RESERVED if name in lower}
     features = [number for number in range(len(header)) if number not in fixed.values()]
     if not features:
@@ -115,8 +112,7 @@ def _nodes_from_csv(path: Path) -> _Nodes:
     for row, cells in rows:
         if len(cells) != len(header):
             raise FedquiltError(
-                f"{_at(path, row)} has {len(cells)} columns but the header has {len(header)}; make them "
-                "agree."
+                f"{_at(path, row)} has {len(cells)} columns but the header has {len(header)}; make them agree."
             )
         nodes.rows.append(row)
         nodes.ids.append(cells[fixed["id"]].strip())
@@ -128,8 +124,7 @@ def _nodes_from_csv(path: Path) -> _Nodes:
         except ValueError as error:
             bad = next(number for number in features if not _is_number(cells[number]))
             raise FedquiltError(
-                f"{_at(path, row)} has '{cells[bad]}' in the column '{header[bad]}'; features must be "
-                "numbers."
+                f"{_at(path, row)} has '{cells[bad]}' in the column '{header[bad]}'; features must be numbers."
             ) from error
     nodes.x = np.array(values, dtype=np.float32).reshape(len(nodes.ids), len(features))
     return nodes
@@ -138,17 +133,13 @@ def _nodes_from_csv(path: Path) -> _Nodes:
 def _nodes_from_parquet(path: Path) -> _Nodes:
     table = _parquet(path)
     fixed, features = _columns_of_nodes(path, table.column_names)
-    texts = {
-        name: [_text(value) for value in table.column(number).to_pylist()] for name, number in fixed.items()
-    }
+    texts = {name: [_text(value) for value in table.column(number).to_pylist()] for name, number in fixed.items()}
     columns = []
     for number in features:
         column, name = table.column(number), table.column_names[number]
         if column.null_count:
             row = 1 + [value is None for value in column.to_pylist()].index(True)
-            raise FedquiltError(
-                f"{_at(path, row)} has no value in the column '{name}'; features must be numbers."
-            )
+            raise FedquiltError(f"{_at(path, row)} has no value in the column '{name}'; features must be numbers.")
         try:
             columns.append(np.asarray(column.to_numpy()).astype(np.float32))
         except (ValueError, TypeError) as error:
@@ -173,13 +164,10 @@ def _labels(nodes: _Nodes, classes: Path) -> tuple[np.ndarray, tuple[str, ...] |
         for row, label in zip(nodes.rows, nodes.labels, strict=True):
             if label in used and label not in names:
                 raise FedquiltError(
-                    f"{_at(nodes.path, row)} has the label '{label}', which is not in {classes}; add it "
-                    "there."
+                    f"{_at(nodes.path, row)} has the label '{label}', which is not in {classes}; add it there."
                 )
     elif all(WHOLE.fullmatch(label) for label in used):
-        return np.array(
-            [int(float(label)) if label in used else -1 for label in nodes.labels], dtype=np.int64
-        ), None
+        return np.array([int(float(label)) if label in used else -1 for label in nodes.labels], dtype=np.int64), None
     else:
         names = tuple(used)
     code = {name: number for number, name in enumerate(names)}
@@ -190,9 +178,7 @@ def _masks(nodes: _Nodes) -> dict[str, np.ndarray]:
     splits = nodes.splits or []
     for row, part in zip(nodes.rows, splits, strict=True):
         if part not in ("", *PARTS):
-            raise FedquiltError(
-                f"{_at(nodes.path, row)} has the split '{part}'; write train, val, test or nothing."
-            )
+            raise FedquiltError(f"{_at(nodes.path, row)} has the split '{part}'; write train, val, test or nothing.")
     array_of = np.array(splits)
     return {part: array_of == part for part in PARTS}
 
@@ -210,9 +196,7 @@ def _edges(path: Path, place: dict[str, int], nodes_file: str) -> np.ndarray:
         pairs.extend((place[header[source].strip()], place[header[target].strip()]))
     for row, cells in rows:
         if len(cells) <= max(source, target):
-            raise FedquiltError(
-                f"{_at(path, row)} has {len(cells)} columns; an edge needs a source and a target."
-            )
+            raise FedquiltError(f"{_at(path, row)} has {len(cells)} columns; an edge needs a source and a target.")
         for name in (cells[source].strip(), cells[target].strip()):
             if name not in place:
                 raise FedquiltError(
@@ -230,9 +214,7 @@ def _columns_of_edges(path: Path, header: list[str]) -> tuple[int, int]:
             return lower.index(source), lower.index(target)
     if len(header) == 2:
         return 0, 1
-    raise FedquiltError(
-        f"{path} has no columns 'source' and 'target' (it has: {_listing(header)}); name them so."
-    )
+    raise FedquiltError(f"{path} has no columns 'source' and 'target' (it has: {_listing(header)}); name them so.")
 
 
 def _parquet_edge_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -259,9 +241,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     except UnicodeDecodeError as error:
         raise FedquiltError(f"{path} is not text in UTF-8; save it as such.") from error
     except csv.Error as error:
-        raise FedquiltError(
-            f"{path} is not a sound csv file ({error}); check its quotes and commas."
-        ) from error
+        raise FedquiltError(f"{path} is not a sound csv file ({error}); check its quotes and commas.") from error
     except OSError as error:
         raise FedquiltError(
             f"{path} could not be opened ({error.strerror or error}); check that you may read it."

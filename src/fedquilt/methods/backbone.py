@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.cohort import Cohort
-from fedquilt.methods.contract import Method, State, Task
+from fedquilt.methods.contract import Method, State, Task, Update
 from fedquilt.methods.settings import BackboneSettings
 from fedquilt.nn.dropout import Dropout, client_keys
 from fedquilt.nn.layers import Weights
@@ -57,16 +57,17 @@ class BackboneMethod(Method):
             if name.startswith(MODEL):
                 state[name].copy_(dense(value))
 
-    def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> tuple[Message, Tensor]:
+    def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
         """Take over the download, train `epochs` full-batch epochs, give the upload."""
         self.receive(state, down)
         loss = torch.zeros(cohort.clients)
         for epoch in range(self.settings.epochs):
             dropout = Dropout(self.settings.dropout, state[KEYS], round * self.settings.epochs + epoch)
             grads, loss = self.gradients(state, cohort, dropout, down)
-            adam_step(self.trained(state), grads, state, self.settings.lr, self.settings.weight_decay, getattr(self.settings,'maskspeed',1.0))
+            adam_step(self.trained(state), grads, state, self.settings.lr, self.settings.weight_decay)
             self.after_step(state)
-        return self.upload(state, cohort, down), loss
+        personal = self.personal(state)
+        return Update(self.upload(personal, cohort, down), personal, loss)
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """The gradient of the local objective by the names of `trained`, and each client's loss [M]."""
@@ -82,8 +83,8 @@ class BackboneMethod(Method):
     def after_step(self, state: State) -> None:
         """What a method does to its state after each of Adam's steps."""
 
-    def upload(self, state: State, cohort: Cohort, down: Message) -> Message:
-        """What goes to the server after training; nothing unless a method says so."""
+    def upload(self, personal: State, cohort: Cohort, down: Message) -> Message:
+        """What goes to the server after training, from the personal models; nothing unless a method says so."""
         return {}
 
     def personal(self, state: State) -> State:

@@ -2,7 +2,7 @@
 
     start(cohort)                        what each client keeps to itself (weights, masks, optimiser state)
     server_start()                       what the server keeps, and what it sends before the first round
-    local_update(state, cohort, down, r) trains where the data is; returns the upload
+    local_update(state, cohort, down, r) trains where the data is; returns the upload and the personal models
     aggregate(server, uploads, ...)      runs where the data is not; returns the downloads
 
 State is a dict of named tensors with the client as leading axis; `local_update` changes it in place. `down` and the
@@ -49,6 +49,21 @@ class Task:
     seed: int
 
 
+@dataclass(frozen=True, eq=False)
+class Update:
+    """What a local update gives.
+
+    Attributes:
+        upload: what goes to the server.
+        personal: the clients' personal models now, as `Method.personal` would give them; stays where the data is.
+        loss: [M] each client's training loss in its last epoch; stays where the data is.
+    """
+
+    upload: Message
+    personal: State
+    loss: Tensor
+
+
 class Method(ABC):
     """A federated method. Subclass, fill in the class attributes and the verbs, and decorate with `@register`."""
 
@@ -79,8 +94,8 @@ class Method(ABC):
         return {}, {}
 
     @abstractmethod
-    def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> tuple[Message, Tensor]:
-        """Train at the clients, changing `state` in place; the upload, and each client's training loss [M]."""
+    def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
+        """Train at the clients, changing `state` in place."""
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """At the server, changing `server` in place: what the clients `receivers` of the next round are sent."""

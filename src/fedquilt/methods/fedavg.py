@@ -18,7 +18,8 @@ from fedquilt.privacy.crossing import Crossing, Message, dense
 
 TRAIN_NODES = Crossing("train_nodes", "How many training nodes the client has.")
 WEIGHTS = Crossing(
-    MODEL + "*", "The client's model after training: an attacker with it may infer properties of the client's nodes."
+    MODEL + "*",
+    "The client's model after training: an attacker with it may infer properties of the client's nodes.",
 )
 AVERAGE = Crossing(MODEL + "*", "The average of the participants' models.", shared=True)
 
@@ -34,12 +35,13 @@ class FedAvg(BackboneMethod):
     downloads = (AVERAGE,)
 
     def shares(self, name: str) -> bool:
-        """Whether the tensor `name` of the state is averaged with the others'."""
-        return name.startswith(MODEL)
+        """Whether the model's weight `name` is averaged with the others'."""
+        return True
 
-    def upload(self, state: State, cohort: Cohort, down: Message) -> Message:
+    def upload(self, personal: State, cohort: Cohort, down: Message) -> Message:
         """The shared weights and the number of training nodes."""
-        return {n: t for n, t in state.items() if self.shares(n)} | {"train_nodes": cohort.train_count}
+        message: Message = {MODEL + name: w for name, w in personal.items() if self.shares(name)}
+        return message | {"train_nodes": cohort.train_count}
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m for every shared weight."""

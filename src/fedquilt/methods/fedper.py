@@ -18,9 +18,12 @@ class FedPer(FedAvg):
 
     title = "FedPer"
     paper = "Arivazhagan et al., 2019"
-    uploads = (Crossing(MODEL + "conv*", "The client's graph layers after training, without its classifier."), TRAIN_NODES)
+    uploads = (
+        Crossing(MODEL + "conv*", "The client's graph layers after training, without its classifier."),
+        TRAIN_NODES,
+    )
     downloads = (Crossing(MODEL + "conv*", "The average of the participants' graph layers.", shared=True),)
 
     def shares(self, name: str) -> bool:
         """Graph layers yes, classifier no."""
-        return name.startswith(MODEL + "conv")
+        return name.startswith("conv")

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fedquilt.methods.backbone import BackboneMethod
 from fedquilt.methods.contract import register
-from fedquilt.methods.settings import BackboneSettings
+from fedquilt.methods.settings import BackboneSettings, Positive
+
+
+@dataclass(frozen=True)
+class LocalSettings(BackboneSettings):
+    """The backbone's settings.
+
+    Attributes:
+        lr: Adam's learning rate.
+    """
+
+    lr: Positive = 0.005
 
 
 @register("local")
@@ -13,4 +26,4 @@ class Local(BackboneMethod):
 
     title = "Local"
     paper = "the usual baseline: no federation"
-    Settings = BackboneSettings
+    Settings = LocalSettings

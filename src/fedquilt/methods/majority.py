@@ -7,11 +7,11 @@ classes; a method that does not clear it has learnt nothing.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (its usual name)
+import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.cohort import Cohort
-from fedquilt.methods.contract import Method, State, register
+from fedquilt.methods.contract import Method, State, Update, register
 from fedquilt.methods.settings import NoSettings
 from fedquilt.privacy.crossing import Message
 
@@ -32,10 +32,10 @@ class Majority(Method):
         counts.index_put_((cohort.client[cohort.train], cohort.y[cohort.train]), ones, accumulate=True)
         return {"counts": counts}
 
-    def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> tuple[Message, Tensor]:
-        """Nothing to train; the loss is that of the clients' class shares."""
+    def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
+        """Nothing to train; the loss is that of answering with the class shares."""
         share = state["counts"] / state["counts"].sum(1, keepdim=True)
-        return {}, -(share * share.clamp_min(1e-12).log()).sum(1)
+        return Update({}, self.personal(state), torch.special.entr(share).sum(1))
 
     def personal(self, state: State) -> State:
         """The class counts."""

@@ -13,7 +13,7 @@ from fedquilt.methods.contract import Method, Task
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
-Share = Annotated[float, Field(ge=0, lt=1)]
+Rate = Annotated[float, Field(ge=0, le=0.99)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -31,13 +31,14 @@ class BackboneSettings:
         hidden: width of the layers.
         dropout: share of activations dropped after each layer while training.
         lr: Adam's learning rate.
-        weight_decay: L2 decay added to the gradient.
+        weight_decay: L2 decay added to the gradient. None by default: Adam normalises its steps, so even 1e-6 pulls the
+            weights of features that a client never sees to zero at full speed, and averaging spreads the damage.
         epochs: local epochs a round.
     """
 
     model: Literal["gcn", "sage", "gat", "mlp"] = "gcn"
     hidden: Count = 128
-    dropout: Share = 0.5
+    dropout: Rate = 0.5
     lr: Positive = 0.01
     weight_decay: NonNegative = 0.0
     epochs: Count = 1

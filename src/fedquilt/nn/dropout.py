@@ -85,13 +85,13 @@ class _Masked(torch.autograd.Function):
     """h * mask * scale, keeping only the mask (a byte an entry) for the backward pass."""
 
     @staticmethod
-    def forward(ctx, h: Tensor, mask: Tensor, scale: float) -> Tensor:  # type: ignore[no-untyped-def, override]
+    def forward(ctx, h: Tensor, mask: Tensor, scale: float) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.save_for_backward(mask)
         ctx.scale = scale
         return (h * mask).mul_(scale)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
         (mask,) = ctx.saved_tensors
         return (grad * mask).mul_(ctx.scale), None, None
 

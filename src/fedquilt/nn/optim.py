@@ -26,7 +26,7 @@ def adam_start(weights: Weights) -> Weights:
     return state
 
 
-def adam_step(weights: Weights, grads: Weights, state: Weights, lr: float, weight_decay: float, maskspeed: float = 1.0) -> None:
+def adam_step(weights: Weights, grads: Weights, state: Weights, lr: float, weight_decay: float) -> None:
     """One step of Adam (Kingma and Ba, 2015), in place, with L2 decay added to the gradient of the ``model.`` weights.
 
     Masks and other private switches do not decay: Adam normalises its step, so even a tiny decay would pull every entry
@@ -40,17 +40,25 @@ def adam_step(weights: Weights, grads: Weights, state: Weights, lr: float, weigh
         names = [name for name in weights if name.startswith("model.") == decays]
         if not names:
             continue
-        sources = (weights, grads, {n: state[FIRST + n] for n in names}, {n: state[SECOND + n] for n in names})
+        sources = (
+            weights,
+            grads,
+            {n: state[FIRST + n] for n in names},
+            {n: state[SECOND + n] for n in names},
+        )
         lists = [[source[n] for n in names] for source in sources]
         steps: list[Tensor] = [step[0]] * len(names)
         if not together:
             lists = [[tensor[m] for tensor in tensors for m in range(len(step))] for tensors in lists]
             steps = [step[m] for _ in names for m in range(len(step))]
-        torch._fused_adam_(  # type: ignore[attr-defined]
-            *lists,
+        torch._fused_adam_(
+            lists[0],
+            lists[1],
+            lists[2],
+            lists[3],
             [],
             steps,
-            lr=lr if decays else lr * maskspeed,
+            lr=lr,
             beta1=BETAS[0],
             beta2=BETAS[1],
             weight_decay=weight_decay if decays else 0.0,

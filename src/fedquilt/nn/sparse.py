@@ -58,10 +58,10 @@ def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, dense: Tensor, matrix: SparseMatrix) -> Tensor:  # type: ignore[no-untyped-def, override]
+    def forward(ctx, dense: Tensor, matrix: SparseMatrix) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.matrix = matrix
         return _multiply(matrix.forward, dense)
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
         return _multiply(ctx.matrix.backward, grad.contiguous()), None

@@ -24,8 +24,7 @@ def communities(graph: Graph, seed: int) -> np.ndarray:
         import igraph
     except ImportError as error:
         raise FedquiltError(
-            "Louvain needs the package igraph; install it (pip install igraph) or use a saved partition "
-            "instead."
+            "Louvain needs the package igraph; install it (pip install igraph) or use a saved partition instead."
         ) from error
 
     # Louvain's result depends on the order of the edges; sorted, the same graph gives the same communities.

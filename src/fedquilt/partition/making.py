@@ -109,9 +109,7 @@ def _checked_clients(graph: Graph, kind: str, clients: int | None) -> int | None
     try:
         clients = operator.index(clients)
     except TypeError as error:
-        raise FedquiltError(
-            f"The number of clients must be a whole number, not {clients!r}; give one."
-        ) from error
+        raise FedquiltError(f"The number of clients must be a whole number, not {clients!r}; give one.") from error
     if clients < 1:
         raise FedquiltError(f"A partition needs at least one client, not {clients}; give a larger number.")
     if clients > graph.nodes:

@@ -25,8 +25,7 @@ def cut(graph: Graph, parts: int) -> np.ndarray:
         raise FedquiltError(f"METIS cannot cut a graph into {parts} parts; ask for at least one.")
     if parts > graph.nodes:
         raise FedquiltError(
-            f"Graph '{graph.name}' has {graph.nodes} nodes and cannot be cut into {parts} parts; ask for "
-            "fewer parts."
+            f"Graph '{graph.name}' has {graph.nodes} nodes and cannot be cut into {parts} parts; ask for fewer parts."
         )
     if parts == 1:
         return np.zeros(graph.nodes, dtype=np.int64)

@@ -84,9 +84,7 @@ def louvain_50(graph: Graph, clients: int | None, seed: int, minimum: int = 50) 
     `clients` is not looked at.
     """
     if minimum < 1:
-        raise FedquiltError(
-            f"A community of at least {minimum} nodes means nothing; give a minimum of 1 or more."
-        )
+        raise FedquiltError(f"A community of at least {minimum} nodes means nothing; give a minimum of 1 or more.")
     labels = communities(graph, seed)
     sizes = np.bincount(labels)
     large = np.flatnonzero(sizes >= minimum)
@@ -131,17 +129,12 @@ def imbalanced(graph: Graph, clients: int | None, seed: int, sizes: Sequence[int
     try:
         shares = [operator.index(size) for size in sizes]
     except TypeError as error:
-        raise FedquiltError(
-            f"The sizes must be whole numbers, not {list(sizes)}; give parts per client."
-        ) from error
+        raise FedquiltError(f"The sizes must be whole numbers, not {list(sizes)}; give parts per client.") from error
     if not shares or min(shares) < 1:
-        raise FedquiltError(
-            f"Each size must be 1 or more, not {shares}; give the number of parts of each client."
-        )
+        raise FedquiltError(f"Each size must be 1 or more, not {shares}; give the number of parts of each client.")
     if clients not in (None, len(shares)):
         raise FedquiltError(
-            f"{len(shares)} sizes were given for {clients} clients; give one size for each client, or only "
-            "the sizes."
+            f"{len(shares)} sizes were given for {clients} clients; give one size for each client, or only the sizes."
         )
     parts = sum(shares)
     labels = cut(graph, parts)
@@ -162,13 +155,10 @@ def natural(graph: Graph, clients: int | None, seed: int, labels: np.ndarray | N
             f"graph '{graph.name}', not {owner.dtype} of shape {owner.shape}; give such an array."
         )
     if owner.min() < 0:
-        raise FedquiltError(
-            "Each node of a natural partition needs a client; give a label of 0 or more to each node."
-        )
+        raise FedquiltError("Each node of a natural partition needs a client; give a label of 0 or more to each node.")
     names, numbered = np.unique(owner, return_inverse=True)
     if clients not in (None, names.size):
         raise FedquiltError(
-            f"The labels name {names.size} clients, not {clients}; leave the number of clients out or "
-            "correct it."
+            f"The labels name {names.size} clients, not {clients}; leave the number of clients out or correct it."
         )
     return groups(numbered, names.size), {}

@@ -34,9 +34,7 @@ def save(partition: Partition, path: str | Path) -> None:
     try:
         text = json.dumps(header, sort_keys=True).encode()
     except TypeError as error:
-        raise FedquiltError(
-            f"The partition's settings cannot be saved ({error}); keep to plain values."
-        ) from error
+        raise FedquiltError(f"The partition's settings cannot be saved ({error}); keep to plain values.") from error
     # A new name each time, so that two writers of one path do not share a half-written file.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
@@ -48,9 +46,7 @@ def save(partition: Partition, path: str | Path) -> None:
         os.replace(temporary, path)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise FedquiltError(
-            f"Cannot write the partition '{path}' ({reason}); choose another place."
-        ) from error
+        raise FedquiltError(f"Cannot write the partition '{path}' ({reason}); choose another place.") from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -85,9 +81,7 @@ def load(path: str | Path) -> Partition:
     for name, expected in _HEADER.items():
         # type, not isinstance: True is an int to Python, but no seed.
         if type(header.get(name)) is not expected:
-            raise FedquiltError(
-                f"The partition '{path}' is damaged: its '{name}' is missing or wrong; make it again."
-            )
+            raise FedquiltError(f"The partition '{path}' is damaged: its '{name}' is missing or wrong; make it again.")
     problem = _problem(held, offsets, header["total"])
     if problem:
         raise FedquiltError(f"The partition '{path}' is damaged: {problem}; make it again.")
@@ -110,9 +104,7 @@ def check_fits(partition: Partition, graph: Graph) -> None:
 
 
 def _unreadable(path: Path) -> FedquiltError:
-    return FedquiltError(
-        f"'{path}' is not a partition of fedquilt, or it is damaged; make the partition again."
-    )
+    return FedquiltError(f"'{path}' is not a partition of fedquilt, or it is damaged; make the partition again.")
 
 
 def _problem(held: np.ndarray, offsets: np.ndarray, total: int) -> str | None:

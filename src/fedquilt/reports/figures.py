@@ -87,9 +87,7 @@ def convergence_figure(curves: Mapping[str, Sequence[Records]], metric: str = "a
                 )
                 if shade and len(seeds) > 1:
                     low, high = (mean - spread)[seen], (mean + spread)[seen]
-                    axes.fill_between(
-                        rounds[seen], low, high, color=look["color"], alpha=shade, linewidth=0, zorder=2
-                    )
+                    axes.fill_between(rounds[seen], low, high, color=look["color"], alpha=shade, linewidth=0, zorder=2)
             best = _best(_mean_and_std(val)[0], _mean_and_std(test)[0])
             if best is not None:
                 axes.plot(
@@ -120,9 +118,7 @@ def convergence_figure(curves: Mapping[str, Sequence[Records]], metric: str = "a
         if outside:
             figure.legend(handles=named, loc="outside right upper")
         else:
-            figure.legend(
-                handles=named, loc="outside upper left", ncols=5, columnspacing=1.4, handlelength=1.8
-            )
+            figure.legend(handles=named, loc="outside upper left", ncols=5, columnspacing=1.4, handlelength=1.8)
         return figure
 
 
@@ -192,9 +188,7 @@ def client_bars_figure(
         overall = float(np.nanmean(mean)) if np.isfinite(mean).any() else math.nan
         if math.isfinite(overall):
             text = f"mean {overall:.1f}"
-            keys.append(
-                axes.axhline(overall, color=style.PALETTE[0], linewidth=1.1, linestyle="--", label=text)
-            )
+            keys.append(axes.axhline(overall, color=style.PALETTE[0], linewidth=1.1, linestyle="--", label=text))
         if baseline is not None:
             level = _baseline(baseline, clients)
             average = float(np.nanmean(level)) if np.isfinite(level).any() else math.nan
@@ -276,9 +270,7 @@ def _square(matrix: Any) -> np.ndarray:
     square = np.asarray(matrix, dtype=float)
     if square.ndim != 2 or square.shape[0] != square.shape[1] or not square.size:
         shape = " x ".join(map(str, square.shape))
-        raise FedquiltError(
-            f"A similarity matrix has a row and a column for each client, but this one is {shape}."
-        )
+        raise FedquiltError(f"A similarity matrix has a row and a column for each client, but this one is {shape}.")
     return square
 
 

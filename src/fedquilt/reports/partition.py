@@ -52,9 +52,7 @@ def partition_figure(edges: Any, client_of_node: Sequence[Any], y: Any, title: s
         above.yaxis.set_major_locator(MaxNLocator(nbins=3, integer=True))
         above.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         above.grid(axis="y")
-        above.set_title(
-            _facts(edges, holdings, len(labels)), fontsize=8, fontweight="normal", color="#555555"
-        )
+        above.set_title(_facts(edges, holdings, len(labels)), fontsize=8, fontweight="normal", color="#555555")
         if title:
             figure.suptitle(title, fontsize=10, fontweight="bold", x=0.01, ha="left")
         below_so_far = np.zeros(clients)

@@ -99,7 +99,9 @@ def parse_settings(pairs: list[str]) -> dict[str, Any]:
         try:
             out[name.strip()] = _number(value) if _number(value) is not None else yaml.safe_load(value)
         except yaml.YAMLError:
-            raise FedquiltError(f"--set {pair}: the value cannot be read; write it as a number, true, false or a word.") from None
+            raise FedquiltError(
+                f"--set {pair}: the value cannot be read; write it as a number, true, false or a word."
+            ) from None
     return out
 
 
@@ -111,4 +113,3 @@ def _number(text: str) -> float | int | None:
         except ValueError:
             continue
     return None
-

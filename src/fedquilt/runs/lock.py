@@ -28,9 +28,7 @@ def locked(path: Path, what: Path) -> Iterator[None]:
         except OSError as error:
             holder = os.read(handle, 20).decode("ascii", "replace").strip()
             by = f"process {holder}" if holder else "another process"
-            raise FedquiltError(
-                f"{what} is being written by {by}; wait until that ends, or stop it first."
-            ) from error
+            raise FedquiltError(f"{what} is being written by {by}; wait until that ends, or stop it first.") from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield

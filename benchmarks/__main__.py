@@ -1,0 +1,132 @@
+"""`python -m benchmarks`: seconds a round against the plain loop, in the same process, alternating; and peak memory.
+
+Ratios are what to read: both sides take turns, so that a busy machine slows both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from benchmarks.plain import PlainFedAvg, PlainFedPub
+from fedquilt.api import Experiment
+from fedquilt.errors import FedquiltError
+from fedquilt.runs import write_json
+from fedquilt.runs.config import RunConfig
+from fedquilt.training import Training
+
+CELLS = (
+    ("cora", "disjoint", 10, "fedavg"),
+    ("cora", "overlapping", 50, "fedavg"),
+    ("cora", "disjoint", 10, "fedpub"),
+    ("cora", "overlapping", 50, "fedpub"),
+)
+MEMORY = (("cora", "overlapping", 50), ("pubmed", "disjoint", 20))
+PLAIN = {"fedavg": PlainFedAvg, "fedpub": PlainFedPub}
+
+
+def experiment(dataset: str, partition: str, clients: int, method: str) -> Experiment:
+    values = {"dataset": dataset, "partition": partition, "clients": clients, "method": method, "device": "cpu"}
+    return Experiment(RunConfig.build(values | {"rounds": 100_000}))
+
+
+def timed(step: Callable[[], object], times: int) -> list[float]:
+    out = []
+    for _ in range(times):
+        began = time.perf_counter()
+        step()
+        out.append(time.perf_counter() - began)
+    return out
+
+
+def compare(dataset: str, partition: str, clients: int, method: str, rounds: int) -> dict[str, object]:
+    """Both sides in turns of a few rounds; medians in milliseconds."""
+    ready = experiment(dataset, partition, clients, method)
+    ours: Training = ready.training(0)
+    plain = PLAIN[method](ready.clients(0))
+    step = iter(range(100_000))
+    ours_step = lambda: ours._round(next(step))  # noqa: E731
+    for _ in range(3):
+        ours_step()
+        plain.round()
+    times: dict[str, list[float]] = {"ours": [], "plain": []}
+    for _ in range(rounds):
+        times["ours"] += timed(ours_step, 3)
+        times["plain"] += timed(plain.round, 1)
+    mine, theirs = median(times["ours"]) * 1e3, median(times["plain"]) * 1e3
+    best = min(times["ours"]) * 1e3, min(times["plain"]) * 1e3
+    return {
+        "cell": f"{dataset} {partition} {clients}",
+        "method": method,
+        "plain_ms": theirs,
+        "ours_ms": mine,
+        "ratio": theirs / mine,
+        "plain_best_ms": best[1],
+        "ours_best_ms": best[0],
+        "ratio_best": best[1] / best[0],
+    }
+
+
+def peak(dataset: str, partition: str, clients: int, method: str) -> dict[str, object]:
+    """Peak resident memory of a process of its own that trains five rounds, and of one that only loads the graph."""
+    code = (
+        "import resource, sys, torch\n"
+        "from benchmarks.__main__ import experiment\n"
+        "e = experiment(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])\n"
+        "base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "from fedquilt.allocator import keep_freed_memory\n"
+        "keep_freed_memory()\n"
+        "t = e.training(0)\n"
+        "t.rounds = 5\n"
+        "t.run()\n"
+        "print(base, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, dataset, partition, str(clients), method], capture_output=True, text=True, check=True
+    )
+    base, most = (int(kib) / 1024 for kib in done.stdout.split())
+    return {"cell": f"{dataset} {partition} {clients}", "method": method, "loaded_mb": base, "peak_mb": most}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="turns of each side")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    parser.add_argument("--skip-memory", action="store_true")
+    chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
+    from fedquilt.allocator import keep_freed_memory
+
+    keep_freed_memory()
+    print(f"{platform.processor() or platform.machine()}, {chosen.threads} threads, torch {torch.__version__}")
+    try:
+        rows = [compare(*cell, rounds=chosen.rounds) for cell in CELLS]
+    except FedquiltError as error:
+        raise SystemExit(f"benchmarks: {error}") from None
+    print(f"\n{'cell':24} {'method':8} {'plain loop':>11} {'fedquilt':>9} {'ratio':>6} {'best/best':>10}   (ms a round, medians)")
+    for r in rows:
+        print(
+            f"{r['cell']:24} {r['method']:8} {r['plain_ms']:11.1f} {r['ours_ms']:9.1f} {r['ratio']:5.1f}x {r['ratio_best']:9.1f}x"
+        )
+    memory = [] if chosen.skip_memory else [peak(*cell, method) for cell in MEMORY for method in ("fedavg", "fedpub")]
+    for m in memory:
+        print(f"{m['cell']:24} {m['method']:8} graph loaded {m['loaded_mb']:6.0f} MB, peak {m['peak_mb']:6.0f} MB")
+    if chosen.out:
+        write_json(chosen.out, {"rounds": rows, "memory": memory, "torch": torch.__version__, "threads": chosen.threads})
+    print(f"peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

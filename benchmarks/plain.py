@@ -1,0 +1,150 @@
+"""The plain loop over clients with PyTorch Geometric: what people would use instead, written with care.
+
+One `torch.nn.Module` and one Adam a client, cached GCN normalisation, dense features; local epochs, an evaluation of every
+client, and an aggregation a round. FED-PUB adds masks, functional embeddings and the similarity-weighted average.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv
+
+from fedquilt.cohort import Client
+from fedquilt.graphs import TEST, TRAIN, VAL
+from fedquilt.methods.fedpub import random_graph
+
+
+def data_of(client: Client) -> Data:
+    """A client's graph as PyG wants it."""
+    data = client.graph.to_data()
+    split = torch.from_numpy(client.split)
+    data.train_mask, data.val_mask, data.test_mask = (split == part for part in (TRAIN, VAL, TEST))
+    return data
+
+
+class Gcn(nn.Module):
+    """Two cached GCN layers and a linear classifier."""
+
+    def __init__(self, features: int, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.conv1 = GCNConv(features, hidden, cached=True)
+        self.conv2 = GCNConv(hidden, hidden, cached=True)
+        self.classifier = nn.Linear(hidden, classes)
+
+    def forward(self, data: Data) -> Tensor:
+        h = F.dropout(F.relu(self.conv1(data.x, data.edge_index)), 0.5, self.training)
+        h = F.dropout(F.relu(self.conv2(h, data.edge_index)), 0.5, self.training)
+        return self.classifier(h)
+
+
+class MaskedLinear(nn.Module):
+    """A linear layer whose weight is multiplied by a private mask."""
+
+    def __init__(self, inside: int, out: int, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out, inside))
+        nn.init.xavier_uniform_(self.weight)
+        self.mask = nn.Parameter(torch.ones(out, inside))
+        self.bias = nn.Parameter(torch.zeros(out)) if bias else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight * self.mask, self.bias)
+
+
+class MaskedGcn(Gcn):
+    """The same with masks on the three weight matrices."""
+
+    def __init__(self, features: int, hidden: int, classes: int) -> None:
+        super().__init__(features, hidden, classes)
+        self.conv1.lin = MaskedLinear(features, hidden, False)
+        self.conv2.lin = MaskedLinear(hidden, hidden, False)
+        self.classifier = MaskedLinear(hidden, classes, True)
+
+
+class PlainFedAvg:
+    """FedAvg, client by client."""
+
+    model: type[Gcn] = Gcn
+
+    def __init__(self, clients: list[Client], hidden: int = 128, lr: float = 0.01, epochs: int = 1) -> None:
+        self.data = [data_of(c) for c in clients]
+        graph = clients[0].graph
+        self.models = [self.model(graph.features, hidden, graph.classes) for _ in clients]
+        for model in self.models[1:]:
+            model.load_state_dict(self.models[0].state_dict())
+        self.optimisers = [torch.optim.Adam(model.parameters(), lr=lr) for model in self.models]
+        self.weights = torch.tensor([float(d.train_mask.sum()) for d in self.data])
+        self.epochs = epochs
+
+    def loss(self, client: int, model: Gcn, data: Data) -> Tensor:
+        return F.cross_entropy(model(data)[data.train_mask], data.y[data.train_mask])
+
+    def round(self) -> tuple[float, float]:
+        """One round; the mean validation and test accuracy."""
+        val, test = [], []
+        for client, (model, optimiser, data) in enumerate(zip(self.models, self.optimisers, self.data, strict=True)):
+            model.train()
+            for _ in range(self.epochs):
+                optimiser.zero_grad()
+                self.loss(client, model, data).backward()
+                optimiser.step()
+            model.eval()
+            with torch.no_grad():
+                right = model(data).argmax(1) == data.y
+                val.append(float(right[data.val_mask].float().mean()))
+                test.append(float(right[data.test_mask].float().mean()))
+        self.aggregate()
+        return sum(val) / len(val), sum(test) / len(test)
+
+    @torch.no_grad()
+    def aggregate(self) -> None:
+        share = self.weights / self.weights.sum()
+        states = [model.state_dict() for model in self.models]
+        mean = {name: sum(s * state[name] for s, state in zip(share, states, strict=True)) for name in states[0]}
+        for model in self.models:
+            model.load_state_dict(mean)
+
+
+class PlainFedPub(PlainFedAvg):
+    """FED-PUB, client by client: masks, functional embeddings on a random graph, similarity-weighted averages."""
+
+    model = MaskedGcn
+
+    def __init__(self, clients: list[Client], hidden: int = 128, lr: float = 0.01, epochs: int = 1, tau: float = 3.0):
+        super().__init__(clients, hidden, lr, epochs)
+        self.graph = random_graph("sbm", 0, clients[0].graph.features, torch.device("cpu"))
+        self.tau = tau
+        self.received: list[dict[str, Tensor]] | None = None
+
+    def loss(self, client: int, model: Gcn, data: Data) -> Tensor:
+        loss = super().loss(client, model, data)
+        if self.received is None:
+            return loss
+        received = self.received[client]
+        for name, layer in (("conv1.lin", model.conv1.lin), ("conv2.lin", model.conv2.lin), ("classifier", model.classifier)):
+            loss = loss + 1e-3 * (layer.weight * layer.mask - received[f"{name}.weight"]).pow(2).sum()
+        return loss
+
+    @torch.no_grad()
+    def aggregate(self) -> None:
+        embeddings = []
+        for model in self.models:
+            first = model.conv1.lin
+            h = F.relu(self.graph.smoothed @ (first.weight * first.mask).T + model.conv1.bias)
+            second = model.conv2.lin
+            embeddings.append(self.graph.averaged @ h @ (second.weight * second.mask).T + model.conv2.bias)
+        e = F.normalize(torch.stack(embeddings), dim=1)
+        alpha = torch.softmax(self.tau * e @ e.T, dim=1)
+        names = [name for name, _ in self.models[0].named_parameters() if not name.endswith("mask")]
+        sent = []
+        for model in self.models:
+            named = dict(model.named_parameters())
+            sent.append({n: named[n] * named[n.replace("weight", "mask")] if "weight" in n else named[n] for n in names})
+        self.received = [
+            {n: sum(a * state[n] for a, state in zip(row, sent, strict=True)) for n in names} for row in alpha
+        ]
+        for model, mean in zip(self.models, self.received, strict=True):
+            model.load_state_dict(mean, strict=False)
