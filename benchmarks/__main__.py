@@ -93,7 +93,10 @@ def peak(dataset: str, partition: str, clients: int, method: str) -> dict[str, o
         "print(base, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, dataset, partition, str(clients), method], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, dataset, partition, str(clients), method],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     base, most = (int(kib) / 1024 for kib in done.stdout.split())
     return {"cell": f"{dataset} {partition} {clients}", "method": method, "loaded_mb": base, "peak_mb": most}
@@ -115,7 +118,9 @@ def main() -> None:
         rows = [compare(*cell, rounds=chosen.rounds) for cell in CELLS]
     except FedquiltError as error:
         raise SystemExit(f"benchmarks: {error}") from None
-    print(f"\n{'cell':24} {'method':8} {'plain loop':>11} {'fedquilt':>9} {'ratio':>6} {'best/best':>10}   (ms a round, medians)")
+    print(
+        f"\n{'cell':24} {'method':8} {'plain loop':>11} {'fedquilt':>9} {'ratio':>6} {'best/best':>10}   (ms a round, medians)"
+    )
     for r in rows:
         print(
             f"{r['cell']:24} {r['method']:8} {r['plain_ms']:11.1f} {r['ours_ms']:9.1f} {r['ratio']:5.1f}x {r['ratio_best']:9.1f}x"
@@ -124,7 +129,9 @@ def main() -> None:
     for m in memory:
         print(f"{m['cell']:24} {m['method']:8} graph loaded {m['loaded_mb']:6.0f} MB, peak {m['peak_mb']:6.0f} MB")
     if chosen.out:
-        write_json(chosen.out, {"rounds": rows, "memory": memory, "torch": torch.__version__, "threads": chosen.threads})
+        write_json(
+            chosen.out, {"rounds": rows, "memory": memory, "torch": torch.__version__, "threads": chosen.threads}
+        )
     print(f"peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 

@@ -124,7 +124,11 @@ class PlainFedPub(PlainFedAvg):
         if self.received is None:
             return loss
         received = self.received[client]
-        for name, layer in (("conv1.lin", model.conv1.lin), ("conv2.lin", model.conv2.lin), ("classifier", model.classifier)):
+        for name, layer in (
+            ("conv1.lin", model.conv1.lin),
+            ("conv2.lin", model.conv2.lin),
+            ("classifier", model.classifier),
+        ):
             loss = loss + 1e-3 * (layer.weight * layer.mask - received[f"{name}.weight"]).pow(2).sum()
         return loss
 
@@ -142,7 +146,9 @@ class PlainFedPub(PlainFedAvg):
         sent = []
         for model in self.models:
             named = dict(model.named_parameters())
-            sent.append({n: named[n] * named[n.replace("weight", "mask")] if "weight" in n else named[n] for n in names})
+            sent.append(
+                {n: named[n] * named[n.replace("weight", "mask")] if "weight" in n else named[n] for n in names}
+            )
         self.received = [
             {n: sum(a * state[n] for a, state in zip(row, sent, strict=True)) for n in names} for row in alpha
         ]

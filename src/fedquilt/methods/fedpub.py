@@ -137,7 +137,8 @@ class FedPub(BackboneMethod):
         for name, grad in grads.items():
             received = down.get(MODEL + name)
             if received is not None and self.settings.proximal:
-                grad.add_(acting[name] - dense(received), alpha=2 * self.settings.proximal)
+                pull = 2 * self.settings.proximal
+                grad.add_(acting[name], alpha=pull).sub_(dense(received), alpha=pull)
             if name in self.maskable:
                 out[MASK + name] = grad * weights[name]
                 grad.mul_(state[MASK + name])
@@ -149,19 +150,22 @@ class FedPub(BackboneMethod):
         shrink = self.settings.lr * self.settings.l1
         if shrink:
             for name in self.maskable:
-                state[MASK + name].copy_(F.softshrink(state[MASK + name], shrink))
+                torch.ops.aten.softshrink.out(state[MASK + name], shrink, out=state[MASK + name])
 
     def personal(self, state: State) -> State:
         """theta * mu, with the entries under the threshold set to zero."""
         acting = masked(self.weights(state), {name: state[MASK + name] for name in self.maskable})
-        if self.settings.threshold:
-            for name in self.maskable:
-                prune(acting[name], self.settings.threshold)
+        for name in filter(self.prunes, acting):
+            prune(acting[name], self.settings.threshold)
         return acting
+
+    def prunes(self, name: str) -> bool:
+        """Whether entries of the weight `name` can be pruned."""
+        return bool(self.settings.threshold) and name in self.maskable
 
     def upload(self, personal: State, cohort: Cohort, down: Message) -> Message:
         """The surviving weights, and what similarity is computed from."""
-        message: Message = {MODEL + n: Sparse(w) if n in self.maskable else w for n, w in personal.items()}
+        message: Message = {MODEL + n: Sparse(w) if self.prunes(n) else w for n, w in personal.items()}
         if not self.settings.matching:
             message["train_nodes"] = cohort.train_count
         elif self.settings.similarity == "function":
@@ -205,14 +209,12 @@ class FedPub(BackboneMethod):
             for name, w in mixed.items():
                 server["sent." + name.removeprefix(MODEL)][receivers] = w.cpu()
         for name, w in mixed.items():
-            maskable = name.removeprefix(MODEL) in self.maskable
-            message[name] = self.kept_by(receivers, w, senders, stacks[name]) if maskable else w
+            prunes = self.prunes(name.removeprefix(MODEL))
+            message[name] = self.kept_by(receivers, w, senders, stacks[name]) if prunes else w
         return message
 
     def kept_by(self, receivers: Tensor, mixed: Tensor, senders: Tensor, stack: Tensor) -> Sparse:
         """The averages without the entries each receiver itself pruned; one that did not send now gets them all."""
-        if not self.settings.threshold:
-            return Sparse(mixed)
         if torch.equal(senders, receivers):
             return Sparse(mixed.mul_(stack != 0))
         for place, client in enumerate(receivers.tolist()):
@@ -312,7 +314,7 @@ def random_graph(kind: str, seed: int, features: int, device: torch.device) -> R
     client = Client(0, graph, np.zeros(n, dtype=np.int8))
     averaged = np.asarray(sp.csr_matrix(client.gcn).mean(axis=0)).ravel()
     return RandomGraph(
-        torch.from_numpy(np.asarray(client.smoothed)).to(device),
+        torch.from_numpy(np.asarray(client.gcn @ x)).to(device),
         torch.from_numpy(averaged.astype(np.float32)).to(device),
     )
 

@@ -32,17 +32,16 @@ class SparseMatrix:
     Memory: 8 bytes a non-zero (16 with the transpose), plus 4 a row.
     """
 
-    def __init__(self, matrix: sp.csr_matrix, symmetric: bool = False) -> None:
+    def __init__(self, matrix: sp.csr_matrix) -> None:
         self.shape: tuple[int, int] = matrix.shape
         self.forward = _to_csr(matrix)
-        self.backward = self.forward if symmetric else _to_csr(matrix.T)
+        self.backward = _to_csr(matrix.T)
 
     def to(self, device: torch.device) -> SparseMatrix:
         """The same matrix on another device."""
         moved = object.__new__(SparseMatrix)
         moved.shape = self.shape
-        moved.forward = self.forward.to(device)
-        moved.backward = moved.forward if self.backward is self.forward else self.backward.to(device)
+        moved.forward, moved.backward = self.forward.to(device), self.backward.to(device)
         return moved
 
     def __matmul__(self, dense: Tensor) -> Tensor:
