@@ -1,14 +1,10 @@
 """Many clients laid side by side as one computation. A client is a cohort of one.
 
-The clients' subgraphs form one block-diagonal graph, and a layer's weights are stacked: [M, in, out]. No weight is shared
-between blocks, so one backward pass of the summed losses gives each client the gradient it would have computed alone.
+The clients' subgraphs form one block-diagonal graph, and a layer's weights are stacked: [M, in, out]. No weight is
+shared between blocks, so one backward pass of the summed losses gives each client the gradient it would have computed
+alone. How rows lie is in `fedquilt.rows`.
 
-Rows. Client m's nodes are rows ``start[m] .. start[m] + sizes[m] - 1``. When the clients are of similar size every client
-gets the same number of rows (the last ones empty: no edge, no feature, no label), so that ``h.view(M, L, H)`` is free and
-the product with all clients' weights is one batched product; when they are not, rows are compact and products go client
-by client. `padding` decides.
-
-Memory: O(R F) for dense features (R rows), or 16 bytes a non-zero of (A X) for sparse ones, plus O(R H) activations a layer.
+Memory: O(R F) for dense features (R rows), or 16 bytes a non-zero for sparse ones, plus O(R H) activations a layer.
 """
 
 from __future__ import annotations
@@ -26,9 +22,8 @@ from fedquilt.graphs.graph import Features, Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.nn.sparse import SparseMatrix
 from fedquilt.partition.partition import Partition
+from fedquilt.rows import PADDING_LIMIT, Rows
 
-# Rows wasted on padding, as a share of the nodes, up to which one batched product beats a product per client.
-PADDING_LIMIT = 0.3
 # Share of non-zeros up to which a product with sparse features beats a dense one (the dense kernel is that much faster).
 SPARSE_LIMIT = 0.15
 
@@ -135,38 +130,57 @@ def _is_sparse(parts: Sequence[Features]) -> bool:
     return _filled(parts) <= SPARSE_LIMIT * sum(part.shape[0] * part.shape[1] for part in parts)
 
 
-class Cohort:
-    """M clients as one block-diagonal graph on one device.
+class TrainingRows(Rows):
+    """The training nodes of a cohort as rows of their own: where the loss looks, and so all the last layers need compute.
+
+    Attributes:
+        index: [T] the cohort's row of each of these rows (padding: some row of the same client).
+        real: the rows that are no padding, in the order of `Cohort.train`.
+        position: the *node's* place within its client, so that dropout draws what it would draw over all nodes.
+    """
+
+    def __init__(self, cohort: Cohort) -> None:
+        own = [np.flatnonzero((c.split == TRAIN) & (c.graph.y >= 0)) for c in cohort.members]
+        super().__init__([len(nodes) for nodes in own], cohort.device)
+        self._cohort, self._own = cohort, own
+        places = self.rows_of([torch.from_numpy(nodes) for nodes in own], -1)
+        self.real = torch.nonzero(places >= 0).ravel()
+        self.position = places.clamp_min(0)
+        self.index = self.position + torch.from_numpy(cohort.start).to(cohort.device)[self.client]
+
+    def _operator(self, blocks: Sequence[sp.csr_matrix]) -> SparseMatrix:
+        chosen = [block[nodes] for block, nodes in zip(blocks, self._own, strict=True)]
+        return SparseMatrix(self.diagonal(chosen, self._cohort.start.tolist(), self._cohort.rows)).to(self.device)
+
+    @cached_property
+    def gcn(self) -> SparseMatrix:
+        """These rows of the cohort's GCN operator: [T, R]."""
+        return self._operator([c.gcn for c in self._cohort.members])
+
+    @cached_property
+    def mean(self) -> SparseMatrix:
+        """These rows of the cohort's mean over neighbours: [T, R]."""
+        return self._operator([c.mean for c in self._cohort.members])
+
+
+class Cohort(Rows):
+    """M clients as one block-diagonal graph on one device; its rows are the clients' nodes.
 
     Attributes:
         ids: [M] int64, the clients' numbers in the federation.
-        sizes: the number of nodes of each client.
-        length: rows a client when padded to equal rows, else None.
-        start: [M] first row of each client.
-        rows: R, rows in all.
-        client: [R] int64, whose row it is (0..M-1); position: [R] int64, its place within the client.
+        features, classes: widths of the input and the output.
         y: [R] labels (-1 where there is none); train, val, test: row indices of the labelled nodes of each part.
     """
 
     def __init__(self, clients: Sequence[Client], device: torch.device | str = "cpu", padding: float = PADDING_LIMIT):
         if not clients:
             raise ValueError("a cohort needs at least one client")
+        super().__init__([c.graph.nodes for c in clients], torch.device(device), padding)
         self.members = list(clients)
-        self.device = torch.device(device)
+        self.padding = padding
         self.ids = torch.tensor([c.id for c in clients], dtype=torch.int64)
-        self.sizes = [c.graph.nodes for c in clients]
         self.features = clients[0].graph.features
         self.classes = clients[0].graph.classes
-        longest, total = max(self.sizes), sum(self.sizes)
-        self.length = longest if longest * len(clients) <= (1.0 + padding) * total else None
-        spans = [longest] * len(clients) if self.length else self.sizes
-        self.start = np.concatenate([[0], np.cumsum(spans)[:-1]]).astype(np.int64)
-        self.spans = spans
-        self.rows = int(sum(spans))
-        repeats = torch.tensor(spans)
-        self.client = torch.repeat_interleave(torch.arange(len(clients)), repeats).to(self.device)
-        position = torch.arange(self.rows) - torch.repeat_interleave(torch.from_numpy(self.start), repeats)
-        self.position = position.to(self.device)
         self.y = self.rows_of([torch.from_numpy(c.graph.y) for c in clients], -1)
         split = self.rows_of([torch.from_numpy(c.split) for c in clients], -1)
         labelled = self.y >= 0
@@ -174,47 +188,25 @@ class Cohort:
             torch.nonzero((split == part) & labelled).ravel() for part in (TRAIN, VAL, TEST)
         )
 
-    @property
-    def clients(self) -> int:
-        """M, the number of clients in the cohort."""
-        return len(self.members)
-
     def take(self, chosen: Sequence[int]) -> Cohort:
         """The cohort of some of its clients, by their places in this cohort."""
-        return Cohort([self.members[m] for m in chosen], self.device)
+        return Cohort([self.members[m] for m in chosen], self.device, self.padding)
 
-    # -- rows ---------------------------------------------------------------------------------------------------
-
-    def rows_of(self, parts: Sequence[Tensor], fill: float) -> Tensor:
-        """Per-client tensors [n_m, ...] laid into rows [R, ...], `fill` where a row is padding."""
-        out = torch.full((self.rows, *parts[0].shape[1:]), fill, dtype=parts[0].dtype)
-        for first, part in zip(self.start, parts, strict=True):
-            out[first : first + len(part)] = part
-        return out.to(self.device)
-
-    def parts_of(self, rows: Tensor) -> list[Tensor]:
-        """The inverse of `rows_of`: [R, ...] -> a tensor [n_m, ...] a client."""
-        return [rows[first : first + n] for first, n in zip(self.start, self.sizes, strict=True)]
+    @cached_property
+    def training(self) -> TrainingRows:
+        """The training nodes as rows of their own."""
+        return TrainingRows(self)
 
     def stack_blocks(self, blocks: Sequence[sp.csr_matrix]) -> sp.csr_matrix:
         """Blocks [n_m, K] side by side: [R, M K], client m's block in its rows and in columns m K .. m K + K - 1."""
         width = blocks[0].shape[1]
-        return self._diagonal(blocks, [m * width for m in range(len(blocks))], width * len(blocks))
-
-    def _diagonal(self, blocks: Sequence[sp.csr_matrix], offsets: Sequence[int], columns: int) -> sp.csr_matrix:
-        counts = np.zeros(self.rows, dtype=np.int64)
-        for first, block in zip(self.start, blocks, strict=True):
-            counts[first : first + block.shape[0]] = np.diff(block.indptr)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-        indices = np.concatenate([b.indices.astype(np.int64) + o for b, o in zip(blocks, offsets, strict=True)])
-        data = np.concatenate([b.data for b in blocks])
-        return sp.csr_matrix((data, indices, indptr), shape=(self.rows, columns))
+        return self.diagonal(blocks, [m * width for m in range(len(blocks))], width * len(blocks))
 
     # -- operators, each made when first asked for -----------------------------------------------------------------
 
     def block_diagonal(self, blocks: Sequence[sp.csr_matrix]) -> SparseMatrix:
         """Square blocks [n_m, n_m] on the diagonal of one [R, R] matrix."""
-        return SparseMatrix(self._diagonal(blocks, self.start.tolist(), self.rows)).to(self.device)
+        return SparseMatrix(self.diagonal(blocks, self.start.tolist(), self.rows)).to(self.device)
 
     @cached_property
     def gcn(self) -> SparseMatrix:
@@ -251,19 +243,7 @@ class Cohort:
             parts.append(pairs[:, np.argsort(pairs[1], kind="stable")] + first)
         return torch.from_numpy(np.concatenate(parts, axis=1)).to(self.device)
 
-    # -- what clients do with their own weights --------------------------------------------------------------------
-
-    def multiply(self, h: Tensor, weight: Tensor) -> Tensor:
-        """h_m W_m for every client: h [R, K], weight [M, K, H] -> [R, H]."""
-        if self.length is not None:
-            return torch.bmm(h.view(self.clients, self.length, -1), weight).view(self.rows, -1)
-        return torch.cat([part @ w for part, w in zip(h.split(self.spans), weight, strict=True)])
-
-    def add(self, h: Tensor, bias: Tensor) -> Tensor:
-        """h_m + b_m for every client: h [R, H], bias [M, H] -> [R, H]."""
-        if self.length is not None:
-            return (h.view(self.clients, self.length, -1) + bias.unsqueeze(1)).view(self.rows, -1)
-        return h + bias[self.client]
+    # -- means over a client's rows ----------------------------------------------------------------------------------
 
     def counts(self, index: Tensor) -> Tensor:
         """How many of the rows in `index` each client has: [M] float32."""

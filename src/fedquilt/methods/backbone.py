@@ -77,7 +77,7 @@ class BackboneMethod(Method):
     def acting_gradients(self, weights: Weights, cohort: Cohort, dropout: Dropout) -> tuple[Weights, Tensor]:
         """The gradient of the cross-entropy with respect to the weights as they act, and each client's loss [M]."""
         leaves = {name: w.detach().requires_grad_() for name, w in weights.items()}
-        total, each = training_loss(cohort, self.model(cohort, leaves, dropout).logits)
+        total, each = training_loss(cohort, self.model.training(cohort, leaves, dropout).logits)
         return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True)), each
 
     def after_step(self, state: State) -> None:

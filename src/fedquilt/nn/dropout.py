@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedquilt.cohort import Cohort
 from fedquilt.randomness import derive
+from fedquilt.rows import Rows
 
 _GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as a signed 64-bit number
 _MIX = (-4658895280553007687, -7723592293110705685)  # splitmix64's multipliers
@@ -52,7 +53,7 @@ class Dropout:
         """What survivors are multiplied with, so that the expectation stays: 1 / (1 - the rate in `bits` bits)."""
         return 1.0 / (1.0 - round(self.rate * 2**self.bits) / 2**self.bits)
 
-    def keep(self, cohort: Cohort, width: int, layer: int) -> Tensor:
+    def keep(self, rows: Rows, width: int, layer: int) -> Tensor:
         """[R, width] float32 of ones and zeros: which entries survive at this layer in this step."""
         bits = self.bits
         words = -(-width * bits // 32)
@@ -60,11 +61,11 @@ class Dropout:
         key = _mix64(self.keys + ((offset + 2**63) % 2**64 - 2**63))  # wrapped to a signed 64-bit number
         low, high = key.to(torch.int32), (key >> 32).to(torch.int32)
         column = torch.arange(words, device=key.device, dtype=torch.int32)
-        counter = cohort.position.to(torch.int32) * words
-        x = (counter + low[cohort.client]).unsqueeze(1) + column
+        counter = rows.position.to(torch.int32) * words
+        x = (counter + low[rows.client]).unsqueeze(1) + column
         x ^= (x >> 16) & 0xFFFF
         x *= _LOW
-        x ^= high[cohort.client].unsqueeze(1)  # two keyed words: streams of different clients and steps never run along
+        x ^= high[rows.client].unsqueeze(1)  # two keyed words: streams of different clients and steps never run along
         x ^= (x >> 15) & 0x1FFFF
         x *= _HIGH
         x ^= (x >> 16) & 0xFFFF
@@ -74,11 +75,11 @@ class Dropout:
         drop = round(self.rate * 2**bits) - (0 if bits == 8 else 2**15)
         return value.sub_(drop - 1).clamp_(0.0, 1.0)
 
-    def __call__(self, cohort: Cohort, h: Tensor, layer: int) -> Tensor:
+    def __call__(self, rows: Rows, h: Tensor, layer: int) -> Tensor:
         """ReLU, then dropout: [R, H] -> [R, H]."""
         if self.rate == 0.0:
             return torch.relu(h)
-        dropped: Tensor = _ReluDropout.apply(h, self.keep(cohort, h.shape[1], layer), self.scale)
+        dropped: Tensor = _ReluDropout.apply(h, self.keep(rows, h.shape[1], layer), self.scale)
         return dropped
 
 

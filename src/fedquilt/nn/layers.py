@@ -11,23 +11,29 @@ import torch
 from torch import Tensor
 
 from fedquilt.cohort import Cohort, FeatureMatrix
+from fedquilt.rows import Rows
 
 Input = Tensor | FeatureMatrix
 Weights = dict[str, Tensor]
 
 
-def _times(cohort: Cohort, h: Input, weight: Tensor) -> Tensor:
-    return h @ weight if isinstance(h, FeatureMatrix) else cohort.multiply(h, weight)
+def _times(rows: Rows, h: Input, weight: Tensor) -> Tensor:
+    return h @ weight if isinstance(h, FeatureMatrix) else rows.multiply(h, weight)
 
 
-def linear(cohort: Cohort, h: Input, weight: Tensor, bias: Tensor) -> Tensor:
+def linear(rows: Rows, h: Input, weight: Tensor, bias: Tensor) -> Tensor:
     """h W + b."""
-    return cohort.add(_times(cohort, h, weight), bias)
+    return rows.add(_times(rows, h, weight), bias)
 
 
 def gcn(cohort: Cohort, h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """D^-1/2 (A + I) D^-1/2 h W + b (Kipf and Welling, 2017)."""
     return cohort.add(cohort.gcn @ cohort.multiply(h, weight), bias)
+
+
+def gcn_training(cohort: Cohort, h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The same at the training nodes only, [T, out]: (A h) W, whose product with W has a row a training node."""
+    return linear(cohort.training, cohort.training.gcn @ h, weight, bias)
 
 
 def gcn_first(cohort: Cohort, weight: Tensor, bias: Tensor) -> Tensor:
@@ -38,6 +44,12 @@ def gcn_first(cohort: Cohort, weight: Tensor, bias: Tensor) -> Tensor:
 def sage(cohort: Cohort, h: Tensor, weight: Tensor, root: Tensor, bias: Tensor) -> Tensor:
     """mean over neighbours of h times `weight`, plus h times `root`, plus b (Hamilton et al., 2017)."""
     return cohort.add(cohort.mean @ cohort.multiply(h, weight) + cohort.multiply(h, root), bias)
+
+
+def sage_training(cohort: Cohort, h: Tensor, weight: Tensor, root: Tensor, bias: Tensor) -> Tensor:
+    """The same at the training nodes only: [T, out]."""
+    rows = cohort.training
+    return rows.add(rows.multiply(rows.mean @ h, weight) + rows.multiply(h[rows.index], root), bias)
 
 
 def sage_first(cohort: Cohort, weight: Tensor, root: Tensor, bias: Tensor) -> Tensor:

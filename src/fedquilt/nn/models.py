@@ -20,6 +20,7 @@ from fedquilt.nn import layers
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
 from fedquilt.randomness import torch_stream
+from fedquilt.rows import Rows
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -60,6 +61,10 @@ class Model(ABC):
     def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
         """The second graph layer."""
 
+    def second_training(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
+        """The second graph layer at the training nodes only, `cohort.training`."""
+        return self.second(cohort, h, w)[cohort.training.index]
+
     def shapes(self) -> Shapes:
         """Every weight of the model by name, without the leading client axis."""
         out = {f"conv1.{name}": shape for name, shape in self.layer_shapes(self.features).items()}
@@ -79,20 +84,26 @@ class Model(ABC):
         return weights
 
     def __call__(self, cohort: Cohort, weights: Weights, dropout: Dropout | None = None) -> Output:
-        """Logits and embeddings of every row; `dropout` while training, None for evaluation."""
-        first, second = _part(weights, "conv1"), _part(weights, "conv2")
-        h = _activate(cohort, self.first(cohort, first), dropout, 0)
-        z = self.second(cohort, h, second)
-        h = _activate(cohort, z, dropout, 1)
-        return Output(layers.linear(cohort, h, weights["classifier.weight"], weights["classifier.bias"]), z)
+        """Logits and embeddings of every row; `dropout` as while training, None for evaluation."""
+        h = _activate(cohort, self.first(cohort, _part(weights, "conv1")), dropout, 0)
+        return self._last(cohort, self.second(cohort, h, _part(weights, "conv2")), weights, dropout)
+
+    def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
+        """The same at the training nodes only (the rows of `cohort.training`), for less."""
+        h = _activate(cohort, self.first(cohort, _part(weights, "conv1")), dropout, 0)
+        return self._last(cohort.training, self.second_training(cohort, h, _part(weights, "conv2")), weights, dropout)
+
+    def _last(self, rows: Rows, z: Tensor, weights: Weights, dropout: Dropout | None) -> Output:
+        h = _activate(rows, z, dropout, 1)
+        return Output(layers.linear(rows, h, weights["classifier.weight"], weights["classifier.bias"]), z)
 
 
 def _part(weights: Weights, prefix: str) -> Weights:
     return {name.removeprefix(prefix + "."): w for name, w in weights.items() if name.startswith(prefix + ".")}
 
 
-def _activate(cohort: Cohort, z: Tensor, dropout: Dropout | None, layer: int) -> Tensor:
-    return torch.relu(z) if dropout is None else dropout(cohort, z, layer)
+def _activate(rows: Rows, z: Tensor, dropout: Dropout | None, layer: int) -> Tensor:
+    return torch.relu(z) if dropout is None else dropout(rows, z, layer)
 
 
 class Gcn(Model, kind="gcn"):
@@ -110,6 +121,10 @@ class Gcn(Model, kind="gcn"):
         """A h W + b."""
         return layers.gcn(cohort, h, w["weight"], w["bias"])
 
+    def second_training(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
+        """A h W + b at the training nodes."""
+        return layers.gcn_training(cohort, h, w["weight"], w["bias"])
+
 
 class Sage(Model, kind="sage"):
     """Two GraphSAGE layers with mean aggregation (Hamilton et al., 2017)."""
@@ -125,6 +140,10 @@ class Sage(Model, kind="sage"):
     def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
         """mean(h) W + h R + b."""
         return layers.sage(cohort, h, w["weight"], w["root"], w["bias"])
+
+    def second_training(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
+        """mean(h) W + h R + b at the training nodes."""
+        return layers.sage_training(cohort, h, w["weight"], w["root"], w["bias"])
 
 
 class Gat(Model, kind="gat"):
@@ -163,6 +182,10 @@ class Mlp(Model, kind="mlp"):
     def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
         """h W + b."""
         return layers.linear(cohort, h, w["weight"], w["bias"])
+
+    def second_training(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
+        """h W + b at the training nodes."""
+        return layers.linear(cohort.training, h[cohort.training.index], w["weight"], w["bias"])
 
 
 def matrices(shapes: Shapes) -> Sequence[str]:

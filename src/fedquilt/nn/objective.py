@@ -10,8 +10,13 @@ from fedquilt.cohort import Cohort
 
 
 def training_loss(cohort: Cohort, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy on the training nodes: the sum of the clients' own means (to differentiate), and each mean [M]."""
-    each = F.cross_entropy(logits[cohort.train], cohort.y[cohort.train], reduction="none")
+    """Cross-entropy on the training nodes: the sum of the clients' own means (to differentiate), and each mean [M].
+
+    Args:
+        cohort: the clients.
+        logits: [T, C], the rows of `cohort.training`.
+    """
+    each = F.cross_entropy(logits[cohort.training.real], cohort.y[cohort.train], reduction="none")
     return (each * cohort.train_weight).sum(), cohort.mean_over(each.detach(), cohort.train)
 
 

@@ -1,0 +1,80 @@
+"""How clients' rows lie side by side, and what clients do to their rows with weights of their own.
+
+When the clients have similarly many rows, every client gets the same number (the last ones empty), so that
+``h.view(M, L, H)`` is free and the product with all clients' weights is one batched product; when they do not, rows are
+compact and products go client by client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+# Rows wasted on padding, as a share of the real ones, up to which one batched product beats a product per client.
+PADDING_LIMIT = 0.3
+
+
+class Rows:
+    """R rows that belong to M clients.
+
+    Attributes:
+        sizes: the number of rows of each client, padding not counted.
+        length: rows a client when padded to equal numbers, else None. spans: rows a client, padding counted.
+        start: [M] first row of each client. rows: R, all rows.
+        client: [R] int64, whose row it is. position: [R] int64, its place within the client.
+    """
+
+    def __init__(self, sizes: Sequence[int], device: torch.device, padding: float = PADDING_LIMIT) -> None:
+        self.device = device
+        self.sizes = list(sizes)
+        longest, total = max(self.sizes), sum(self.sizes)
+        self.length = longest if longest * len(self.sizes) <= (1.0 + padding) * total else None
+        self.spans = [longest] * len(self.sizes) if self.length else self.sizes
+        self.start = np.concatenate([[0], np.cumsum(self.spans)[:-1]]).astype(np.int64)
+        self.rows = int(sum(self.spans))
+        repeats = torch.tensor(self.spans)
+        self.client = torch.repeat_interleave(torch.arange(self.clients), repeats).to(device)
+        place = torch.arange(self.rows) - torch.repeat_interleave(torch.from_numpy(self.start), repeats)
+        self.position = place.to(device)
+
+    @property
+    def clients(self) -> int:
+        """M, the number of clients."""
+        return len(self.sizes)
+
+    def rows_of(self, parts: Sequence[Tensor], fill: float) -> Tensor:
+        """Per-client tensors [n_m, ...] laid into rows [R, ...], `fill` where a row is padding."""
+        out = torch.full((self.rows, *parts[0].shape[1:]), fill, dtype=parts[0].dtype)
+        for first, part in zip(self.start, parts, strict=True):
+            out[first : first + len(part)] = part
+        return out.to(self.device)
+
+    def parts_of(self, rows: Tensor) -> list[Tensor]:
+        """The inverse of `rows_of`: [R, ...] -> a tensor [n_m, ...] a client."""
+        return [rows[first : first + n] for first, n in zip(self.start, self.sizes, strict=True)]
+
+    def diagonal(self, blocks: Sequence[sp.csr_matrix], offsets: Sequence[int], columns: int) -> sp.csr_matrix:
+        """Blocks [n_m, ...] in their clients' rows of one matrix [R, columns], block m from column offsets[m] on."""
+        counts = np.zeros(self.rows, dtype=np.int64)
+        for first, block in zip(self.start, blocks, strict=True):
+            counts[first : first + block.shape[0]] = np.diff(block.indptr)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        indices = np.concatenate([b.indices.astype(np.int64) + o for b, o in zip(blocks, offsets, strict=True)])
+        data = np.concatenate([b.data for b in blocks])
+        return sp.csr_matrix((data, indices, indptr), shape=(self.rows, columns))
+
+    def multiply(self, h: Tensor, weight: Tensor) -> Tensor:
+        """h_m W_m for every client: h [R, K], weight [M, K, H] -> [R, H]."""
+        if self.length is not None:
+            return torch.bmm(h.view(self.clients, self.length, -1), weight).view(self.rows, -1)
+        return torch.cat([part @ w for part, w in zip(h.split(self.spans), weight, strict=True)])
+
+    def add(self, h: Tensor, bias: Tensor) -> Tensor:
+        """h_m + b_m for every client: h [R, H], bias [M, H] -> [R, H]."""
+        if self.length is not None:
+            return (h.view(self.clients, self.length, -1) + bias.unsqueeze(1)).view(self.rows, -1)
+        return h + bias[self.client]
