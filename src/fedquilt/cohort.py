@@ -141,7 +141,8 @@ class TrainingRows(Rows):
 
     def __init__(self, cohort: Cohort) -> None:
         own = [np.flatnonzero((c.split == TRAIN) & (c.graph.y >= 0)) for c in cohort.members]
-        super().__init__([len(nodes) for nodes in own], cohort.device)
+        # These rows are few, so that padding costs little, and counts of random draws differ a lot between small clients.
+        super().__init__([len(nodes) for nodes in own], cohort.device, padding=2.0)
         self._cohort, self._own = cohort, own
         places = self.rows_of([torch.from_numpy(nodes) for nodes in own], -1)
         self.real = torch.nonzero(places >= 0).ravel()
