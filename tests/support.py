@@ -106,6 +106,20 @@ def equal_clients(count: int, nodes: int, features: int = 1) -> list[Client]:
     return [Client(m, Graph(f"rows/{m}", empty, x, y, 1), np.zeros(nodes, dtype=np.int8)) for m in range(count)]
 
 
+def with_training_nodes(counts: Sequence[int]) -> list[Client]:
+    """Clients of 15 to 20 nodes with exactly so many labelled training nodes each, in no particular place."""
+    rng = np.random.default_rng(len(counts))
+    clients = []
+    for m, count in enumerate(counts):
+        client = random_client(rng, m, int(rng.integers(15, 21)))
+        client.split[:] = np.where(client.split == 0, 1, client.split)
+        chosen = rng.choice(client.graph.nodes, count, replace=False)
+        client.split[chosen] = 0
+        client.graph.y[chosen] = rng.integers(0, client.graph.classes, count)
+        clients.append(client)
+    return clients
+
+
 def lay(clients: Sequence[Client], rows: str = "padded", features: str | None = None) -> Cohort:
     """A cohort with its rows "padded" or "compact" and, if asked, "sparse" or "dense" feature products."""
     cohort = Cohort(clients, padding=PADDING[rows])

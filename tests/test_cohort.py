@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedquilt.cohort import PADDING_LIMIT, SPARSE_LIMIT, Client, Cohort, clients_of
+from fedquilt.cohort import SPARSE_LIMIT, Client, Cohort, FeatureMatrix, clients_of
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.partition.partition import Partition
@@ -46,24 +46,6 @@ def own_rows(cohort: Cohort, m: int) -> np.ndarray:
 
 
 # -- rows ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("rows", PADDING)
-@given(clients=client_lists(), seed=seeds, width=st.sampled_from([(), (3,), (2, 2)]))
-def test_parts_of_is_the_inverse_of_rows_of(
-    rows: str, clients: list[Client], seed: int, width: tuple[int, ...]
-) -> None:
-    cohort = lay(clients, rows)
-    stream = torch.Generator().manual_seed(seed)
-    parts = [torch.randn(n, *width, generator=stream) for n in cohort.sizes]
-    laid = cohort.rows_of(parts, -3.0)
-    assert laid.shape == (cohort.rows, *width)
-    assert all(torch.equal(one, two) for one, two in zip(cohort.parts_of(laid), parts, strict=True))
-    padding = torch.ones(cohort.rows, dtype=torch.bool)
-    for m in range(len(clients)):
-        padding[own_rows(cohort, m)] = False
-    assert bool((laid[padding] == -3.0).all())
-    assert int(padding.sum()) == (0 if rows == "compact" else cohort.rows - sum(cohort.sizes))
 
 
 @pytest.mark.parametrize("rows", PADDING)
@@ -105,20 +87,6 @@ def test_take_is_the_cohort_of_the_chosen(clients: list[Client], data: st.DataOb
 def test_a_cohort_needs_a_client() -> None:
     with pytest.raises(ValueError, match="at least one client"):
         Cohort([])
-
-
-def test_padding_is_chosen_by_what_it_wastes() -> None:
-    rng = np.random.default_rng(0)
-
-    def sized(*sizes: int) -> Cohort:
-        return Cohort([random_client(rng, m, n) for m, n in enumerate(sizes)])
-
-    assert sized(10, 10, 10).length == 10
-    assert sized(13, 7).length == 13  # 26 rows for 20 nodes: exactly PADDING_LIMIT wasted
-    assert sized(14, 6).length is None
-    assert sized(1, 1, 50).length is None
-    assert sized(5).length == 5
-    assert PADDING_LIMIT == 0.3
 
 
 # -- operators -------------------------------------------------------------------------------------
@@ -187,10 +155,72 @@ def test_features_are_multiplied_sparsely_where_they_are_sparse(stored: bool) ->
 @given(clients=client_lists())
 def test_a_clients_own_operators(clients: list[Client]) -> None:
     for client in clients:
-        assert client.gcn.dtype == client.mean.dtype == client.smoothed.dtype == np.float32
+        assert client.gcn.dtype == client.mean.dtype == np.float32
         assert np.allclose(client.gcn.toarray(), gcn_operator(client), atol=1e-6)
         assert np.allclose(client.mean.toarray(), mean_operator(client), atol=1e-6)
-        assert sp.issparse(client.smoothed) == sp.issparse(client.graph.x)
+
+
+@pytest.mark.parametrize("operator", ["gcn", "mean"])
+@pytest.mark.parametrize("rows", PADDING)
+def test_a_propagation_is_multiplied_in_or_applied_after(rows: str, operator: str) -> None:
+    """P (X W) where P X would fill up, (P X) W where not, and both are the same product."""
+    rng = np.random.default_rng(0)
+    few = [random_client(rng, m, n, 40, edges=0.2, filled=0.08, sparse=True) for m, n in enumerate((30, 25, 14))]
+    lone = [random_client(rng, m, n, 40, edges=0.0, filled=0.1, sparse=True) for m, n in enumerate((30, 25, 14))]
+    full = [random_client(rng, m, n, 40, edges=0.4, filled=0.9) for m, n in enumerate((30, 25, 14))]
+    for clients, after in ((few, True), (lone, False), (full, False)):
+        cohort = lay(clients, rows)
+        operators = [getattr(c, operator) for c in clients]
+        chosen = FeatureMatrix(cohort, [c.graph.x for c in clients], operators)
+        assert (chosen.operator is not None) == after
+        weight = torch.randn(3, 40, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        pull = cohort.rows_of([torch.randn(n, 5) for n in cohort.sizes], 0.0)
+        joined = FeatureMatrix(cohort, [p @ c.graph.x for p, c in zip(operators, clients, strict=True)])
+        assert joined.operator is None
+        apart = FeatureMatrix(cohort, [c.graph.x for c in clients])
+        apart.operator = cohort.block_diagonal(operators)
+        outs = [matrix @ weight for matrix in (chosen, joined, apart)]
+        grads = [torch.autograd.grad((out * pull).sum(), weight)[0] for out in outs]
+        for one, two in zip(outs, outs[1:], strict=False):
+            assert_near(one.detach(), two.detach())
+        for one, two in zip(grads, grads[1:], strict=False):
+            assert_near(one, two)
+        own = {"gcn": gcn_operator, "mean": mean_operator}[operator]
+        for m, client in enumerate(clients):
+            full_product = torch.from_numpy(own(client) @ dense_features(client).astype(np.float64))
+            assert_near(cohort.parts_of(outs[0].detach())[m], full_product @ weight[m].detach().double())
+            assert_near(grads[0][m], full_product.T @ cohort.parts_of(pull)[m].double())
+
+
+# -- training nodes as rows ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists())
+def test_training_rows_are_the_training_nodes(rows: str, clients: list[Client]) -> None:
+    cohort = lay(clients, rows)
+    training = cohort.training
+    assert training is cohort.training
+    assert torch.equal(training.index[training.real], cohort.train)
+    assert torch.equal(training.client[training.real], cohort.client[cohort.train])
+    assert torch.equal(training.position[training.real], cohort.position[cohort.train])
+    assert torch.tensor(training.sizes).float().tolist() == cohort.train_count.tolist()
+    # Padding stands for some node of the same client, so that nothing of another client is looked at.
+    assert torch.equal(cohort.client[training.index], training.client)
+    assert bool((training.position < torch.tensor(cohort.sizes)[training.client]).all())
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists())
+def test_training_operators_are_rows_of_the_cohorts(rows: str, clients: list[Client]) -> None:
+    cohort = lay(clients, rows)
+    training = cohort.training
+    for mine, whole in ((training.gcn, cohort.gcn), (training.mean, cohort.mean)):
+        assert mine.shape == (training.rows, cohort.rows)
+        expected = torch.zeros(training.rows, cohort.rows)
+        expected[training.real] = whole.forward.to_dense()[cohort.train]
+        assert torch.equal(mine.forward.to_dense(), expected)
+        assert torch.equal(mine.backward.to_dense(), expected.T)
 
 
 # -- sums over clients -----------------------------------------------------------------------------
@@ -222,19 +252,6 @@ def test_node_mean_leaves_padding_out(rows: str, clients: list[Client], seed: in
     parts = [torch.randn(n, 3, generator=stream) for n in cohort.sizes]
     found = cohort.node_mean(cohort.rows_of(parts, torch.inf))
     assert_near(found, torch.stack([part.double().mean(0) for part in parts]))
-
-
-@pytest.mark.parametrize("rows", PADDING)
-@given(clients=client_lists(), seed=seeds)
-def test_multiply_and_add(rows: str, clients: list[Client], seed: int) -> None:
-    cohort = lay(clients, rows)
-    stream = torch.Generator().manual_seed(seed)
-    h = torch.randn(cohort.rows, 3, generator=stream)
-    weight = torch.randn(len(clients), 3, 5, generator=stream)
-    bias = torch.randn(len(clients), 5, generator=stream)
-    out = cohort.add(cohort.multiply(h, weight), bias)
-    for m in range(len(clients)):
-        assert_near(cohort.parts_of(out)[m], cohort.parts_of(h)[m].double() @ weight[m].double() + bias[m])
 
 
 def test_a_cohort_of_one_row() -> None:

@@ -70,11 +70,11 @@ class Rows:
     def multiply(self, h: Tensor, weight: Tensor) -> Tensor:
         """h_m W_m for every client: h [R, K], weight [M, K, H] -> [R, H]."""
         if self.length is not None:
-            return torch.bmm(h.view(self.clients, self.length, -1), weight).view(self.rows, -1)
+            return torch.bmm(h.view(self.clients, self.length, h.shape[1]), weight).view(self.rows, weight.shape[2])
         return torch.cat([part @ w for part, w in zip(h.split(self.spans), weight, strict=True)])
 
     def add(self, h: Tensor, bias: Tensor) -> Tensor:
         """h_m + b_m for every client: h [R, H], bias [M, H] -> [R, H]."""
         if self.length is not None:
-            return (h.view(self.clients, self.length, -1) + bias.unsqueeze(1)).view(self.rows, -1)
+            return (h.view(self.clients, self.length, h.shape[1]) + bias.unsqueeze(1)).view(h.shape)
         return h + bias[self.client]

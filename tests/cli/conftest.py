@@ -32,8 +32,9 @@ Call = Callable[..., Called]
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working folder, and no real graphs."""
+    """An empty working folder, no real graphs, and tables as wide as in a pipe (pytest's workers set COLUMNS)."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setenv("FEDQUILT_DATA", str(tmp_path / "no-graphs"))
     return tmp_path
 

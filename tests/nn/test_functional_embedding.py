@@ -24,7 +24,7 @@ from fedquilt.methods.fedpub import (
 )
 from fedquilt.nn.models import Gcn
 from fedquilt.randomness import numpy_stream
-from support import PADDING, assert_near, client_lists, lay, random_client
+from support import PADDING, assert_near, client_lists, dense_features, lay, random_client
 
 CPU = torch.device("cpu")
 seeds = st.integers(0, 2**31)
@@ -46,7 +46,7 @@ def expected_embedding(client: Client, weights: dict[str, torch.Tensor], m: int)
 def test_the_collapsed_forward_equals_two_gcn_layers(seed: int, nodes: int, edges: float, clients: int) -> None:
     client = random_client(np.random.default_rng(seed), 0, nodes, 6, edges=edges)
     graph = RandomGraph(
-        torch.from_numpy(client.smoothed),
+        torch.from_numpy(np.asarray(client.gcn @ dense_features(client))),
         torch.from_numpy(np.asarray(client.gcn.mean(axis=0), dtype=np.float32).ravel()),
     )
     weights = reference.random_weights(Gcn(6, 5, 3).shapes(), clients, seed)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fedquilt.cohort import Client, Cohort
 from fedquilt.nn import layers
-from support import LAYOUTS, PADDING, assert_near, client_lists, lay, random_client
+from support import LAYOUTS, PADDING, assert_near, client_lists, lay, random_client, with_training_nodes
 
 Ours = Callable[[Cohort, Tensor, Weights], Tensor]
 seeds = st.integers(0, 2**31)
@@ -113,6 +113,27 @@ def test_a_layer_on_the_features_equals_pyg(
         near(cohort.parts_of(out.detach())[m], expected.detach())
         for name, w in weights.items():
             near(w.grad[m], own[name].grad)
+
+
+@pytest.mark.parametrize("counts", [(5, 5, 5), (0, 4, 1), (0, 0, 0, 0, 12)])
+@pytest.mark.parametrize("rows", PADDING)
+@pytest.mark.parametrize("kind", ["gcn", "sage"])
+def test_a_layer_at_the_training_nodes_is_the_layer_there(kind: str, rows: str, counts: tuple[int, ...]) -> None:
+    cohort = lay(with_training_nodes(counts), rows)
+    weights = reference.random_weights(shapes(kind, 4), cohort.clients, 1)
+    h, _ = reference.random_rows(cohort, 4, 2, fill=7.0)
+    pull = torch.randn(len(cohort.train), 5, generator=torch.Generator().manual_seed(3))
+    found = []
+    for layer, chosen in (
+        (getattr(layers, kind), cohort.train),
+        (getattr(layers, f"{kind}_training"), cohort.training.real),
+    ):
+        leaves, mine = reference.leaves(weights), h.clone().requires_grad_()
+        out = layer(cohort, mine, **leaves)[chosen]
+        grads = torch.autograd.grad((out * pull).sum(), [mine, *leaves.values()])
+        found.append([out.detach(), *grads])
+    for whole, part in zip(*found, strict=True):
+        assert_near(part, whole)
 
 
 @pytest.mark.parametrize("kind", HIDDEN)

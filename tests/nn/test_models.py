@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedquilt.cohort import Client
 from fedquilt.nn.dropout import Dropout, client_keys
 from fedquilt.nn.models import Model, matrices
-from support import LAYOUTS, assert_near, client_lists, lay
+from support import LAYOUTS, PADDING, assert_near, client_lists, lay, with_training_nodes
 
 CPU = torch.device("cpu")
 KINDS = ["gcn", "sage", "gat", "mlp"]
@@ -53,6 +53,64 @@ def test_a_model_equals_pyg_layers(
         assert_near(cohort.parts_of(out.embedding.detach())[m], embedding.detach(), tolerance)
         for name, w in weights.items():
             assert_near(w.grad[m], own[name].grad, tolerance)
+
+
+def assert_training_is_the_model_at_training_nodes(
+    kind: str, clients: list[Client], rows: str, rate: float, seed: int
+) -> None:
+    cohort = lay(clients, rows)
+    training = cohort.training
+    assert torch.equal(training.index[training.real], cohort.train)
+    model = Model.kinds[kind](cohort.features, 8, cohort.classes)
+    dropout = Dropout(rate, client_keys(seed, cohort), 5)
+    weights = reference.random_weights(model.shapes(), len(clients), seed)
+    pull = torch.randn(len(cohort.train), cohort.classes, generator=torch.Generator().manual_seed(seed + 1))
+    found = []
+    for call, chosen in ((model, cohort.train), (model.training, training.real)):
+        leaves = reference.leaves(weights)
+        out = call(cohort, leaves, dropout)
+        grads = torch.autograd.grad((out.logits[chosen] * pull).sum(), list(leaves.values()))
+        found.append([out.logits[chosen].detach(), out.embedding[chosen].detach(), *grads])
+    for whole, part in zip(*found, strict=True):
+        assert bool(torch.isfinite(part).all())
+        assert_near(part, whole, TOLERANCE.get(kind, 2e-5))
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=8)
+@given(clients=client_lists(most=5), seed=seeds, rate=st.sampled_from([0.0, 0.5, 0.37]))
+def test_training_is_the_model_at_the_training_nodes(
+    kind: str, rows: str, clients: list[Client], seed: int, rate: float
+) -> None:
+    assert_training_is_the_model_at_training_nodes(kind, clients, rows, rate, seed)
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+@pytest.mark.parametrize(
+    ("counts", "padded"),
+    [((5, 5, 5), True), ((1, 2, 3), True), ((0, 4, 0), True), ((0, 0, 0, 0, 12), False), ((1, 1, 1, 1, 14), False)],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_with_few_or_no_training_nodes(
+    kind: str, counts: tuple[int, ...], padded: bool, rate: float, rows: str
+) -> None:
+    clients = with_training_nodes(counts)
+    assert (lay(clients, rows).training.length is not None) == padded
+    assert_training_is_the_model_at_training_nodes(kind, clients, rows, rate, 3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", PADDING)
+def test_training_without_any_training_node_is_empty(kind: str, rows: str) -> None:
+    cohort = lay(with_training_nodes((0, 0)), rows)
+    model = Model.kinds[kind](cohort.features, 8, cohort.classes)
+    weights = reference.leaves(reference.random_weights(model.shapes(), 2, 0))
+    out = model.training(cohort, weights, Dropout(0.5, client_keys(0, cohort), 0))
+    assert out.logits.shape == (0, cohort.classes)
+    for grad in torch.autograd.grad(out.logits.sum(), list(weights.values()), allow_unused=True):
+        assert grad is None or not grad.any()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -13,14 +13,14 @@ from fedquilt.cli.errors import resumable
 from fedquilt.cli.progress import watching
 
 METHODS = ("majority", "local", "fedavg", "fedpub")
-# Chosen by validation accuracy among 3 (the paper's), 5, 10 and 30, over three seeds. At 3 the weights are
-# nearly equal on this graph, the clients' models grow alike, and similarity cannot tell the families apart.
+# Chosen by validation accuracy against the paper's 3, over three seeds: at 3 the weights are nearly equal on this graph,
+# the clients' models grow alike, and similarity cannot tell the families apart.
 TAU = 10.0
 STORY = (
     "The same words mean different things in the three families of clients. Alone, a client has few",
-    "labels (local); one model for all is told contradictory things (fedavg); FED-PUB lets clients that",
-    f"resemble each other learn from each other (fedpub, with tau={TAU:g}). majority is the floor: it learns",
-    "nothing and answers each client's most common class.",
+    "labels (local); one model for all must serve three families at once (fedavg); FED-PUB lets clients",
+    f"that resemble each other learn from each other (fedpub, with tau={TAU:g}). majority is the floor: it",
+    "learns nothing and answers each client's most common class.",
 )
 
 

@@ -87,7 +87,7 @@ _ALL = [
     Dataset(
         "patchwork",
         "ten communities in three families, for a first try",
-        *(2400, 7132, 200, 6),
+        *(1400, 2697, 200, 6),
         _RAW,
         "generated",
         parameters={"seed": "0"},
@@ -95,7 +95,7 @@ _ALL = [
     Dataset(
         "communities-1",
         "FED-PUB's Figure 1: 3 communities, 50 clients",
-        *(1500, 408957, 32, 3),
+        *(1500, 408414, 32, 3),
         _COMMUNITIES,
         "generated",
         parameters={"seed": "0"},
@@ -103,7 +103,7 @@ _ALL = [
     Dataset(
         "communities-3",
         "FED-PUB's Figure 3: 2 communities, 20 clients",
-        *(600, 78999, 32, 2),
+        *(600, 79543, 32, 2),
         _COMMUNITIES,
         "generated",
         parameters={"seed": "0"},

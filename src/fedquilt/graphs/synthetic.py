@@ -15,9 +15,9 @@ from fedquilt.graphs.graph import Graph
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-# patchwork: communities of 240 nodes; which family each belongs to.
+# patchwork: communities of 140 nodes; which family each belongs to.
 _FAMILIES = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2])
-_COMMUNITY_NODES = 240
+_COMMUNITY_NODES = 140
 _CLASSES = 6
 _WORDS_A_TOPIC = 25
 _OTHER_WORDS = 50
@@ -110,7 +110,7 @@ def _class_mixes(rng: Generator) -> list[np.ndarray]:
     mixes = []
     for family in _FAMILIES:
         weights = np.ones(_CLASSES)
-        weights[[2 * family, 2 * family + 1]] = 2.5, 2.0
+        weights[[2 * family, 2 * family + 1]] = 6.0, 5.0
         mixes.append(rng.dirichlet(60 * weights / weights.sum()))
     return mixes
 
@@ -124,7 +124,7 @@ def _words(rng: Generator, topic: np.ndarray) -> sp.csr_matrix:
     """[N, F] zeros and ones: a node uses some words of its topic, and rarely any other word."""
     words = np.repeat(np.arange(_CLASSES), _WORDS_A_TOPIC)
     chance = np.full((len(topic), len(words) + _OTHER_WORDS), 0.03)
-    chance[:, : len(words)][words[None, :] == topic[:, None]] = 0.13
+    chance[:, : len(words)][words[None, :] == topic[:, None]] = 0.15
     return sp.csr_matrix((rng.random(chance.shape) < chance).astype(np.float32))
 
 

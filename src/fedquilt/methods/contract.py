@@ -131,13 +131,18 @@ def register(name: str) -> Callable[[_M], _M]:
     return decorate
 
 
-@cache
 def methods() -> dict[str, type[Method]]:
-    """All methods by name: every module in this folder is imported once, so a new file is all a new method needs."""
+    """All methods by name: those of this folder (a new file is all a new method needs) and any registered elsewhere."""
+    _import_all()
+    return dict(sorted(_METHODS.items()))
+
+
+@cache
+def _import_all() -> None:
+    """Every module in this folder, once."""
     package = importlib.import_module("fedquilt.methods")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"fedquilt.methods.{module.name}")
-    return dict(sorted(_METHODS.items()))
 
 
 def find_method(name: str) -> type[Method]:

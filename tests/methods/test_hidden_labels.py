@@ -1,0 +1,53 @@
+"""Labels of validation and test nodes reach nobody: no weight, no upload and no download depends on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from federations import Wiretap, assert_same, make_method, make_task, make_training, ragged_clients
+from fedquilt.cohort import Client
+from fedquilt.graphs.split import TRAIN
+from fedquilt.methods import methods
+from fedquilt.training import Plan
+
+VARIANTS = [(name, {}) for name in methods()] + [
+    ("fedpub", {"similarity": "label"}),
+    ("fedpub", {"graph": "feature", "threshold": 0.5}),
+    ("fedpub", {"matching": False}),
+]
+
+
+def relabelled(clients: list[Client]) -> list[Client]:
+    """Other labels for all labelled nodes that do not train."""
+    changed = []
+    for client in clients:
+        y = client.graph.y.copy()
+        hidden = (client.split != TRAIN) & (y >= 0)
+        y[hidden] = (y[hidden] + 1) % client.graph.classes
+        assert not np.array_equal(y, client.graph.y)
+        changed.append(Client(client.id, replace(client.graph, y=y), client.split))
+    return changed
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.6])
+@pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=[f"{n}{s or ''}" for n, s in VARIANTS])
+def test_hidden_labels_change_nothing(name: str, settings: dict[str, Any], participation: float) -> None:
+    found = []
+    for clients in (ragged_clients(), relabelled(ragged_clients())):
+        method = make_method(name, clients, make_task(clients, epochs=2), **settings)
+        training = make_training(method, clients, Plan(4, participation))
+        tap = Wiretap(training.engine)
+        training.run()
+        found.append((tap, training))
+    (one, first), (two, second) = found
+    for mine, other in zip(one.ups + one.downs, two.ups + two.downs, strict=True):
+        assert_same(mine, other)
+    assert_same(first.engine.personal(), second.engine.personal())
+    state, other = first.engine.state(), second.engine.state()
+    for key in ("figures.val", "figures.test", "figures.val_loss"):
+        assert not np.array_equal(state.pop(key), other.pop(key)) or name == "majority"
+    assert_same(state, other)
