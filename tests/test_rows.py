@@ -48,9 +48,7 @@ def test_each_row_has_an_owner_and_a_place(layout: str, sizes: list[int]) -> Non
 
 @pytest.mark.parametrize("layout", PADDING)
 @given(sizes=sizes, seed=seeds, width=st.sampled_from([(), (3,), (2, 2)]))
-def test_parts_of_is_the_inverse_of_rows_of(
-    layout: str, sizes: list[int], seed: int, width: tuple[int, ...]
-) -> None:
+def test_parts_of_is_the_inverse_of_rows_of(layout: str, sizes: list[int], seed: int, width: tuple[int, ...]) -> None:
     rows = make(sizes, layout)
     stream = torch.Generator().manual_seed(seed)
     parts = [torch.randn(n, *width, generator=stream) for n in rows.sizes]
@@ -100,5 +98,3 @@ def test_multiply_and_add(layout: str, sizes: list[int], seed: int) -> None:
     out = rows.add(rows.multiply(h, weight), bias)
     for m in range(len(sizes)):
         assert_near(rows.parts_of(out)[m], rows.parts_of(h)[m].double() @ weight[m].double() + bias[m])
-
-

@@ -68,8 +68,11 @@ class Run:
 
     def __repr__(self) -> str:
         r = self.result
-        spread = f" ± {r['test_std']:.2f}" if len(r["seeds"]) > 1 else ""
-        return f"<Run {r['method']} on {r['dataset']}, {r['clients']} clients: test {r['metric']} {r['test_mean']:.2f}{spread}>"
+        test = f"no test {r['metric']}"
+        if r["test_mean"] is not None:  # it is where the metric is undefined on the test nodes
+            spread = f" ± {r['test_std']:.2f}" if len(r["seeds"]) > 1 else ""
+            test = f"test {r['metric']} {r['test_mean']:.2f}{spread}"
+        return f"<Run {r['method']} on {r['dataset']}, {r['clients']} clients: {test}>"
 
 
 def run(
@@ -171,7 +174,7 @@ def execute(
     experiment = Experiment(config, given)  # everything that can be wrong is found before a folder is made
     if out is None and not unnamed:
         return _run_seeds(experiment, None, watch)
-    folder = RunFolder.create(out, config.name)
+    folder = RunFolder.create(out, experiment.config.name)
     if config.dataset == GIVEN and given is not None:
         write_npz(given[0], folder.path / GRAPH_FILE)
     folder.config = experiment.config.model_dump() | {

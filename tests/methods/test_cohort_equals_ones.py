@@ -94,7 +94,7 @@ def test_fedpub_with_adams_own_epsilon(sparse: bool, participation: float) -> No
         ours, theirs = whole.engine.personal(), other.engine.personal()
         apart = torch.cat([(ours[name] - theirs[name]).abs().ravel() for name in ours])
         assert float((apart <= 1e-5).double().mean()) > 0.98
-        assert float(apart.max()) < 2 * 0.005 * ROUNDS
+        assert float(apart.max()) < 2 * whole.method.settings.lr * ROUNDS * 2
 
 
 @pytest.mark.parametrize("name", [n for n in methods() if n != "majority"])

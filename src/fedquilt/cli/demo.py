@@ -13,8 +13,8 @@ from fedquilt.cli.errors import resumable
 from fedquilt.cli.progress import watching
 
 METHODS = ("majority", "local", "fedavg", "fedpub")
-# Chosen by validation accuracy against the paper's 3, over three seeds: at 3 the weights are nearly equal on this graph,
-# the clients' models grow alike, and similarity cannot tell the families apart.
+# Sharper than the paper's 3, at which all clients' models grow alike and a picture shows nothing. It buys no accuracy:
+# over three seeds validation is 70.6 at 3 and 69.3 at 10, less apart than the seeds are.
 TAU = 10.0
 STORY = (
     "The same words mean different things in the three families of clients. Alone, a client has few",

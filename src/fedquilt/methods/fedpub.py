@@ -57,7 +57,6 @@ class FedPubSettings(BackboneSettings):
     """The backbone's settings and FED-PUB's own.
 
     Attributes:
-        lr: Adam's learning rate.
         tau: how sharply similarity is turned into weights (paper: 3 disjoint, 5 overlapping).
         l1: lambda1, how strongly masks are pushed to zero.
         threshold: entries that the mask leaves below this share of the client's mean entry are pruned; 0: none.
@@ -69,7 +68,6 @@ class FedPubSettings(BackboneSettings):
         masking: private masks (off: none; Figure 7).
     """
 
-    lr: Positive = 0.005
     tau: Positive = 3.0
     l1: NonNegative = 0.001
     threshold: NonNegative = 0.0

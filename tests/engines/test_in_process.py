@@ -1,0 +1,165 @@
+"""The in-process engine: participation, chunks, messages, and going on from a saved state."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from federations import assert_same, copied, make_method, make_training, ragged_clients
+from fedquilt.cohort import Cohort
+from fedquilt.engines import InProcess, Report
+from fedquilt.engines.in_process import join_messages, slice_message
+from fedquilt.methods import methods
+from fedquilt.nn.objective import accuracy, losses
+from fedquilt.privacy.crossing import Crossing, Sparse
+from fedquilt.training import Plan
+
+SOME = torch.tensor([1, 3])
+SIZES = [None, 1, 2, 3]
+
+
+def start(name: str, cohort_size: int | None = None) -> tuple[InProcess, dict]:
+    clients = ragged_clients()
+    method = make_method(name, clients)
+    return InProcess(method, clients, cohort_size=cohort_size), method.server_start()[1]
+
+
+def figures(report: Report) -> dict[str, torch.Tensor]:
+    return {name: getattr(report, name) for name in Report.__dataclass_fields__}
+
+
+@pytest.mark.parametrize("cohort_size", SIZES)
+@pytest.mark.parametrize("name", [n for n in methods() if n != "majority"])
+def test_only_participants_change(name: str, cohort_size: int | None) -> None:
+    engine, down = start(name, cohort_size)
+    before, standing = copied(engine.state()), figures(engine.evaluate())
+    uploads, report = engine.round(0, SOME, down, evaluate=True)
+    after = engine.state()
+    others = [m for m in range(5) if m not in SOME.tolist()]
+    for key in (k for k in before if not k.startswith("figures.")):
+        assert torch.equal(after[key][others], before[key][others]), key
+    assert not torch.equal(after["model.conv1.weight"][1], before["model.conv1.weight"][1])
+    for key, tensor in uploads.items():
+        assert len(getattr(tensor, "tensor", tensor)) == 2, key
+    # Figures of those who sat out stay what they were.
+    for key, values in figures(report).items():
+        assert torch.equal(values[others].nan_to_num(-1), standing[key][others].nan_to_num(-1)), key
+    assert torch.isfinite(report.train_loss[SOME]).all()
+    assert report.train_loss[others].isnan().all()
+    # The personal models that follow are those of the new states.
+    assert_same(engine.personal(), engine.method.personal(after))
+
+
+@pytest.mark.parametrize("cohort_size", SIZES)
+def test_chunks_give_what_one_cohort_gives(cohort_size: int | None) -> None:
+    """Uploads in rising order of the clients, however they are chunked; chunks without a participant are passed over."""
+    for chosen in (torch.arange(5), SOME, torch.tensor([4])):
+        (whole, down), (cut, _) = start("fedavg"), start("fedavg", cohort_size)
+        for r in range(2):
+            (one, mine), (two, other) = (engine.round(r, chosen, down, True) for engine in (whole, cut))
+            assert list(one) == list(two)
+            for name in one:
+                assert torch.allclose(one[name], two[name], atol=1e-6), name
+            for name, values in figures(mine).items():
+                assert torch.allclose(values, figures(other)[name], atol=1e-5, equal_nan=True)
+        assert torch.allclose(whole.personal()["conv1.weight"], cut.personal()["conv1.weight"], atol=1e-6)
+
+
+@pytest.mark.parametrize("cohort_size", SIZES)
+def test_evaluate_before_training_measures_the_start(cohort_size: int | None) -> None:
+    engine, _ = start("fedavg", cohort_size)
+    report = engine.evaluate()
+    cohort = Cohort(ragged_clients())
+    logits = engine.method.logits(engine.method.personal(engine.method.start(cohort)), cohort)
+    assert torch.allclose(report.val, accuracy(cohort, logits, cohort.val))
+    assert torch.allclose(report.test, accuracy(cohort, logits, cohort.test))
+    assert torch.allclose(report.val_loss, losses(cohort, logits, cohort.val))
+    assert report.train_loss.isnan().all()
+    assert all(values.shape == (5,) for values in figures(report).values())
+
+
+def test_a_report_is_a_copy_and_comes_when_asked_for() -> None:
+    engine, down = start("local")
+    first = engine.evaluate()
+    kept = first.val_loss.clone()
+    assert engine.round(0, torch.arange(5), down, evaluate=False)[1] is None
+    _, report = engine.round(1, torch.arange(5), down, evaluate=True)
+    assert torch.equal(first.val_loss, kept)
+    assert not torch.equal(report.val_loss, kept)
+
+
+@pytest.mark.parametrize("sizes", [(None, None), (None, 2), (3, 1)])
+@pytest.mark.parametrize("name", methods())
+def test_state_and_restore(name: str, sizes: tuple[int | None, int | None]) -> None:
+    """What was saved with one cohort size can be gone on from with another."""
+    engine, down = start(name, sizes[0])
+    engine.evaluate()
+    engine.round(0, SOME, down, True)
+    saved = copied(engine.state())
+    fresh, _ = start(name, sizes[1])
+    fresh.personal()  # what is remembered of the old models must be forgotten
+    fresh.restore(saved)
+    assert_same(copied(fresh.state()), saved)
+    assert_same(fresh.personal(), engine.personal())
+    one, two = (each.round(1, torch.tensor([0, 1, 4]), down, True) for each in (engine, fresh))
+    for key, values in figures(one[1]).items():
+        assert torch.allclose(values, figures(two[1])[key], atol=1e-5, equal_nan=True)
+    if sizes[0] == sizes[1]:
+        assert_same(copied(one[0]), copied(two[0]))
+        assert_same(copied(engine.state()), copied(fresh.state()))
+
+
+def test_restore_copies() -> None:
+    engine, down = start("fedavg")
+    saved = copied(engine.state())
+    kept = copied(saved)
+    engine.restore(saved)
+    engine.round(0, torch.arange(5), down, True)
+    assert_same(saved, kept)
+
+
+CROSSINGS = (Crossing("own", "One a client."), Crossing("same", "One for all.", shared=True), Crossing("thin", "Few."))
+
+
+def test_slicing_and_joining_are_inverse() -> None:
+    message = {"own": torch.arange(10.0).view(5, 2), "same": torch.ones(3), "thin": Sparse(torch.eye(5))}
+    parts = [slice_message(message, CROSSINGS, first, last) for first, last in ((0, 2), (2, 3), (3, 5))]
+    for part, (first, last) in zip(parts, ((0, 2), (2, 3), (3, 5)), strict=True):
+        assert torch.equal(part["own"], message["own"][first:last])
+        assert part["same"] is message["same"]
+        assert isinstance(part["thin"], Sparse)
+        assert torch.equal(part["thin"].tensor, torch.eye(5)[first:last])
+    ups = [{name: part[name] for name in ("own", "thin")} for part in parts]
+    joined = join_messages(ups)
+    assert torch.equal(joined["own"], message["own"])
+    assert isinstance(joined["thin"], Sparse)
+    assert torch.equal(joined["thin"].tensor, torch.eye(5))
+    assert join_messages(ups[:1]) is ups[0]
+    assert join_messages([{}, {}]) == {}
+
+
+@pytest.mark.parametrize("cohort_size", [1, 2])
+def test_each_chunk_gets_its_own_part_of_a_download(cohort_size: int) -> None:
+    clients = ragged_clients()
+    trainings = [
+        make_training(make_method("fedpub", clients, threshold=0.3), clients, Plan(3, participation=0.6), size)
+        for size in (None, cohort_size)
+    ]
+    seen: list[dict] = []
+    engine = trainings[1].engine
+    whole = engine.method.local_update
+
+    def spied(state: dict, cohort: Cohort, down: dict, round: int) -> object:
+        seen.append({"round": round, "ids": cohort.ids.tolist(), "down": copied(down)})
+        return whole(state, cohort, down, round)
+
+    engine.method.local_update = spied
+    for training in trainings:
+        training.run()
+    for record in trainings[1].records:
+        mine = [each for each in seen if each["round"] == record["round"]]
+        assert [i for each in mine for i in each["ids"]] == record["participants"]
+        for each in mine:
+            assert len(each["ids"]) <= cohort_size
+            for name, tensor in each["down"].items():
+                assert name == "graph_seed" or len(tensor) == len(each["ids"])

@@ -1,0 +1,377 @@
+"""FED-PUB's formulas, each against a few lines of NumPy or autograd."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from federations import Wiretap, make_method, make_task, make_training, ragged_clients
+from fedquilt.cohort import Cohort
+from fedquilt.errors import FedquiltError
+from fedquilt.methods.backbone import KEYS
+from fedquilt.methods.fedpub import FedPub, cosine, prune, random_graph
+from fedquilt.methods.settings import build_settings
+from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.layers import masked
+from fedquilt.nn.objective import training_loss
+from fedquilt.privacy.crossing import Sparse, dense, message_bytes
+from fedquilt.randomness import numpy_stream
+from fedquilt.training import Plan, Training
+from support import assert_near
+
+MATRICES = ("conv1.weight", "conv2.weight", "classifier.weight")
+seeds = st.integers(0, 2**31)
+
+
+def make(**settings: Any) -> FedPub:
+    clients = ragged_clients()
+    return make_method("fedpub", clients, make_task(clients, epochs=2), **settings)
+
+
+def tapped(rounds: int = 4, participation: float = 1.0, **settings: Any) -> tuple[Training, Wiretap]:
+    clients = ragged_clients()
+    training = make_training(make(**settings), clients, Plan(rounds, participation))
+    tap = Wiretap(training.engine)
+    training.run()
+    return training, tap
+
+
+def numpy_softmax(score: np.ndarray) -> np.ndarray:
+    raised = np.exp(score - score.max(1, keepdims=True))
+    return raised / raised.sum(1, keepdims=True)
+
+
+# -- who is averaged with whom -----------------------------------------------------------------------
+
+
+@given(seed=seeds, clients=st.integers(1, 6), tau=st.floats(0.1, 20))
+def test_alpha_is_a_softmax_of_tau_times_similarity(seed: int, clients: int, tau: float) -> None:
+    s = np.random.default_rng(seed).uniform(-1, 1, (clients, clients))
+    alpha = make(tau=tau).attention(torch.from_numpy(s))
+    assert_near(alpha, torch.from_numpy(numpy_softmax(tau * s)))
+    assert_near(alpha.sum(1), torch.ones(clients))
+
+
+@given(seed=seeds, receivers=st.integers(1, 5), senders=st.integers(1, 5))
+def test_explicit_communities_are_those_over_one_half(seed: int, receivers: int, senders: int) -> None:
+    s = np.random.default_rng(seed).uniform(0, 1, (receivers, senders))
+    s[0] = 0.5  # not over one half: resembles nobody, and so falls back to all
+    alpha = make(tau=3.0, communities="explicit").attention(torch.from_numpy(s))
+    for row, found in zip(s, alpha, strict=True):
+        member = row > 0.5 if (row > 0.5).any() else np.ones(senders, bool)
+        raised = np.where(member, np.exp(3.0 * row), 0.0)
+        assert_near(found, torch.from_numpy(raised / raised.sum()))
+        assert bool((found[torch.from_numpy(~member)] == 0).all())
+    assert_near(alpha[0], torch.full((senders,), 1 / senders))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"tau": 20.0},
+        {"communities": "explicit"},
+        {"similarity": "parameter"},
+        {"similarity": "gradient"},
+        {"similarity": "label"},
+        {"threshold": 0.5},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("participation", [1.0, 0.6])
+def test_aggregation_equals_numpy(settings: dict[str, Any], participation: float) -> None:
+    training, tap = tapped(4, participation, **settings)
+    method, whole = training.method, np.zeros((5, 5))
+    start = method.model.start(3, 5, torch.device("cpu"))
+    sent = {f"model.{n}": w.double().numpy().copy() for n, w in start.items()}
+    parts = [r["participants"] if r["participants"] != "all" else list(range(5)) for r in training.records]
+    for r, (here, there) in enumerate(zip(parts[:-1], parts[1:], strict=True)):
+        up = {n: t.double().numpy() for n, t in tap.ups[r].items()}
+        stacks = {n: t for n, t in up.items() if n.startswith("model.")}
+        kind = method.settings.similarity
+        if kind == "label":
+            share = up["label_share"]
+            mid = (share[:, None] + share[None]) / 2
+            plain = -np.where(share > 0, share * np.log2(np.maximum(share, 1e-12)), 0).sum(-1)
+            mixed = -np.where(mid > 0, mid * np.log2(np.maximum(mid, 1e-12)), 0).sum(-1)
+            s = 1 - (mixed - (plain[:, None] + plain[None]) / 2)
+        else:
+            rows = {
+                "function": lambda u=up: u["embedding"],
+                "parameter": lambda k=stacks: np.concatenate([w.reshape(len(w), -1) for w in k.values()], 1),
+                "gradient": lambda k=stacks, h=here: np.concatenate(
+                    [(w - sent[n][h]).reshape(len(w), -1) for n, w in k.items()], 1
+                ),
+            }[kind]()
+            norm = np.linalg.norm(rows, axis=1)
+            s = rows @ rows.T / np.outer(norm, norm)
+        whole[np.ix_(here, here)] = s
+        seen = whole[np.ix_(there, here)]
+        score = method.settings.tau * seen
+        if method.settings.communities == "explicit":
+            member = seen > 0.5
+            member |= ~member.any(1, keepdims=True)
+            score = np.where(member, score, -np.inf)
+        alpha = numpy_softmax(score)
+        down = tap.downs[r + 1]
+        for name, stack in stacks.items():
+            mixed = np.tensordot(alpha, stack, axes=1)
+            sent[name][there] = mixed
+            if method.prunes(name.removeprefix("model.")):
+                for place, client in enumerate(there):
+                    if client in here:
+                        mixed[place] *= stack[here.index(client)] != 0
+            assert_near(down[name], torch.from_numpy(mixed), 2e-5)
+    assert_near(training.server["similarity"], torch.from_numpy(whole), 2e-5)
+
+
+def test_without_matching_it_is_a_plain_average() -> None:
+    _, tap = tapped(3, 0.6, matching=False)
+    for up, down in zip(tap.ups[:-1], tap.downs[1:], strict=True):
+        assert set(up) == {*(n for n in down if n != "graph_seed"), "train_nodes"}
+        share = up["train_nodes"] / up["train_nodes"].sum()
+        for name in set(down) - {"graph_seed"}:
+            mean = torch.tensordot(share.double(), up[name].double(), 1)
+            assert_near(down[name], mean.expand(len(down[name]), *mean.shape))
+
+
+@pytest.mark.parametrize(
+    ("settings", "extra"),
+    [
+        ({}, {"embedding"}),
+        ({"graph": "feature"}, {"embedding"}),
+        ({"similarity": "label"}, {"label_share"}),
+        ({"similarity": "parameter"}, set()),
+        ({"similarity": "gradient"}, set()),
+        ({"matching": False}, {"train_nodes"}),
+    ],
+    ids=str,
+)
+def test_only_what_similarity_needs_is_sent_and_masks_never(settings: dict[str, Any], extra: set[str]) -> None:
+    training, tap = tapped(2, **settings)
+    weights = {f"model.{name}" for name in training.method.model.shapes()}
+    assert all(set(up) == weights | extra for up in tap.ups)
+    assert set(tap.downs[0]) == {"graph_seed"}
+    assert set(tap.downs[1]) == weights | {"graph_seed"}
+
+
+# -- what a client minimises -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("masking", [True, False])
+@pytest.mark.parametrize("proximal", [0.0, 0.7])
+@pytest.mark.parametrize("received", [True, False])
+def test_gradients_equal_autograd_through_the_mask(masking: bool, proximal: float, received: bool) -> None:
+    method, cohort = make(masking=masking, proximal=proximal), Cohort(ragged_clients())
+    state = method.start(cohort)
+    stream = torch.Generator().manual_seed(0)
+    for name, tensor in method.trained(state).items():
+        tensor.add_(torch.randn(tensor.shape, generator=stream) / 5)
+    down = {n: torch.randn(t.shape, generator=stream) for n, t in state.items() if n.startswith("model.")}
+    down = {n: Sparse(t) if n.endswith("weight") else t for n, t in down.items()} if received else {}
+    dropout = Dropout(0.5, state[KEYS], 4)
+    found, loss = method.gradients(state, cohort, dropout, down)
+
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in method.trained(state).items()}
+    theta = {n.removeprefix("model."): t for n, t in leaves.items() if n.startswith("model.")}
+    mask = {n.removeprefix("mask."): t for n, t in leaves.items() if n.startswith("mask.")}
+    assert set(mask) == (set(MATRICES) if masking else set())
+    acting = masked(theta, mask)
+    total, each = training_loss(cohort, method.model.training(cohort, acting, dropout).logits)
+    for name, value in down.items():
+        total = total + proximal * (acting[name.removeprefix("model.")] - dense(value)).square().sum()
+    grads = dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))
+    assert set(found) == set(grads)
+    for name, grad in grads.items():
+        assert_near(found[name], grad)
+    assert_near(loss, each.detach())
+
+
+def test_masks_start_at_ones_on_the_matrices() -> None:
+    method, cohort = make(), Cohort(ragged_clients())
+    state = method.start(cohort)
+    masks = {name.removeprefix("mask."): t for name, t in state.items() if name.startswith("mask.")}
+    assert set(masks) == set(MATRICES)
+    for name, mask in masks.items():
+        assert torch.equal(mask, torch.ones_like(state[f"model.{name}"]))
+    for name, w in method.personal(state).items():
+        assert torch.equal(w, state[f"model.{name}"])
+    assert not any(name.startswith("mask.") for name in make(masking=False).start(cohort))
+
+
+def test_the_l1_step_shrinks_masks_toward_zero() -> None:
+    method, cohort = make(l1=10.0, lr=0.01), Cohort(ragged_clients())
+    state = method.start(cohort)
+    for name in MATRICES:
+        state[f"mask.{name}"].normal_(0.0, 0.2, generator=torch.Generator().manual_seed(1))
+    before = {name: tensor.clone() for name, tensor in state.items()}
+    method.after_step(state)
+    for name, tensor in state.items():
+        old = before[name].double().numpy()
+        if not name.startswith("mask."):
+            assert torch.equal(tensor, before[name])
+            continue
+        assert_near(tensor, torch.from_numpy(np.sign(old) * np.maximum(np.abs(old) - 0.1, 0.0)), 1e-6)
+        assert bool((tensor[torch.from_numpy(np.abs(old) < 0.0999)] == 0).all())
+    unchanged = make(l1=0.0)
+    state = {name: tensor.clone() for name, tensor in before.items()}
+    unchanged.after_step(state)
+    assert all(torch.equal(state[name], before[name]) for name in state)
+
+
+def test_masks_stay_at_home_over_rounds_and_weights_are_taken_over() -> None:
+    training, tap = tapped(3)
+    method, state = training.method, training.engine.parts[0].state
+    masks = {name: state[name].clone() for name in state if name.startswith("mask.")}
+    assert all(bool((mask != 1).any()) for mask in masks.values())
+    mine = {name: tensor.clone() for name, tensor in state.items()}
+    method.receive(mine, tap.downs[2])
+    for name in masks:
+        assert torch.equal(mine[name], masks[name])
+    for name in tap.downs[2]:
+        assert name == "graph_seed" or torch.equal(mine[name], tap.downs[2][name])
+
+
+def test_what_is_sent_and_used_is_theta_times_mu() -> None:
+    training, tap = tapped(3)
+    state = training.engine.parts[0].state
+    for name, w in training.engine.personal().items():
+        mask = state.get(f"mask.{name}", torch.ones(()))
+        assert_near(w, state[f"model.{name}"] * mask, 1e-7)
+        assert torch.equal(tap.ups[-1][f"model.{name}"], w)
+
+
+# -- pruning -----------------------------------------------------------------------------------------
+
+
+@given(seed=seeds, clients=st.integers(1, 4), threshold=st.floats(0, 3))
+def test_prune(seed: int, clients: int, threshold: float) -> None:
+    w = np.random.default_rng(seed).standard_normal((clients, 5, 3)).astype(np.float32)
+    found = torch.from_numpy(w.copy())
+    prune(found, threshold)
+    for m in range(clients):
+        size = np.abs(w[m])
+        edge = threshold * size.mean(dtype=np.float64)
+        clear = np.abs(size - edge) > 1e-5  # rounding decides the others
+        assert np.array_equal(found[m].numpy()[clear], np.where(size >= edge, w[m], 0.0)[clear])
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.6])
+def test_pruned_entries_are_neither_sent_nor_received_nor_used(participation: float) -> None:
+    training, tap = tapped(5, participation, threshold=0.5)
+    parts = [r["participants"] if r["participants"] != "all" else list(range(5)) for r in training.records]
+    both = 0
+    for r in range(4):
+        for name in MATRICES:
+            up, down = tap.ups[r][f"model.{name}"], tap.downs[r + 1][f"model.{name}"]
+            assert 0.1 < float((up == 0).double().mean()) < 0.9
+            for place, client in enumerate(parts[r + 1]):
+                if client in parts[r]:
+                    both += 1
+                    assert not down[place][up[parts[r].index(client)] == 0].any()
+                else:  # it did not send, so nothing is known of what it removed
+                    assert torch.equal(down[place] == 0, (up == 0).all(0))
+        for name in ("conv1.bias", "conv2.bias", "classifier.bias"):
+            assert tap.ups[r][f"model.{name}"].any()
+    assert both
+    personal = training.engine.personal()
+    for name in MATRICES:
+        last = tap.ups[-1][f"model.{name}"]
+        assert torch.equal(personal[name][parts[-1]], last)
+        assert bool((personal[name][parts[-1]][last == 0] == 0).all())
+    again = training.method.personal(training.engine.parts[0].state)
+    assert all(torch.equal(again[name], personal[name]) for name in personal)
+
+
+def test_bytes_fall_with_what_is_pruned() -> None:
+    _, full = tapped(4)
+    whole = tapped(4)[0]
+    pruned, tap = tapped(4, threshold=0.5)
+    assert pruned.progress.upload_bytes < whole.progress.upload_bytes
+    assert pruned.progress.download_bytes < whole.progress.download_bytes
+    for r, record in enumerate(pruned.records):
+        for message, counted in ((tap.ups[r], record["bytes_up"]), (tap.downs[r], record["bytes_down"])):
+            assert set(counted) == set(message)
+            for name, tensor in message.items():
+                if name.removeprefix("model.") in MATRICES:
+                    entries = tensor[0].numel()
+                    each = [min(4 * int((t != 0).sum()) + -(-entries // 8), 4 * entries) for t in tensor]
+                    assert counted[name] == sum(each)
+                elif name == "graph_seed":
+                    assert counted[name] == 8 * 5
+                else:
+                    assert counted[name] == tensor.numel() * 4
+    for r, record in enumerate(whole.records):
+        for name, tensor in full.ups[r].items():
+            assert record["bytes_up"][name] == tensor.numel() * 4
+    assert message_bytes({"model.x": Sparse(torch.eye(16).unsqueeze(0))}, FedPub.uploads, 1) == {"model.x": 64 + 32}
+
+
+# -- defaults and refusals ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("partition", "tau"), [("overlapping", 5.0), ("disjoint", 3.0), ("louvain", 3.0)])
+def test_tau_follows_the_partition(partition: str, tau: float) -> None:
+    task = make_task(ragged_clients(), partition=partition)
+    assert build_settings(FedPub, task, {}).tau == tau
+    assert build_settings(FedPub, task, {"tau": 7}).tau == 7.0
+
+
+@pytest.mark.parametrize("model", ["sage", "gat", "mlp"])
+def test_embeddings_on_random_graphs_are_for_gcn(model: str) -> None:
+    with pytest.raises(FedquiltError, match=f"not {model}: set model=gcn, graph=feature, or another similarity"):
+        make(model=model)
+    make(model=model, graph="feature")
+    make(model=model, similarity="parameter")
+
+
+# -- the random graph --------------------------------------------------------------------------------
+
+
+def test_everybody_embeds_on_the_same_graph_whose_seed_is_sent() -> None:
+    training, tap = tapped(3)
+    (seed,) = {int(down["graph_seed"]) for down in tap.downs}
+    graph = random_graph("sbm", seed, 10, torch.device("cpu"))
+    again = random_graph.__wrapped__("sbm", seed, 10, torch.device("cpu"))
+    assert torch.equal(graph.smoothed, again.smoothed)
+    assert torch.equal(graph.averaged, again.averaged)
+    other = tapped(1)[1].downs[0]["graph_seed"]
+    assert int(other) == seed  # the same run, the same graph
+    clients = ragged_clients()
+    task = make_task(clients, seed=4)
+    assert int(make_method("fedpub", clients, task).server_start()[1]["graph_seed"]) != seed
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_block_model_has_as_many_edges_as_it_should(seed: int) -> None:
+    nodes, pairs_inside, pairs_across = 500, 5 * 4950, 10 * 10_000
+    expected = pairs_inside * 0.1 + pairs_across * 0.01
+    deviation = np.sqrt(pairs_inside * 0.09 + pairs_across * 0.0099)
+    stream = numpy_stream(seed, "random graph")
+    u, v = np.triu_indices(nodes, k=1)
+    drawn = stream.random(len(u)) < np.where(u // 100 == v // 100, 0.1, 0.01)
+    assert abs(drawn.sum() - expected) < 5 * deviation
+    # The same edges give the operator that the embedding uses.
+    a = np.eye(nodes)
+    a[u[drawn], v[drawn]] = a[v[drawn], u[drawn]] = 1.0
+    degree = a.sum(1)
+    operator = a / np.sqrt(np.outer(degree, degree))
+    graph = random_graph("sbm", seed, 4, torch.device("cpu"))
+    assert_near(graph.averaged, torch.from_numpy(operator.mean(0)), 1e-6)
+    x = stream.standard_normal((nodes, 4)).astype(np.float32)
+    assert_near(graph.smoothed, torch.from_numpy(operator @ x))
+
+
+def test_similarity_is_noted_and_symmetric() -> None:
+    training, tap = tapped(5)
+    similarity = training.method.similarity(training.server)
+    assert similarity is training.server["similarity"]
+    assert_near(similarity, similarity.T)
+    assert_near(similarity.diagonal(), torch.ones(5))
+    assert_near(similarity, cosine([tap.ups[3]["embedding"]]))
+    assert make(matching=False).similarity({"similarity": torch.zeros(5, 5)}) is None
