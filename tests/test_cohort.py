@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -181,9 +183,9 @@ def test_a_propagation_is_multiplied_in_or_applied_after(rows: str, operator: st
         apart.operator = cohort.block_diagonal(operators)
         outs = [matrix @ weight for matrix in (chosen, joined, apart)]
         grads = [torch.autograd.grad((out * pull).sum(), weight)[0] for out in outs]
-        for one, two in zip(outs, outs[1:], strict=False):
+        for one, two in itertools.pairwise(outs):
             assert_near(one.detach(), two.detach())
-        for one, two in zip(grads, grads[1:], strict=False):
+        for one, two in itertools.pairwise(grads):
             assert_near(one, two)
         own = {"gcn": gcn_operator, "mean": mean_operator}[operator]
         for m, client in enumerate(clients):

@@ -26,7 +26,7 @@ def test_graph_check_prints_figures_and_warnings(call: Callable) -> None:
     write_npz(graph, Path("mine.npz"))
     called = call("graph check mine.npz")
     assert called.status == 0, called.err
-    assert "2,400" in called.out
+    assert "1,400" in called.out
     assert "edge homophily" in called.out
     assert called.out.endswith("The graph is sound.\n")
 
@@ -42,7 +42,7 @@ def test_partition_prints_the_statistics_and_saves(call: Callable, here: Path) -
     called = call("partition patchwork --kind disjoint --clients 4 --out cut.npz --picture cut.png")
     assert called.status == 0, called.err
     assert "Heterogeneity" in called.out
-    assert "600.0" in called.out
+    assert "350.0" in called.out
     assert load(here / "cut.npz").clients == 4
     assert (here / "cut.png").read_bytes().startswith(b"\x89PNG")
 

@@ -34,8 +34,8 @@ def test_nothing_to_show_is_one_sentence(refused: Callable, here: Path) -> None:
 
 
 def test_clients_of_one_family_stand_together() -> None:
-    # Nodes 0-959 are of family 0, 960-1679 of family 1, the rest of family 2.
-    cut = {"nodes": np.array([2000, 2001, 0, 1000, 1001, 5, 1]), "sizes": np.array([2, 1, 3, 1])}
+    # Nodes 0-559 are of family 0, 560-979 of family 1, the rest of family 2.
+    cut = {"nodes": np.array([1200, 1201, 0, 600, 601, 5, 1]), "sizes": np.array([2, 1, 3, 1])}
     order, groups = arrange({"dataset": "patchwork", "partition": "disjoint"}, cut)
     assert order is not None
     assert order.tolist() == [1, 3, 2, 0]

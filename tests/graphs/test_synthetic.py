@@ -67,7 +67,7 @@ def test_communities_are_the_papers(make, sizes: tuple[int, ...], inside: float,
 
 def test_natural_clients() -> None:
     for name, clients, nodes in (
-        ("patchwork", 10, 240),
+        ("patchwork", 10, 140),
         ("communities-1", 50, 30),
         ("communities-3:seed=4", 20, 30),
     ):

@@ -219,7 +219,7 @@ def test_an_undeclared_upload_is_stopped_before_anything_is_aggregated(cohort_si
     with registered(Leaky, "leaky"):
         training = make_training(make_method("leaky", clients), clients, Plan(2), cohort_size)
         tap = Wiretap(training.engine)
-        with pytest.raises(UndeclaredError, match="Method 'leaky' tried to upload 'labels', which it did not declare."):
+        with pytest.raises(UndeclaredError, match="Method 'leaky' tried to upload 'labels', which it did not declare"):
             training.run()
     assert Leaky.aggregated == 0
     assert not tap.ups

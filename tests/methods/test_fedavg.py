@@ -23,7 +23,6 @@ def test_rounds_equal_a_plain_loop(rounds: int, sparse: bool, epochs: int, decay
     start = method.model.start(3, len(clients), torch.device("cpu"))
     own, mean = pyg_loop(clients, start, rounds, epochs, 0.02, weight_decay=decay)
     training = make_training(method, clients, Plan(rounds + 1))
-    tap = Wiretap(training.engine)
     for r in range(rounds):
         training._round(r)
     found = training.engine.personal()

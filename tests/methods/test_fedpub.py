@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -90,7 +91,7 @@ def test_aggregation_equals_numpy(settings: dict[str, Any], participation: float
     start = method.model.start(3, 5, torch.device("cpu"))
     sent = {f"model.{n}": w.double().numpy().copy() for n, w in start.items()}
     parts = [r["participants"] if r["participants"] != "all" else list(range(5)) for r in training.records]
-    for r, (here, there) in enumerate(zip(parts[:-1], parts[1:], strict=True)):
+    for r, (here, there) in enumerate(itertools.pairwise(parts)):
         up = {n: t.double().numpy() for n, t in tap.ups[r].items()}
         stacks = {n: t for n, t in up.items() if n.startswith("model.")}
         kind = method.settings.similarity
@@ -170,7 +171,7 @@ def test_gradients_equal_autograd_through_the_mask(masking: bool, proximal: floa
     method, cohort = make(masking=masking, proximal=proximal), Cohort(ragged_clients())
     state = method.start(cohort)
     stream = torch.Generator().manual_seed(0)
-    for name, tensor in method.trained(state).items():
+    for tensor in method.trained(state).values():
         tensor.add_(torch.randn(tensor.shape, generator=stream) / 5)
     down = {n: torch.randn(t.shape, generator=stream) for n, t in state.items() if n.startswith("model.")}
     down = {n: Sparse(t) if n.endswith("weight") else t for n, t in down.items()} if received else {}
@@ -334,7 +335,7 @@ def test_embeddings_on_random_graphs_are_for_gcn(model: str) -> None:
 
 
 def test_everybody_embeds_on_the_same_graph_whose_seed_is_sent() -> None:
-    training, tap = tapped(3)
+    tap = tapped(3)[1]
     (seed,) = {int(down["graph_seed"]) for down in tap.downs}
     graph = random_graph("sbm", seed, 10, torch.device("cpu"))
     again = random_graph.__wrapped__("sbm", seed, 10, torch.device("cpu"))

@@ -203,12 +203,11 @@ class FedPub(BackboneMethod):
             some = next(iter(stacks.values()))
             alpha = self.attention(server["similarity"][receivers][:, senders]).to(some.device)
             mixed = {n: (alpha @ w.flatten(1)).view(len(receivers), *w.shape[1:]) for n, w in stacks.items()}
-        if self.settings.similarity == "gradient":
-            for name, w in mixed.items():
-                server["sent." + name.removeprefix(MODEL)][receivers] = w.cpu()
         for name, w in mixed.items():
             prunes = self.prunes(name.removeprefix(MODEL))
             message[name] = self.kept_by(receivers, w, senders, stacks[name]) if prunes else w
+            if self.settings.similarity == "gradient":
+                server["sent." + name.removeprefix(MODEL)][receivers] = dense(message[name]).cpu()
         return message
 
     def kept_by(self, receivers: Tensor, mixed: Tensor, senders: Tensor, stack: Tensor) -> Sparse:
