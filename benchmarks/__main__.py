@@ -6,7 +6,6 @@ Ratios are what to read: both sides take turns, so that a busy machine slows bot
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import resource
@@ -122,9 +121,8 @@ def main() -> None:
         f"\n{'cell':24} {'method':8} {'plain loop':>11} {'fedquilt':>9} {'ratio':>6} {'best/best':>10}   (ms a round, medians)"
     )
     for r in rows:
-        print(
-            f"{r['cell']:24} {r['method']:8} {r['plain_ms']:11.1f} {r['ours_ms']:9.1f} {r['ratio']:5.1f}x {r['ratio_best']:9.1f}x"
-        )
+        figures = f"{r['plain_ms']:11.1f} {r['ours_ms']:9.1f} {r['ratio']:5.1f}x {r['ratio_best']:9.1f}x"
+        print(f"{r['cell']:24} {r['method']:8} {figures}")
     memory = [] if chosen.skip_memory else [peak(*cell, method) for cell in MEMORY for method in ("fedavg", "fedpub")]
     for m in memory:
         print(f"{m['cell']:24} {m['method']:8} graph loaded {m['loaded_mb']:6.0f} MB, peak {m['peak_mb']:6.0f} MB")

@@ -14,9 +14,8 @@ from fedquilt.nn import optim
 from fedquilt.training import Plan, Training
 
 ROUNDS = 4
-# FED-PUB's proximal term gives entries that the loss does not see (units that are dead for a client) gradients that are
-# differences of nearly equal numbers, and Adam divides them by their own size: rounding becomes a full step. A larger
-# epsilon takes that out and leaves everything else to be compared as strictly as for the other methods.
+# Attention's gradients are sums of terms that cancel, which Adam divides by their own size: rounding becomes a step (PyG's
+# own layer in single precision is as far from double precision). A larger epsilon takes that out for the GAT variant.
 CALM = 1e-4
 FEDPUB: list[dict[str, Any]] = [
     *({"similarity": kind} for kind in ("parameter", "gradient", "label")),
@@ -60,11 +59,7 @@ def assert_alike(one: Training, two: Training) -> None:
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("epochs", [1, 2])
 @pytest.mark.parametrize("name", methods())
-def test_a_cohort_trains_as_its_clients_alone(
-    name: str, epochs: int, sparse: bool, participation: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if name == "fedpub":
-        monkeypatch.setattr(optim, "EPSILON", CALM)
+def test_a_cohort_trains_as_its_clients_alone(name: str, epochs: int, sparse: bool, participation: float) -> None:
     whole = train(name, {}, sparse, participation, None, epochs)
     for size in (1, 3):
         assert_alike(train(name, {}, sparse, participation, size, epochs), whole)
@@ -75,26 +70,11 @@ def test_a_cohort_trains_as_its_clients_alone(
 def test_fedpub_in_all_its_variants(
     settings: dict[str, Any], participation: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(optim, "EPSILON", CALM)
+    if settings.get("model") == "gat":
+        monkeypatch.setattr(optim, "EPSILON", CALM)
     whole = train("fedpub", settings, False, participation, None, 2)
     for size in (1, 3):
         assert_alike(train("fedpub", settings, False, participation, size, 2), whole)
-
-
-@pytest.mark.parametrize("participation", [1.0, 0.6])
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("epochs", [1, 2])
-def test_fedpub_with_adams_own_epsilon(epochs: int, sparse: bool, participation: float) -> None:
-    """With one local epoch weights agree as well; with two, what is learnt and measured does."""
-    whole = train("fedpub", {}, sparse, participation, None, epochs)
-    for size in (1, 3):
-        other = train("fedpub", {}, sparse, participation, size, epochs)
-        for mine, theirs in zip(whole.records, other.records, strict=True):
-            for key in ("train_loss", "val_loss"):
-                assert mine[key] == pytest.approx(theirs[key], rel=1e-3)
-        ours, theirs = whole.engine.personal(), other.engine.personal()
-        if epochs == 1:
-            assert all(float((ours[name] - theirs[name]).abs().max()) <= 1e-4 for name in ours)
 
 
 @pytest.mark.parametrize("name", [n for n in methods() if n != "majority"])

@@ -15,10 +15,9 @@ from federations import Wiretap, make_method, make_task, make_training, ragged_c
 from fedquilt.cohort import Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.backbone import KEYS
-from fedquilt.methods.fedpub import FedPub, cosine, prune, random_graph
+from fedquilt.methods.fedpub import FedPub, cosine, prune, random_graph, shrink_toward_zero
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.layers import masked
 from fedquilt.nn.objective import training_loss
 from fedquilt.privacy.crossing import Sparse, dense, message_bytes
 from fedquilt.randomness import numpy_stream
@@ -182,7 +181,7 @@ def test_gradients_equal_autograd_through_the_mask(masking: bool, proximal: floa
     theta = {n.removeprefix("model."): t for n, t in leaves.items() if n.startswith("model.")}
     mask = {n.removeprefix("mask."): t for n, t in leaves.items() if n.startswith("mask.")}
     assert set(mask) == (set(MATRICES) if masking else set())
-    acting = masked(theta, mask)
+    acting = theta | {n: theta[n] * (1 + offset) for n, offset in mask.items()}
     total, each = training_loss(cohort, method.model.training(cohort, acting, dropout).logits)
     for name, value in down.items():
         total = total + proximal * (acting[name.removeprefix("model.")] - dense(value)).square().sum()
@@ -199,7 +198,7 @@ def test_masks_start_at_ones_on_the_matrices() -> None:
     masks = {name.removeprefix("mask."): t for name, t in state.items() if name.startswith("mask.")}
     assert set(masks) == set(MATRICES)
     for name, mask in masks.items():
-        assert torch.equal(mask, torch.ones_like(state[f"model.{name}"]))
+        assert torch.equal(1 + mask, torch.ones_like(state[f"model.{name}"]))  # kept as the offset from one
     for name, w in method.personal(state).items():
         assert torch.equal(w, state[f"model.{name}"])
     assert not any(name.startswith("mask.") for name in make(masking=False).start(cohort))
@@ -209,7 +208,7 @@ def test_the_l1_step_shrinks_masks_toward_zero() -> None:
     method, cohort = make(l1=10.0, lr=0.01), Cohort(ragged_clients())
     state = method.start(cohort)
     for name in MATRICES:
-        state[f"mask.{name}"].normal_(0.0, 0.2, generator=torch.Generator().manual_seed(1))
+        state[f"mask.{name}"].normal_(-1.0, 0.2, generator=torch.Generator().manual_seed(1))
     before = {name: tensor.clone() for name, tensor in state.items()}
     method.after_step(state)
     for name, tensor in state.items():
@@ -217,19 +216,32 @@ def test_the_l1_step_shrinks_masks_toward_zero() -> None:
         if not name.startswith("mask."):
             assert torch.equal(tensor, before[name])
             continue
-        assert_near(tensor, torch.from_numpy(np.sign(old) * np.maximum(np.abs(old) - 0.1, 0.0)), 1e-6)
-        assert bool((tensor[torch.from_numpy(np.abs(old) < 0.0999)] == 0).all())
+        old = 1 + old
+        assert_near(1 + tensor, torch.from_numpy(np.sign(old) * np.maximum(np.abs(old) - 0.1, 0.0)), 1e-6)
+        assert bool((1 + tensor[torch.from_numpy(np.abs(old) < 0.0999)] == 0).all())
+        assert 0.2 < float((1 + tensor == 0).float().mean()) < 0.6
     unchanged = make(l1=0.0)
     state = {name: tensor.clone() for name, tensor in before.items()}
     unchanged.after_step(state)
     assert all(torch.equal(state[name], before[name]) for name in state)
 
 
+def test_the_l1_step_of_masks_that_are_all_positive() -> None:
+    """The usual case has a shorter way; it must agree."""
+    offset = torch.linspace(-0.999, 0.5, 50).view(1, 5, 10)
+    expected = np.maximum(1 + offset.double().numpy() - 0.1, 0.0)
+    shrink_toward_zero(offset, 0.1)
+    assert_near(1 + offset, torch.from_numpy(expected), 1e-6)
+    small = torch.full((1, 2, 2), -1e-5)
+    shrink_toward_zero(small, 1e-6)
+    assert_near(small, torch.full((1, 2, 2), -1.1e-5).double(), 1e-6)  # nothing is lost beside the one
+
+
 def test_masks_stay_at_home_over_rounds_and_weights_are_taken_over() -> None:
     training, tap = tapped(3)
     method, state = training.method, training.engine.parts[0].state
     masks = {name: state[name].clone() for name in state if name.startswith("mask.")}
-    assert all(bool((mask != 1).any()) for mask in masks.values())
+    assert all(bool((offset != 0).any()) for offset in masks.values())
     mine = {name: tensor.clone() for name, tensor in state.items()}
     method.receive(mine, tap.downs[2])
     for name in masks:
@@ -242,8 +254,8 @@ def test_what_is_sent_and_used_is_theta_times_mu() -> None:
     training, tap = tapped(3)
     state = training.engine.parts[0].state
     for name, w in training.engine.personal().items():
-        mask = state.get(f"mask.{name}", torch.ones(()))
-        assert_near(w, state[f"model.{name}"] * mask, 1e-7)
+        mask = 1 + state.get(f"mask.{name}", torch.zeros(()))
+        assert_near(w, state[f"model.{name}"] * mask, 2e-7)
         assert torch.equal(tap.ups[-1][f"model.{name}"], w)
 
 

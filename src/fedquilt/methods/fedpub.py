@@ -119,27 +119,36 @@ class FedPub(BackboneMethod):
     # -- at the client -------------------------------------------------------------------------------------------
 
     def private(self, weights: Weights) -> State:
-        """Masks of ones: training starts with the received weights as they are."""
-        return {MASK + name: torch.ones_like(weights[name]) for name in self.maskable}
+        """Masks of ones: training starts with the received weights as they are.
+
+        A mask is kept as its offset from one. Masks stay near one, and what the penalties need is the small difference:
+        theta mu - theta_received is (theta - theta_received) + theta offset, which loses nothing to rounding.
+        """
+        return {MASK + name: torch.zeros_like(weights[name]) for name in self.maskable}
 
     def trained(self, state: State) -> Weights:
         """Weights and masks."""
         return super().trained(state) | {MASK + name: state[MASK + name] for name in self.maskable}
 
+    def acting(self, state: State) -> Weights:
+        """The weights as they act: theta * mu = theta + theta offset where there is a mask, theta elsewhere."""
+        return masked(self.weights(state), {name: state[MASK + name] for name in self.maskable})
+
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Cross-entropy and proximal term at W = theta * mu; then dtheta = dW * mu and dmu = dW * theta."""
         weights = self.weights(state)
-        acting = masked(weights, {name: state[MASK + name] for name in self.maskable})
-        grads, loss = self.acting_gradients(acting, cohort, dropout)
+        grads, loss = self.acting_gradients(self.acting(state), cohort, dropout)
+        pull = 2 * self.settings.proximal
         out: Weights = {}
         for name, grad in grads.items():
-            received = down.get(MODEL + name)
-            if received is not None and self.settings.proximal:
-                pull = 2 * self.settings.proximal
-                grad.add_(acting[name], alpha=pull).sub_(dense(received), alpha=pull)
-            if name in self.maskable:
-                out[MASK + name] = grad * weights[name]
-                grad.mul_(state[MASK + name])
+            w, received, offset = weights[name], down.get(MODEL + name), state.get(MASK + name)
+            if pull and received is not None:
+                grad.add_(w - dense(received), alpha=pull)
+            if offset is not None:
+                if pull and received is not None:
+                    grad.addcmul_(w, offset, value=pull)
+                out[MASK + name] = grad * w
+                grad.addcmul_(grad, offset)
             out[MODEL + name] = grad
         return out, loss
 
@@ -148,11 +157,11 @@ class FedPub(BackboneMethod):
         shrink = self.settings.lr * self.settings.l1
         if shrink:
             for name in self.maskable:
-                torch.ops.aten.softshrink.out(state[MASK + name], shrink, out=state[MASK + name])
+                shrink_toward_zero(state[MASK + name], shrink)
 
     def personal(self, state: State) -> State:
         """theta * mu, with the entries under the threshold set to zero."""
-        acting = masked(self.weights(state), {name: state[MASK + name] for name in self.maskable})
+        acting = self.acting(state)
         for name in filter(self.prunes, acting):
             prune(acting[name], self.settings.threshold)
         return acting
@@ -244,6 +253,15 @@ class FedPub(BackboneMethod):
     def similarity(self, server: State) -> Tensor | None:
         """S as last computed between each pair of clients."""
         return server["similarity"] if self.settings.matching else None
+
+
+def shrink_toward_zero(offset: Tensor, amount: float) -> None:
+    """mu <- sign(mu) max(|mu| - amount, 0) for mu = 1 + offset, in place."""
+    negative = offset < -1.0
+    if bool(negative.any()):
+        offset.copy_(torch.where(negative, (offset + amount).clamp_max(-1.0), (offset - amount).clamp_min(-1.0)))
+    else:
+        offset.sub_(amount).clamp_min_(-1.0)
 
 
 def prune(weight: Tensor, threshold: float) -> None:

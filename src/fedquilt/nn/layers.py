@@ -80,6 +80,9 @@ def gat(cohort: Cohort, h: Input, weight: Tensor, source: Tensor, target: Tensor
     return cohort.add(mixed.reshape(cohort.rows, heads * out), bias)
 
 
-def masked(weights: Weights, masks: Weights) -> Weights:
-    """The weights a client with private masks works with: W * mask where it has a mask, W elsewhere."""
-    return {name: w * masks[name] if name in masks else w for name, w in weights.items()}
+def masked(weights: Weights, offsets: Weights) -> Weights:
+    """The weights a client with private masks works with: W * (1 + offset) where it has a mask, W elsewhere.
+
+    A mask is kept as its offset from one; see `fedquilt.methods.fedpub`.
+    """
+    return weights | {name: torch.addcmul(weights[name], weights[name], offset) for name, offset in offsets.items()}
