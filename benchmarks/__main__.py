@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -77,19 +76,25 @@ def compare(dataset: str, partition: str, clients: int, method: str, rounds: int
     }
 
 
+def peak_mb() -> float:
+    """Peak resident memory of this process so far. Not ru_maxrss: a child inherits its parent's."""
+    status = Path("/proc/self/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) / 1024
+
+
 def peak(dataset: str, partition: str, clients: int, method: str) -> dict[str, object]:
-    """Peak resident memory of a process of its own that trains five rounds, and of one that only loads the graph."""
+    """Peak resident memory of a process of its own: with the graph loaded and cut, and after five rounds."""
     code = (
-        "import resource, sys, torch\n"
-        "from benchmarks.__main__ import experiment\n"
-        "e = experiment(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])\n"
-        "base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "import sys\n"
+        "from benchmarks.__main__ import experiment, peak_mb\n"
         "from fedquilt.allocator import keep_freed_memory\n"
+        "ready = experiment(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])\n"
         "keep_freed_memory()\n"
-        "t = e.training(0)\n"
-        "t.rounds = 5\n"
-        "t.run()\n"
-        "print(base, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "before = peak_mb()\n"
+        "training = ready.training(0)\n"
+        "training.rounds = 5\n"
+        "training.run()\n"
+        "print(before, peak_mb())\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, dataset, partition, str(clients), method],
@@ -97,8 +102,8 @@ def peak(dataset: str, partition: str, clients: int, method: str) -> dict[str, o
         text=True,
         check=True,
     )
-    base, most = (int(kib) / 1024 for kib in done.stdout.split())
-    return {"cell": f"{dataset} {partition} {clients}", "method": method, "loaded_mb": base, "peak_mb": most}
+    before, most = map(float, done.stdout.split())
+    return {"cell": f"{dataset} {partition} {clients}", "method": method, "loaded_mb": before, "peak_mb": most}
 
 
 def main() -> None:
@@ -130,7 +135,6 @@ def main() -> None:
         write_json(
             chosen.out, {"rounds": rows, "memory": memory, "torch": torch.__version__, "threads": chosen.threads}
         )
-    print(f"peak of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -174,6 +174,7 @@ def test_gradients_equal_autograd_through_the_mask(masking: bool, proximal: floa
         tensor.add_(torch.randn(tensor.shape, generator=stream) / 5)
     down = {n: torch.randn(t.shape, generator=stream) for n, t in state.items() if n.startswith("model.")}
     down = {n: Sparse(t) if n.endswith("weight") else t for n, t in down.items()} if received else {}
+    method = make(masking=masking, proximal=proximal, epochs=3)  # step 4: the second of its round, theta has moved
     dropout = Dropout(0.5, state[KEYS], 4)
     found, loss = method.gradients(state, cohort, dropout, down)
 

@@ -139,10 +139,11 @@ class FedPub(BackboneMethod):
         weights = self.weights(state)
         grads, loss = self.acting_gradients(self.acting(state), cohort, dropout)
         pull = 2 * self.settings.proximal
+        moved = dropout.step % self.settings.epochs > 0  # at a round's first step theta is still what was received
         out: Weights = {}
         for name, grad in grads.items():
             w, received, offset = weights[name], down.get(MODEL + name), state.get(MASK + name)
-            if pull and received is not None:
+            if pull and received is not None and moved:
                 grad.add_(w - dense(received), alpha=pull)
             if offset is not None:
                 if pull and received is not None:
@@ -257,11 +258,11 @@ class FedPub(BackboneMethod):
 
 def shrink_toward_zero(offset: Tensor, amount: float) -> None:
     """mu <- sign(mu) max(|mu| - amount, 0) for mu = 1 + offset, in place."""
-    negative = offset < -1.0
-    if bool(negative.any()):
-        offset.copy_(torch.where(negative, (offset + amount).clamp_max(-1.0), (offset - amount).clamp_min(-1.0)))
+    if float(offset.min()) >= amount - 1.0:  # no mask is near zero: the usual case, in one pass
+        offset.sub_(amount)
     else:
-        offset.sub_(amount).clamp_min_(-1.0)
+        shrunk = torch.where(offset < -1.0, (offset + amount).clamp_max(-1.0), (offset - amount).clamp_min(-1.0))
+        offset.copy_(shrunk)
 
 
 def prune(weight: Tensor, threshold: float) -> None:
