@@ -46,6 +46,10 @@ class SparseMatrix:
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         """S @ dense, [R, K] x [K, H] -> [R, H], with gradient S^T @ grad to `dense`."""
+        if dense.shape[0] != self.shape[1]:
+            raise RuntimeError(
+                f"a matrix of shape {self.shape} cannot be multiplied with one of shape {tuple(dense.shape)}"
+            )
         product: Tensor = _Product.apply(dense, self)
         return product
 
