@@ -395,3 +395,14 @@ def test_the_public_names_are_there() -> None:
         assert getattr(fedquilt, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = fedquilt.nothing
+
+
+def test_a_method_listed_twice_is_refused_before_anything_trains(tmp_path: Path) -> None:
+    with pytest.raises(FedquiltError, match="listed twice"):
+        fedquilt.compare(["local", "local"], "patchwork", out=tmp_path / "both", rounds=1)
+    assert not (tmp_path / "both").exists()
+
+
+def test_the_built_in_graphs_own_clients_always_have_a_training_node() -> None:
+    run = fedquilt.run("majority", "communities-3", partition="natural")
+    assert run.result["clients"] == 20

@@ -123,6 +123,9 @@ def plan(methods: Sequence[str], values: Mapping[str, Any]) -> list[RunConfig]:
     """A configuration for each method; a setting goes to the methods that have it, and one of them must."""
     if not methods:
         raise FedquiltError("Say which methods to compare, such as local, fedavg and fedpub.")
+    for name in methods:
+        if list(methods).count(name) > 1:
+            raise FedquiltError(f"Method '{name}' is listed twice; list each method once.")
     known = {name: {f.name for f in fields(find_method(name).Settings)} for name in methods}
     # First as a whole, so that settings which are not names and values at all are refused with a sentence.
     settings = RunConfig.build({**values, "method": methods[0]}).settings
@@ -272,7 +275,8 @@ class Experiment:
         if self.fractions is None:
             split = given_split(self.graph)
         else:
-            wanted = self.config.min_train
+            # The built-in graphs' own clients are small; a split that leaves one without a label is simply drawn again.
+            wanted = self.config.min_train or (1 if self.config.partition == "natural" else None)
             for attempt in range(REDRAWS if wanted else 1):
                 split = draw_split(self.graph, self.fractions, seed, attempt)
                 if wanted and enough(partition, split, wanted):

@@ -164,7 +164,4 @@ def _names(methods: str | None, values: dict[str, Any]) -> list[str]:
     names = [name.strip() for name in listed if name.strip()]
     if not names:
         raise FedquiltError("Say which methods to compare, such as --methods local,fedavg,fedpub.")
-    for name in names:
-        if names.count(name) > 1:
-            raise FedquiltError(f"Method '{name}' is listed twice; list each method once.")
     return names

@@ -3,6 +3,7 @@
 FedAvg with a proximal term (mu / 2) ||w - w_received||^2 in each client's objective, so that local training stays near
 the common model. At the first local step the term's gradient is zero (w = w_received), so with one full-batch epoch a
 round FedProx *is* FedAvg; it differs from two local epochs on. Printed tables that show a gap at one epoch show noise.
+In round 0 nothing has been received yet, and nothing pulls.
 """
 
 from __future__ import annotations
