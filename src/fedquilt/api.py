@@ -159,7 +159,8 @@ def resume(path: str | os.PathLike[str], watch: Watcher | None = None) -> Run:
     folder = RunFolder.open(Path(path))
     config = RunConfig.build({k: v for k, v in folder.config.items() if k in RunConfig.model_fields})
     given = load_graph(folder.path / GRAPH_FILE) if config.dataset == GIVEN else None
-    return _execute_in(folder, config, given, watch)
+    with folder.lock():
+        return _run_seeds(Experiment(config, given), folder, watch)
 
 
 def execute(
@@ -188,13 +189,6 @@ def execute(
         on_folder(folder.path)
     with folder.lock():
         return _run_seeds(experiment, folder, watch)
-
-
-def _execute_in(
-    folder: RunFolder, config: RunConfig, given: tuple[Graph, Protocol] | None, watch: Watcher | None
-) -> Run:
-    with folder.lock():
-        return _run_seeds(Experiment(config, given), folder, watch)
 
 
 class Experiment:
