@@ -17,6 +17,8 @@ from federations import assert_same, without_seconds
 from fedquilt import api
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs import Graph, Protocol, draw_split, write_npz
+from fedquilt.methods.contract import Method, State
+from fedquilt.methods.fedavg import FedAvg
 from fedquilt.partition import make_partition, save
 from fedquilt.partition.clients import training_nodes
 from fedquilt.runs.config import RunConfig
@@ -142,6 +144,29 @@ def test_the_folder_holds_what_the_run_returns(tmp_path: Path) -> None:
     assert fedquilt.run("fedpub", seeds=[0], **SMALL).result["test_mean"] == run.result["test_mean"]
     with pytest.raises(FedquiltError, match="out already holds a run"):
         fedquilt.run("fedpub", out="out", **SMALL)
+
+
+def test_findings_are_kept_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def findings(self: Method, server: State, clients: State) -> State:
+        asked.append(self.task.seed)
+        return {"seed": torch.full((3,), self.task.seed), "bias": clients["model.classifier.bias"]}
+
+    monkeypatch.setattr(FedAvg, "findings", findings)
+    run = fedquilt.run("fedavg", out="out", seeds=[0, 4], **SMALL)
+    assert asked == [0, 4]
+    assert run.findings[4]["seed"].tolist() == [4, 4, 4]
+    assert run.findings[4]["bias"].shape[0] == 3
+    again = fedquilt.resume("out")
+    assert asked == [0, 4]  # read, not computed again
+    for seed in (0, 4):
+        assert again.findings[seed].keys() == run.findings[seed].keys()
+        assert all(np.array_equal(again.findings[seed][name], array) for name, array in run.findings[seed].items())
+    assert fedquilt.run("fedavg", **SMALL).findings[0].keys() == run.findings[0].keys()
+    other = fedquilt.run("local", out="local", **SMALL)
+    assert other.findings == fedquilt.resume("local").findings == {0: {}}
+    assert not (tmp_path / "local" / "seed-0" / "findings.npz").exists()
 
 
 def test_a_run_without_a_test_metric_can_be_shown() -> None:

@@ -17,6 +17,8 @@ from fedquilt.cohort import Client
 from fedquilt.engines import Report
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.split import NONE, TEST, VAL
+from fedquilt.methods.contract import Method, State
+from fedquilt.methods.fedavg import FedAvg
 from fedquilt.runs import SeedFolder
 from fedquilt.training import BEST, Plan, Progress, Training, mean, participants, percent
 
@@ -397,3 +399,34 @@ def test_without_a_folder_save_does_nothing() -> None:
     training.save()
     training.run()
     assert len(training.records) == ROUNDS
+
+
+# -- what was found ----------------------------------------------------------------------------------
+
+
+def test_findings_are_computed_once_after_the_last_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Tensor]] = []
+
+    def findings(self: Method, server: State, clients: State) -> dict[str, Tensor]:
+        asked.append({name: tensor.clone() for name, tensor in clients.items()})
+        return {"bias": clients["model.classifier.bias"].requires_grad_(), "numbers": torch.arange(5)}
+
+    monkeypatch.setattr(FedAvg, "findings", findings)
+    training = begin(VARIANTS[1], tmp_path)
+    training.on_round = lambda record: training.findings and pytest.fail("too early")
+    training.run()
+    assert len(asked) == 1
+    assert_same(asked[0], training.engine.state())
+    assert torch.equal(training.findings["bias"], training.engine.state()["model.classifier.bias"])
+    assert not training.findings["bias"].requires_grad
+    resumed = begin(VARIANTS[1], tmp_path)  # nothing is left to train
+    resumed.run()
+    assert len(asked) == 2
+    assert_same(resumed.findings, training.findings)
+
+
+def test_a_method_without_findings_costs_no_copy_of_the_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = begin(VARIANTS[0], None)
+    monkeypatch.setattr(training.engine, "state", lambda: pytest.fail("copied"))
+    training.run()
+    assert training.findings == {}

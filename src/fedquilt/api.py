@@ -56,7 +56,9 @@ class Run:
         result: what result.json holds: means over seeds and a line a seed, metrics in percent.
         records: by seed, a record a round.
         models: by seed, the personal models of the best validation round; leading axis the client.
-        similarities: by seed, the [M, M] similarity between clients by round (-1: the best round), if the method has one.
+        similarities: by seed, the [M, M] similarity between clients by round (-1: the best round), if the method has one;
+            [K, M, M] where it has one for each latent factor.
+        findings: by seed, what the method found worth looking at after the last round, by name; see `Method.findings`.
         folder: where it was written, if anywhere.
     """
 
@@ -64,6 +66,7 @@ class Run:
     records: dict[int, list[Record]] = field(default_factory=dict)
     models: dict[int, State] = field(default_factory=dict)
     similarities: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)
+    findings: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     folder: Path | None = None
 
     def __repr__(self) -> str:
@@ -320,6 +323,7 @@ def _run_seeds(experiment: Experiment, folder: RunFolder | None, watch: Watcher 
             out.models[seed] = place.load_models()[0]
             arrays = place.load_arrays("similarity") or {}
             out.similarities[seed] = {int(name): array for name, array in arrays.items()}
+            out.findings[seed] = place.load_arrays("findings") or {}
         summaries.append(summary)
     out.result = build_result(config.model_dump() | {"dataset": experiment.label}, summaries)
     if folder is not None and folder.result != out.result:
@@ -354,6 +358,7 @@ def _train_seed(
     out.records[seed] = training.records
     out.models[seed] = best.models
     out.similarities[seed] = {round: s.numpy() for round, s in training.similarities.items()}
+    out.findings[seed] = {name: found.numpy() for name, found in training.findings.items()}
     if place is not None:
         facts = {
             "method": experiment.method.name,
@@ -363,6 +368,8 @@ def _train_seed(
         place.save_models({name: tensor.cpu() for name, tensor in best.models.items()}, facts)
         if out.similarities[seed]:
             place.save_arrays("similarity", {str(round): array for round, array in out.similarities[seed].items()})
+        if out.findings[seed]:
+            place.save_arrays("findings", out.findings[seed])
         partition, split = experiment.cut(seed)
         nodes = np.concatenate(partition.nodes)
         sizes = np.array([len(part) for part in partition.nodes])

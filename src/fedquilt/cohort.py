@@ -9,9 +9,10 @@ Memory: O(R F) for dense features (R rows), or 16 bytes a non-zero for sparse on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,6 +42,21 @@ class Client:
     id: int
     graph: Graph
     split: np.ndarray
+
+    @cached_property
+    def _kept(self) -> dict[Hashable, Any]:
+        return {}
+
+    def once(self, name: Hashable, make: Callable[[Client], Any]) -> Any:
+        """What a method derives from this client's constant graph: made when first asked for by this name, then kept."""
+        if name not in self._kept:
+            self._kept[name] = make(self)
+        return self._kept[name]
+
+    @cached_property
+    def training_nodes(self) -> np.ndarray:
+        """The labelled nodes it trains on, in rising order."""
+        return np.flatnonzero((self.split == TRAIN) & (self.graph.y >= 0))
 
     @cached_property
     def gcn(self) -> sp.csr_matrix:
@@ -140,7 +156,7 @@ class TrainingRows(Rows):
     """
 
     def __init__(self, cohort: Cohort) -> None:
-        own = [np.flatnonzero((c.split == TRAIN) & (c.graph.y >= 0)) for c in cohort.members]
+        own = [client.training_nodes for client in cohort.members]
         # These rows are few, so that padding costs little, and counts of random draws differ a lot between small clients.
         super().__init__([len(nodes) for nodes in own], cohort.device, padding=2.0)
         self._cohort, self._own = cohort, own
@@ -179,6 +195,7 @@ class Cohort(Rows):
         super().__init__([c.graph.nodes for c in clients], torch.device(device), padding)
         self.members = list(clients)
         self.padding = padding
+        self._kept: dict[Hashable, Any] = {}
         self.ids = torch.tensor([c.id for c in clients], dtype=torch.int64)
         self.features = clients[0].graph.features
         self.classes = clients[0].graph.classes
@@ -192,6 +209,12 @@ class Cohort(Rows):
     def take(self, chosen: Sequence[int]) -> Cohort:
         """The cohort of some of its clients, by their places in this cohort."""
         return Cohort([self.members[m] for m in chosen], self.device, self.padding)
+
+    def once(self, name: Hashable, make: Callable[[Cohort], Any]) -> Any:
+        """What a method derives from these constant graphs: made when first asked for by this name, then kept."""
+        if name not in self._kept:
+            self._kept[name] = make(self)
+        return self._kept[name]
 
     @cached_property
     def training(self) -> TrainingRows:

@@ -92,6 +92,7 @@ class Training:
         self.server, self.down = method.server_start()
         self.records: list[Record] = []
         self.similarities: dict[int, Tensor] = {}
+        self.findings: dict[str, Tensor] = {}
         self._saved_at = time.monotonic()
 
     def run(self) -> Progress:
@@ -107,6 +108,7 @@ class Training:
                 if time.monotonic() - self._saved_at > self.plan.checkpoint_seconds:
                     self.save()
             self.on_round(record)
+        self.findings = self._find()
         return self.progress
 
     def _round(self, round: int) -> Record:
@@ -169,6 +171,14 @@ class Training:
         similarity = self.method.similarity(self.server)
         if similarity is not None:
             self.similarities[key] = similarity.clone()
+
+    def _find(self) -> dict[str, Tensor]:
+        """What the method finds worth looking at now, on the CPU."""
+        if type(self.method).findings is Method.findings:  # spares a copy of all clients' states
+            return {}
+        with torch.no_grad():
+            found = self.method.findings(self.server, self.engine.state())
+        return {name: tensor.detach().cpu() for name, tensor in found.items()}
 
     def _tired(self) -> bool:
         best, patience = self.progress.best, self.plan.patience

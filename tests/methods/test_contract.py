@@ -205,8 +205,8 @@ class Leaky(FedAvg):
     title, paper = "Leaky", "this test"
     aggregated = 0
 
-    def upload(self, personal: dict, cohort: Cohort, down: Message) -> Message:
-        return super().upload(personal, cohort, down) | {"labels": cohort.y}
+    def upload(self, state: dict, personal: dict, cohort: Cohort, down: Message) -> Message:
+        return super().upload(state, personal, cohort, down) | {"labels": cohort.y}
 
     def aggregate(self, *arguments: object) -> Message:
         Leaky.aggregated += 1

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from federations import Wiretap, make_method, make_task, make_training, pyg_loop, ragged_clients
-from fedquilt.methods.backbone import weighted_mean
+from fedquilt.methods.adam import weighted_mean
 from fedquilt.training import Plan
 from support import assert_near
 

@@ -7,7 +7,7 @@ import torch
 
 from federations import make_method, make_task, make_training, pyg_loop, ragged_clients
 from fedquilt.cohort import Cohort
-from fedquilt.methods.backbone import KEYS
+from fedquilt.methods.adam import KEYS
 from fedquilt.nn.dropout import Dropout
 from fedquilt.training import Plan, Training
 from support import assert_near

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from federations import Wiretap, make_method, make_task, make_training, ragged_clients
 from fedquilt.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.backbone import KEYS
+from fedquilt.methods.adam import KEYS
 from fedquilt.methods.fedpub import FedPub, cosine, prune, random_graph, shrink_toward_zero
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout

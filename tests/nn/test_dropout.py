@@ -14,7 +14,8 @@ from scipy import stats
 from torch import Tensor
 
 from fedquilt.cohort import Client, Cohort
-from fedquilt.nn.dropout import _GOLDEN, Dropout, _mix64, client_keys
+from fedquilt.nn.draws import _GOLDEN, _mix64, client_keys
+from fedquilt.nn.dropout import Dropout
 from support import client_lists, equal_clients, lay
 
 RATES = [0.5, 0.1, 0.25, 0.37]

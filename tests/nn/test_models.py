@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedquilt.cohort import Client
-from fedquilt.nn.dropout import Dropout, client_keys
+from fedquilt.nn.draws import client_keys
+from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.models import Model, matrices
 from support import LAYOUTS, PADDING, assert_near, client_lists, lay, with_training_nodes
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 BEST = -1  # the key under which the best round's similarity is kept
 _MOST_LABELS = 30
+_MOST_SMALL_LABELS = 12  # on each of several matrices
 
 
 def draw_run(run: RunSoFar, into: Path) -> list[Path]:
@@ -54,6 +55,7 @@ def draw_similarity(run: RunSoFar, into: Path) -> list[Path]:
 
     from fedquilt.reports import similarity_rounds
     from fedquilt.reports.figures import heatmap_figure
+    from fedquilt.reports.latent import factors_figure
     from fedquilt.reports.style import save_figure, styled
     from fedquilt.runs import RunFolder
 
@@ -68,15 +70,18 @@ def draw_similarity(run: RunSoFar, into: Path) -> list[Path]:
         paths = []
         if BEST in matrices:
             best = matrices.pop(BEST)
-            order = np.arange(len(best)) if order is None else order
-            figure = heatmap_figure(best[np.ix_(order, order)], f"{title(run.method)}, seed {seed}", groups)
+            order = np.arange(best.shape[-1]) if order is None else order
+            draw = heatmap_figure if best.ndim == 2 else factors_figure
+            figure = draw(best[..., order[:, None], order], f"{title(run.method)}, seed {seed}", groups)
             with styled():
                 _label_clients(figure, order)
             save_figure(figure, into / "similarity.png")
             paths.append(into / "similarity.png")
         if matrices:
-            order = np.arange(len(next(iter(matrices.values())))) if order is None else order
-            grown = {number: matrix[np.ix_(order, order)] for number, matrix in matrices.items()}
+            # A matrix for each latent factor would be too many: their mean.
+            means = {number: matrix if matrix.ndim == 2 else matrix.mean(0) for number, matrix in matrices.items()}
+            order = np.arange(len(next(iter(means.values())))) if order is None else order
+            grown = {number: matrix[np.ix_(order, order)] for number, matrix in means.items()}
             similarity_rounds(grown, into / "similarity-rounds.png", f"{title(run.method)}, seed {seed}")
             paths.append(into / "similarity-rounds.png")
         return paths
@@ -126,7 +131,8 @@ def _label_clients(figure: Any, order: np.ndarray) -> None:
     """Name the clients on the axes where they are not in their own order."""
     if (order[1:] > order[:-1]).all():
         return
-    axes = figure.axes[0]
-    few = len(order) <= _MOST_LABELS
-    for setter in (axes.set_xticks, axes.set_yticks):
-        setter(range(len(order)) if few else [], [str(client) for client in order] if few else [])
+    matrices = [axes for axes in figure.axes if axes.get_images()]
+    few = len(order) <= (_MOST_LABELS if len(matrices) == 1 else _MOST_SMALL_LABELS)
+    for axes in matrices:
+        for setter in (axes.set_xticks, axes.set_yticks):
+            setter(range(len(order)) if few else [], [str(client) for client in order] if few else [])

@@ -15,8 +15,17 @@ def show(
         Path,
         typer.Argument(metavar="DIR", help="A run's folder, finished or still running, or a comparison's."),
     ],
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="DIR",
+            help="A second run of the same method to draw beside it, e.g. one with --set semantic=false.",
+        ),
+    ] = None,
 ) -> None:
     """Print a run's table and draw its figures into DIR/figures."""
+    from fedquilt.cli.findings import draw_findings, read_findings, read_pair
     from fedquilt.cli.pictures import draw_convergence, draw_run
     from fedquilt.cli.reading import is_comparison, read_run, runs_of
     from fedquilt.errors import FedquiltError
@@ -29,6 +38,9 @@ def show(
         raise FedquiltError(
             f"No round in {folder} has been evaluated yet; try again later, or 'fedquilt resume {folder}'."
         )
+    if several and against is not None:
+        raise FedquiltError(f"{folder} holds several runs; --against goes with one of them.")
+    found = read_findings(runs[0]) if against is None else read_pair(runs[0], read_run(against))
     results().print(comparison_table(table) if several else run_table(table[0]))
     for run in runs:
         for sentence in run.unfinished:
@@ -38,6 +50,6 @@ def show(
         into.mkdir(exist_ok=True)
         paths = draw_convergence(runs, into / "convergence.png")
     else:
-        paths = draw_run(runs[0], into)
+        paths = draw_run(runs[0], into) + draw_findings(found, into)
     for path in paths:
         say(str(path))

@@ -110,8 +110,19 @@ class Method(ABC):
         """What personal models say about every node of their graphs: [R, C]."""
 
     def similarity(self, server: State) -> Tensor | None:
-        """[M, M] similarity between clients as the server sees it, where the method has such a thing."""
+        """Similarity between clients as the server sees it, where the method has such a thing.
+
+        [M, M], or [K, M, M] with a matrix for each latent factor.
+        """
         return None
+
+    def findings(self, server: State, clients: State) -> dict[str, Tensor]:
+        """What is worth looking at when a training is over: named tensors for the pictures of `fedquilt show`.
+
+        `clients` is what all clients keep (leading axis the client), as an engine that runs everyone in one process can
+        see it; it never crosses. `fedquilt.reports.latent` says which names are drawn.
+        """
+        return {}
 
 
 _METHODS: dict[str, type[Method]] = {}

@@ -11,7 +11,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedquilt.cohort import Cohort
-from fedquilt.methods.backbone import MODEL, BackboneMethod, weighted_mean
+from fedquilt.methods.adam import MODEL, weighted_mean
+from fedquilt.methods.backbone import BackboneMethod
 from fedquilt.methods.contract import State, register
 from fedquilt.methods.settings import BackboneSettings
 from fedquilt.privacy.crossing import Crossing, Message, dense
@@ -38,7 +39,7 @@ class FedAvg(BackboneMethod):
         """Whether the model's weight `name` is averaged with the others'."""
         return True
 
-    def upload(self, personal: State, cohort: Cohort, down: Message) -> Message:
+    def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """The shared weights and the number of training nodes."""
         message: Message = {MODEL + name: w for name, w in personal.items() if self.shares(name)}
         return message | {"train_nodes": cohort.train_count}

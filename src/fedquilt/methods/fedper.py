@@ -6,7 +6,7 @@ to themselves which labels they see.
 
 from __future__ import annotations
 
-from fedquilt.methods.backbone import MODEL
+from fedquilt.methods.adam import MODEL
 from fedquilt.methods.contract import register
 from fedquilt.methods.fedavg import TRAIN_NODES, FedAvg
 from fedquilt.privacy.crossing import Crossing

@@ -37,7 +37,8 @@ from torch import Tensor
 from fedquilt.cohort import Client, Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.methods.backbone import MODEL, BackboneMethod, weighted_mean
+from fedquilt.methods.adam import MODEL, weighted_mean
+from fedquilt.methods.backbone import BackboneMethod
 from fedquilt.methods.contract import State, Task, register
 from fedquilt.methods.fedavg import TRAIN_NODES
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive
@@ -153,7 +154,7 @@ class FedPub(BackboneMethod):
             out[MODEL + name] = grad
         return out, loss
 
-    def after_step(self, state: State) -> None:
+    def after_step(self, state: State, down: Message) -> None:
         """The proximal step of the L1 term: mu <- sign(mu) max(|mu| - lr lambda1, 0)."""
         shrink = self.settings.lr * self.settings.l1
         if shrink:
@@ -171,7 +172,7 @@ class FedPub(BackboneMethod):
         """Whether entries of the weight `name` can be pruned."""
         return bool(self.settings.threshold) and name in self.maskable
 
-    def upload(self, personal: State, cohort: Cohort, down: Message) -> Message:
+    def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """The surviving weights, and what similarity is computed from."""
         message: Message = {MODEL + n: Sparse(w) if self.prunes(n) else w for n, w in personal.items()}
         if not self.settings.matching:

@@ -23,12 +23,10 @@ class NoSettings:
 
 
 @dataclass(frozen=True)
-class BackboneSettings:
-    """What every method that trains a graph neural network at its clients can be told.
+class AdamSettings:
+    """What every method that trains at its clients with Adam can be told.
 
     Attributes:
-        model: the backbone: two layers of gcn, sage, gat or mlp, then a linear classifier.
-        hidden: width of the layers.
         dropout: share of activations dropped after each layer while training.
         lr: Adam's learning rate.
         weight_decay: L2 decay added to the gradient. None by default: Adam normalises its steps, so even 1e-6 pulls the
@@ -36,12 +34,23 @@ class BackboneSettings:
         epochs: local epochs a round.
     """
 
-    model: Literal["gcn", "sage", "gat", "mlp"] = "gcn"
-    hidden: Count = 128
     dropout: Rate = 0.5
     lr: Positive = 0.01
     weight_decay: NonNegative = 0.0
     epochs: Count = 1
+
+
+@dataclass(frozen=True)
+class BackboneSettings(AdamSettings):
+    """Adam's settings and the backbone's.
+
+    Attributes:
+        model: the backbone: two layers of gcn, sage, gat or mlp, then a linear classifier.
+        hidden: width of the layers.
+    """
+
+    model: Literal["gcn", "sage", "gat", "mlp"] = "gcn"
+    hidden: Count = 128
 
 
 def build_settings(method: type[Method], task: Task, given: Mapping[str, Any]) -> Any:

@@ -72,16 +72,8 @@ class Model(ABC):
         return out | {"classifier.weight": (self.hidden, self.classes), "classifier.bias": (self.classes,)}
 
     def start(self, seed: int, clients: int, device: torch.device) -> Weights:
-        """The common start: the same weights for every client, drawn from the seed; stacked [M, ...]."""
-        stream = torch_stream(seed, "model")
-        weights: Weights = {}
-        for name, shape in self.shapes().items():
-            one = torch.zeros(shape)
-            if len(shape) > 1:
-                bound = math.sqrt(6.0 / (shape[-2] + shape[-1]))
-                one = (torch.rand(shape, generator=stream) * 2 - 1) * bound
-            weights[name] = one.unsqueeze(0).repeat(clients, *[1] * len(shape)).to(device)
-        return weights
+        """The common start of this model's weights."""
+        return common_start(self.shapes(), seed, clients, device)
 
     def __call__(self, cohort: Cohort, weights: Weights, dropout: Dropout | None = None) -> Output:
         """Logits and embeddings of every row; `dropout` as while training, None for evaluation."""
@@ -96,6 +88,19 @@ class Model(ABC):
     def _last(self, rows: Rows, z: Tensor, weights: Weights, dropout: Dropout | None) -> Output:
         h = _activate(rows, z, dropout, 1)
         return Output(layers.linear(rows, h, weights["classifier.weight"], weights["classifier.bias"]), z)
+
+
+def common_start(shapes: Shapes, seed: int, clients: int, device: torch.device) -> Weights:
+    """The same weights for every client, drawn from the seed, stacked [M, ...]: Glorot matrices, zero vectors."""
+    stream = torch_stream(seed, "model")
+    weights: Weights = {}
+    for name, shape in shapes.items():
+        one = torch.zeros(shape)
+        if len(shape) > 1:
+            bound = math.sqrt(6.0 / (shape[-2] + shape[-1]))
+            one = (torch.rand(shape, generator=stream) * 2 - 1) * bound
+        weights[name] = one.unsqueeze(0).repeat(clients, *[1] * len(shape)).to(device)
+    return weights
 
 
 def _part(weights: Weights, prefix: str) -> Weights:

@@ -140,9 +140,7 @@ def heatmap_figure(matrix: Any, title: str = "", groups: Sequence[Any] | None = 
         if clients <= 10:
             _write_cells(axes, square, low, high)
         if groups is not None:
-            for edge in np.flatnonzero([a != b for a, b in itertools.pairwise(groups)]) + 0.5:
-                axes.axhline(edge, color="white", linewidth=1.6 if clients <= 50 else 0.9)
-                axes.axvline(edge, color="white", linewidth=1.6 if clients <= 50 else 0.9)
+            draw_group_lines(axes, groups)
         axes.set_title(title)
         axes.set_xlabel("Client")
         axes.set_ylabel("Client")
@@ -213,18 +211,26 @@ def similarity_rounds_figure(matrices: Mapping[int, Any], title: str = "") -> Fi
     """How the client similarity grew: one small matrix a round, all on one colour scale."""
     if not matrices:
         raise FedquiltError("There are no similarity matrices to draw.")
-    squares = {number: _square(matrix) for number, matrix in sorted(matrices.items())}
+    return matrices_figure({f"Round {number}": matrix for number, matrix in sorted(matrices.items())}, title)
+
+
+def matrices_figure(matrices: Mapping[str, Any], title: str = "", panel: float = 1.55, ticks: bool = False) -> Figure:
+    """A small matrix a name, all on one colour scale, up to five in a row, each `panel` inches wide."""
+    squares = {name: _square(matrix) for name, matrix in matrices.items()}
     rows = math.ceil(len(squares) / 5)
     columns = math.ceil(len(squares) / rows)
     with style.styled():
-        figure = style.new_figure(0.9 + 1.55 * columns, 0.35 + 1.7 * rows)
+        figure = style.new_figure(0.9 + panel * columns, 0.35 + (panel + 0.15) * rows)
         grid = figure.subplots(rows, columns, squeeze=False)
         low, high = _span(list(squares.values()))
-        for axes, (number, square) in zip(grid.flat, squares.items(), strict=False):
+        for axes, (name, square) in zip(grid.flat, squares.items(), strict=False):
             image = _draw_matrix(axes, square, low, high)
-            axes.set_title(f"Round {number}", fontsize=8.5, fontweight="normal", loc="center")
-            axes.set_xticks([])
-            axes.set_yticks([])
+            axes.set_title(name, fontsize=8.5, fontweight="normal", loc="center")
+            if ticks:
+                axes.tick_params(labelsize=6)
+            else:
+                axes.set_xticks([])
+                axes.set_yticks([])
         for axes in list(grid.flat)[len(squares) :]:
             axes.set_axis_off()
         figure.supxlabel("Client", fontsize=9)
@@ -235,6 +241,13 @@ def similarity_rounds_figure(matrices: Mapping[int, Any], title: str = "") -> Fi
         bar = figure.colorbar(image, ax=grid, shrink=0.9, aspect=18 * rows, extend=extend)
         _plain_bar(bar, "Similarity")
         return figure
+
+
+def draw_group_lines(axes: Axes, groups: Sequence[Any]) -> None:
+    """Part a matrix where one group of clients meets the next."""
+    for edge in np.flatnonzero([a != b for a, b in itertools.pairwise(groups)]) + 0.5:
+        axes.axhline(edge, color="white", linewidth=1.6 if len(groups) <= 50 else 0.9)
+        axes.axvline(edge, color="white", linewidth=1.6 if len(groups) <= 50 else 0.9)
 
 
 def _over_seeds(seeds: Sequence[Records], key: str) -> tuple[np.ndarray, np.ndarray]:

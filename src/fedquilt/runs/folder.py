@@ -6,6 +6,7 @@
                checkpoints/                the state after the last rounds
                models.safetensors, .json   the personal models, and facts about them
                similarity.npz              optional
+               findings.npz                optional
                split-and-partition.npz     which nodes were whose, and for what
                summary.json                written last: the seed is done
 """

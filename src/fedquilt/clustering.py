@@ -1,0 +1,50 @@
+"""k-means over a few points, for several problems at once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+RESTARTS = 4
+ROUNDS = 20
+
+
+def k_means(points: Tensor, present: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
+    """The cluster of each point: [B, n, d], which points count [B, n] -> [B, n] int64, -1 for points that do not count.
+
+    Each of the B problems is started by k-means++ `RESTARTS` times, and the partition with the least sum of squares is
+    kept. A problem with fewer points than `clusters` gets a cluster a point.
+    """
+    problems, count, width = points.shape
+    points, present = points.detach().cpu().double(), present.detach().cpu()
+    # All restarts of all problems side by side.
+    x = torch.where(present.unsqueeze(-1), points, 0.0).repeat(RESTARTS, 1, 1)
+    mask = present.repeat(RESTARTS, 1)
+    centres = _spread_start(x, mask, min(clusters, count), generator)
+    for _ in range(ROUNDS):
+        label = torch.cdist(x, centres).argmin(2)
+        member = torch.nn.functional.one_hot(label, centres.shape[1]).double() * mask.unsqueeze(-1)
+        size = member.sum(1)
+        moved = torch.where(size.unsqueeze(-1) > 0, member.mT @ x / size.clamp_min(1).unsqueeze(-1), centres)
+        if torch.equal(moved, centres):
+            break
+        centres = moved
+    gap = torch.cdist(x, centres).min(2)
+    cost = (gap.values.square() * mask).sum(1).view(RESTARTS, problems)
+    best = cost.argmin(0)
+    label = gap.indices.view(RESTARTS, problems, count)[best, torch.arange(problems)]
+    return torch.where(present, label, -1)
+
+
+def _spread_start(x: Tensor, mask: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
+    """k-means++: each centre a point drawn by its squared distance to the centres before it. [B, k, d]."""
+    weight = mask.double()
+    centres: list[Tensor] = []
+    for _ in range(clusters):
+        # Where every point is a centre already (or there is none), any will do.
+        some = torch.where(weight.sum(1, keepdim=True) > 0, weight, mask.double() + 1e-12)
+        drawn = torch.multinomial(some, 1, generator=generator)
+        centres.append(x.gather(1, drawn.unsqueeze(-1).expand(-1, -1, x.shape[2])))
+        gap = torch.cdist(x, torch.cat(centres, dim=1)).min(2).values.square()
+        weight = gap * mask
+    return torch.cat(centres, dim=1)

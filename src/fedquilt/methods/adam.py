@@ -1,0 +1,94 @@
+"""What methods that train with Adam at their clients have in common, whatever the model."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedquilt.cohort import Cohort
+from fedquilt.methods.contract import Method, State, Task, Update
+from fedquilt.methods.settings import AdamSettings
+from fedquilt.nn.draws import client_keys
+from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.layers import Weights
+from fedquilt.nn.models import Shapes, common_start
+from fedquilt.nn.optim import adam_start, adam_step
+from fedquilt.privacy.crossing import Message, dense
+
+MODEL = "model."
+KEYS = "dropout.key"
+
+
+class AdamMethod(Method):
+    """State: the model's weights under ``model.``, Adam's moments, and the key of each client's random numbers."""
+
+    settings: AdamSettings
+
+    @classmethod
+    def defaults(cls, task: Task) -> dict[str, Any]:
+        """Local epochs are the dataset's."""
+        return {"epochs": task.epochs}
+
+    @abstractmethod
+    def shapes(self) -> Shapes:
+        """Every weight of the model by name, without the leading client axis."""
+
+    def start(self, cohort: Cohort) -> State:
+        """The common start, fresh Adam moments."""
+        weights = common_start(self.shapes(), self.task.seed, cohort.clients, cohort.device)
+        state = {MODEL + name: w for name, w in weights.items()} | self.private(weights)
+        return state | adam_start(self.trained(state)) | {KEYS: client_keys(self.task.seed, cohort)}
+
+    def private(self, weights: Weights) -> State:
+        """What a method's clients keep beside the model's weights, by its name in the state."""
+        return {}
+
+    def trained(self, state: State) -> Weights:
+        """The tensors of the state that Adam updates, by their names in the state."""
+        return {name: tensor for name, tensor in state.items() if name.startswith(MODEL)}
+
+    def weights(self, state: State) -> Weights:
+        """The model's weights as they act, by their names in the model."""
+        return {name.removeprefix(MODEL): w for name, w in state.items() if name.startswith(MODEL)}
+
+    def receive(self, state: State, down: Message) -> None:
+        """Take over what the server sent, in place: one tensor for all clients, or one a client."""
+        for name, value in down.items():
+            if name.startswith(MODEL):
+                state[name].copy_(dense(value))
+
+    def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
+        """Take over the download, train `epochs` full-batch epochs, give the upload."""
+        self.receive(state, down)
+        loss = torch.zeros(cohort.clients)
+        for epoch in range(self.settings.epochs):
+            dropout = Dropout(self.settings.dropout, state[KEYS], round * self.settings.epochs + epoch)
+            grads, loss = self.gradients(state, cohort, dropout, down)
+            adam_step(self.trained(state), grads, state, self.settings.lr, self.settings.weight_decay)
+            self.after_step(state, down)
+        personal = self.personal(state)
+        return Update(self.upload(state, personal, cohort, down), personal, loss)
+
+    @abstractmethod
+    def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
+        """The gradient of the local objective by the names of `trained`, and each client's loss [M]."""
+
+    def after_step(self, state: State, down: Message) -> None:
+        """What a method does to its state after each of Adam's steps."""
+
+    def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
+        """What goes to the server after training; nothing unless a method says so."""
+        return {}
+
+    def personal(self, state: State) -> State:
+        """The weights as they act."""
+        return self.weights(state)
+
+
+def weighted_mean(stacked: Tensor, weight: Tensor) -> Tensor:
+    """sum_m weight_m stacked_m / sum_m weight_m, [M, ...] -> [...]: one product, no copy of the stack."""
+    share = weight / weight.sum()
+    return (share @ stacked.reshape(stacked.shape[0], -1)).view(stacked.shape[1:])

@@ -1,0 +1,76 @@
+"""Random numbers that belong to the client: a hash of (client, step, layer, position).
+
+A few integer operations, no state, the same on every device, in every cohort, and after a resume.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedquilt.cohort import Cohort
+from fedquilt.randomness import derive
+from fedquilt.rows import Rows
+
+_GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as a signed 64-bit number
+_MIX = (-4658895280553007687, -7723592293110705685)  # splitmix64's multipliers
+_LOW = 0x7FEB352D  # lowbias32's multipliers
+_HIGH = -2073254261  # 0x846CA68B
+_LAYERS = 64  # layers a step may have
+
+
+def _mix64(x: Tensor) -> Tensor:
+    """splitmix64's finaliser on int64 (shifts made logical by masking)."""
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _MIX[0]
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _MIX[1]
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The random numbers of one training step of a cohort.
+
+    Attributes:
+        keys: [M] int64, a number that belongs to each client (see `client_keys`).
+        step: the client's training step: round * epochs + epoch.
+    """
+
+    keys: Tensor
+    step: int
+
+    def words(self, rows: Rows, count: int, layer: int) -> Tensor:
+        """[R, count] int32, all 32 bits random: row r's numbers depend on its client and its place there only."""
+        offset = (self.step * _LAYERS + layer + 1) * _GOLDEN
+        key = _mix64(self.keys + ((offset + 2**63) % 2**64 - 2**63))  # wrapped to a signed 64-bit number
+        low, high = key.to(torch.int32), (key >> 32).to(torch.int32)
+        column = torch.arange(count, device=key.device, dtype=torch.int32)
+        counter = rows.position.to(torch.int32) * count
+        x = (counter + low[rows.client]).unsqueeze(1) + column
+        x ^= (x >> 16) & 0xFFFF
+        x *= _LOW
+        x ^= high[rows.client].unsqueeze(1)  # two keyed words: streams of different clients and steps never run along
+        x ^= (x >> 15) & 0x1FFFF
+        x *= _HIGH
+        x ^= (x >> 16) & 0xFFFF
+        return x
+
+    def normal(self, rows: Rows, width: int, layer: int) -> Tensor:
+        """[R, width] float32 standard normal numbers, by Box and Muller's transform of uniform ones."""
+        half = (width + 1) // 2
+        uniform = self.words(rows, 2 * half, layer).float().mul_(2.0**-32).add_(0.5)  # in [0, 1]
+        radius = uniform[:, :half].clamp_min(2.0**-33).log_().mul_(-2.0).sqrt_()
+        angle = uniform[:, half:] * (2.0 * math.pi)
+        return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)[:, :width]
+
+    def below(self, rows: Rows, limits: Tensor, count: int, layer: int) -> Tensor:
+        """[R, count] int64 whole numbers from 0 to limit - 1, the limit [M] being that of the row's client."""
+        return (self.words(rows, count, layer) & 0x7FFFFFFF).long() % limits[rows.client].unsqueeze(1)
+
+
+def client_keys(seed: int, cohort: Cohort) -> Tensor:
+    """[M] int64: a number for each client of the cohort, from the seed and the client's id alone."""
+    keys = [derive(seed, "client", int(i), "dropout") for i in cohort.ids]
+    return torch.tensor(keys, dtype=torch.int64, device=cohort.device)

@@ -1,0 +1,86 @@
+"""Gaussians: how far apart they are, and the one that stands for several."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def kl_diagonal(mean: Tensor, logvar: Tensor, other_mean: Tensor, other_variance: float) -> Tensor:
+    """KL(N(mean, exp(logvar)) || N(other_mean, other_variance I)) dimension by dimension: the shape of `mean`.
+
+    1/2 (s^2 / v + (m - m')^2 / v - 1 - log(s^2 / v))
+    """
+    gap = (mean - other_mean) ** 2
+    return 0.5 * ((logvar.exp() + gap) / other_variance - 1.0 - logvar + math.log(other_variance))
+
+
+def kl_full(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> Tensor:
+    """KL(N(m, S) || N(m', S')) of whole covariances: [..., d], [..., d, d] -> [...].
+
+    1/2 (tr(S'^-1 S) + (m' - m)^T S'^-1 (m' - m) - d + log |S'| / |S|)
+    """
+    root = torch.linalg.cholesky(other_covariance)
+    own = torch.linalg.cholesky(covariance)
+    spread = torch.linalg.solve_triangular(root, own, upper=False)
+    gap = torch.linalg.solve_triangular(root, (other_mean - mean).unsqueeze(-1), upper=False)
+    volume = _log_diagonal(root) - _log_diagonal(own)
+    return 0.5 * (spread.square().sum((-2, -1)) + gap.square().sum((-2, -1)) - mean.shape[-1]) + volume
+
+
+def _log_diagonal(root: Tensor) -> Tensor:
+    return root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor) -> Tensor:
+    """Jensen-Shannon divergence in bits between diagonal Gaussians, all pairs: in [0, 1].
+
+    JS(p, q) = 1/2 E_p[log2 2p / (p + q)] + 1/2 E_q[log2 2q / (p + q)], estimated with the same `noise` for everyone.
+
+    Args:
+        mean, logvar: [K, n, d] n Gaussians in each of K factors.
+        noise: [S, d] standard normal draws.
+
+    Returns:
+        [K, n, n], symmetric, zero on the diagonal.
+    """
+    factors, count, width = mean.shape
+    mean, logvar, noise = mean.double(), logvar.double(), noise.double()
+    samples = mean.unsqueeze(2) + noise * (0.5 * logvar).exp().unsqueeze(2)  # [K, n, S, d]
+    flat = samples.reshape(factors, -1, width)
+    precision = (-logvar).exp()
+    # -2 log p_j(x) + const = sum_d (x - m_j)^2 / s_j^2 + log s_j^2, as products of matrices
+    quadratic = (
+        flat.square() @ precision.mT
+        - 2.0 * flat @ (mean * precision).mT
+        + (mean.square() * precision + logvar).sum(-1).unsqueeze(1)
+    )
+    log_density = (-0.5 * quadratic).view(factors, count, -1, count)  # [K, i, S, j]: log p_j at samples of i
+    own = log_density.diagonal(dim1=1, dim2=3).permute(0, 2, 1).unsqueeze(-1)  # [K, i, S, 1]
+    half = 1.0 - F.softplus(log_density - own).mean(2) / math.log(2.0)
+    return (0.5 * (half + half.mT)).clamp(0.0, 1.0).float()
+
+
+def matched(mean: Tensor, covariance: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Gaussians with the first two moments of mixtures of the same n Gaussians; a mixture of nothing gives N(0, 0).
+
+    m = sum_i w_i m_i,  S = sum_i w_i (S_i + (m_i - m)(m_i - m)^T), the weights of each mixture made to sum to one.
+
+    Shapes: mean [..., n, d], covariance [..., n, d, d], weight [..., k, n] -> [..., k, d], [..., k, d, d].
+    """
+    share = weight / weight.sum(-1, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny)
+    centre = share @ mean
+    gap = mean.unsqueeze(-3) - centre.unsqueeze(-2)
+    spread = torch.einsum("...kn,...nij->...kij", share, covariance)
+    return centre, spread + torch.einsum("...kn,...kni,...knj->...kij", share, gap, gap)
+
+
+def kl_mixture(apart: Tensor, weight: Tensor) -> Tensor:
+    """KL to a mixture from the KL to each of its components: [..., J], weights [..., J] summing to one -> [...].
+
+    -log sum_j w_j exp(-KL_j), Hershey and Olsen's variational approximation; exact for one component.
+    """
+    return -torch.logsumexp(weight.clamp_min(1e-30).log() - apart, dim=-1)

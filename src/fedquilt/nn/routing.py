@@ -1,0 +1,33 @@
+"""Neighbourhood routing: Ma et al., Disentangled Graph Convolutional Networks, ICML 2019. It has no parameters.
+
+Every edge is explained by one of K latent factors, softly, and a node's aspect k is built from the neighbours that factor
+k connects it to:
+
+    p_uv^k = softmax_k(z_v^k . c_u^k / temperature)
+    c_u^k  = (z_u^k + sum_v p_uv^k z_v^k) / || . ||, starting with c = z
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedquilt.nn.edges import Edges
+
+
+def route(edges: Edges, z: Tensor, iterations: int, through: bool = False, temperature: float = 1.0) -> Tensor:
+    """Route `iterations` times: z [K, R, d] -> [K, R, d], each aspect of each node of length one.
+
+    The assignments p are treated as given when differentiating, as in expectation-maximisation, where the gradient at
+    the fixed point does not depend on them; `through` differentiates through all iterations.
+    """
+    factors, rows, width = z.shape
+    z = F.normalize(z, dim=2).reshape(factors * rows, width)
+    c, learning = z, torch.is_grad_enabled()
+    for step in range(iterations):
+        with torch.set_grad_enabled(learning and through):
+            p = torch.softmax(edges.dot(c, z).view(factors, -1) / temperature, dim=0).flatten()
+        with torch.set_grad_enabled(learning and (through or step == iterations - 1)):
+            c = F.normalize(z + edges.sum(p, z), dim=1)
+    return c.view(factors, rows, width)
