@@ -9,6 +9,7 @@ from federations import assert_same, copied, make_method, make_training, ragged_
 from fedquilt.cohort import Cohort
 from fedquilt.engines import InProcess, Report
 from fedquilt.engines.in_process import join_messages, slice_message
+from fedquilt.errors import FedquiltError
 from fedquilt.methods import methods
 from fedquilt.nn.objective import accuracy, losses
 from fedquilt.privacy.crossing import Crossing, Sparse
@@ -38,7 +39,9 @@ def test_only_participants_change(name: str, cohort_size: int | None) -> None:
     others = [m for m in range(5) if m not in SOME.tolist()]
     for key in (k for k in before if not k.startswith("figures.")):
         assert torch.equal(after[key][others], before[key][others]), key
-    assert not torch.equal(after["model.conv1.weight"][1], before["model.conv1.weight"][1])
+    weights = [key for key in before if key.startswith("model.")]
+    for m in SOME.tolist():
+        assert any(not torch.equal(after[key][m], before[key][m]) for key in weights), m
     for key, tensor in uploads.items():
         assert len(getattr(tensor, "tensor", tensor)) == 2, key
     # Figures of those who sat out stay what they were.
@@ -116,6 +119,70 @@ def test_restore_copies() -> None:
     engine.restore(saved)
     engine.round(0, torch.arange(5), down, True)
     assert_same(saved, kept)
+
+
+def spoil(engine: InProcess, clients: list[int], value: float, parts: tuple[str, ...] = ("val", "test")) -> None:
+    """Make one logit of some clients `value` at the rows of these parts; with no part, at all rows not measured."""
+    logits = engine.method.logits
+
+    def spoiled(personal: dict, cohort: Cohort) -> torch.Tensor:
+        out = logits(personal, cohort).clone()
+        chosen = torch.zeros(cohort.rows, dtype=torch.bool)
+        for part in parts or ("val", "test"):
+            chosen[getattr(cohort, part)] = True
+        chosen = chosen if parts else ~chosen
+        out[torch.isin(cohort.ids[cohort.client], torch.tensor(clients)) & chosen, -1] = value
+        return out
+
+    engine.method.logits = spoiled
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("cohort_size", [None, 4])
+def test_a_model_that_gives_no_numbers_is_refused(value: float, cohort_size: int | None) -> None:
+    engine, down = start("fedavg", cohort_size)
+    engine.evaluate()
+    spoil(engine, [1, 3], value)
+    for measure in (engine.evaluate, lambda: engine.round(0, torch.arange(5), down, evaluate=True)):
+        with pytest.raises(FedquiltError, match=r"Training diverged: the model of client 1, 3 gives no finite numbers"):
+            measure()
+    with pytest.raises(FedquiltError, match=r"client 3 gives .* smaller learning rate"):
+        engine.round(1, torch.tensor([0, 3]), down, evaluate=True)
+    engine.round(2, torch.tensor([0, 3]), down, evaluate=False)  # nobody looks
+    report = engine.round(3, torch.tensor([0, 2]), down, evaluate=True)[1]  # others go on
+    assert torch.isfinite(report.val_loss[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_both_measured_parts_are_looked_at(part: str) -> None:
+    engine, _ = start("local")
+    spoil(engine, [2], torch.nan, parts=(part,))
+    with pytest.raises(FedquiltError, match="client 2 gives"):
+        engine.evaluate()
+
+
+def test_only_the_first_five_are_named() -> None:
+    clients = ragged_clients((9, 10, 11, 12, 13, 14, 15))
+    engine = InProcess(make_method("local", clients), clients)
+    spoil(engine, [0, 1, 2, 4, 5, 6], torch.nan)
+    with pytest.raises(FedquiltError, match=r"client 0, 1, 2, 4, 5 and others gives"):
+        engine.evaluate()
+
+
+def test_rows_that_are_not_measured_may_be_anything() -> None:
+    """Training rows, rows in no part and padding."""
+    engine, _ = start("fedavg")
+    before = figures(engine.evaluate())
+    spoil(engine, [0, 1, 2, 3, 4], torch.nan, parts=())
+    assert_same(figures(engine.evaluate()), before)
+
+
+def test_a_learning_rate_far_too_large_is_refused() -> None:
+    clients = ragged_clients()
+    method = make_method("fedavg", clients, lr=1e30)
+    engine, down = InProcess(method, clients), method.server_start()[1]
+    with pytest.raises(FedquiltError, match=r"client 0, 1, 2, 3, 4 gives"):
+        engine.round(0, torch.arange(5), down, evaluate=True)
 
 
 CROSSINGS = (Crossing("own", "One a client."), Crossing("same", "One for all.", shared=True), Crossing("thin", "Few."))

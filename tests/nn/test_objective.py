@@ -110,6 +110,63 @@ def test_auc_equals_scikit_learns() -> None:
         )
 
 
+@pytest.mark.parametrize("rows", PADDING)
+@given(data=st.data(), clients=st.integers(1, 5))
+def test_auc_equals_scikit_learns_client_by_client(rows: str, data: st.DataObject, clients: int) -> None:
+    """Few different scores, so that most are tied; clients of one class, of none, and without a row in this part."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    labels = st.sampled_from([[0, 1], [0], [1], [-1], [-1, 0, 1]])
+    answers = [data.draw(st.lists(st.sampled_from(data.draw(labels)), min_size=1, max_size=12)) for _ in range(clients)]
+    members = [two_classes(m, y) for m, y in enumerate(answers)]
+    for client in members:
+        if data.draw(st.booleans()):
+            client.split[:] = data.draw(st.sampled_from([VAL, TEST]))
+    cohort = lay(members, rows)
+    scores = data.draw(st.sampled_from([[0.0], [0.0, 1.0], [-1.5, 0.0, 0.25, 3.0], [1e-3 * i for i in range(50)]]))
+    parts = [
+        torch.tensor(data.draw(st.lists(st.sampled_from(scores), min_size=len(y), max_size=len(y)))) for y in answers
+    ]
+    score = cohort.rows_of(parts, 99.0)
+    base = data.draw(st.sampled_from([0.0, 2.0]))
+    area = auc(cohort, torch.stack([torch.full_like(score, base), score + base], dim=1), cohort.test)
+    assert area.dtype == torch.float32
+    assert area.shape == (clients,)
+    for m, client in enumerate(members):
+        chosen = own_rows(client, "test")
+        y = client.graph.y[chosen]
+        if len(set(y.tolist())) < 2:
+            assert area[m].isnan()
+        else:
+            # What is ranked is the difference of two float32 logits, which rounding may tie.
+            mine = (parts[m] + base) - base
+            assert float(area[m]) == pytest.approx(metrics.roc_auc_score(y, mine[chosen]), abs=1e-6)
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists(classes=2), seed=seeds)
+def test_auc_of_a_cohort_is_that_of_its_clients(rows: str, clients: list[Client], seed: int) -> None:
+    cohort = lay(clients, rows)
+    logits = random_logits(cohort, seed).round()
+    area = auc(cohort, logits, cohort.test)
+    # The order of the rows does not matter, nor does anything that keeps the order of the scores.
+    shuffled = cohort.test[torch.randperm(len(cohort.test), generator=torch.Generator().manual_seed(seed))]
+    stretched = logits * 4.0 + 1.0
+    for other in (auc(cohort, logits, shuffled), auc(cohort, stretched, cohort.test)):
+        assert torch.equal(other.nan_to_num(-1), area.nan_to_num(-1))
+    turned = auc(cohort, -logits, cohort.test)
+    assert torch.allclose(turned, 1 - area, atol=1e-6, equal_nan=True)
+    for m, client in enumerate(clients):
+        one = lay([client])
+        alone = auc(one, cohort.parts_of(logits)[m], one.test)
+        assert torch.equal(alone.nan_to_num(-1), area[m : m + 1].nan_to_num(-1))
+
+
+def test_auc_without_a_row_at_all() -> None:
+    cohort = lay([two_classes(0, [0, 1]), two_classes(1, [1])])
+    assert not len(cohort.val)
+    assert auc(cohort, torch.randn(cohort.rows, 2), cohort.val).isnan().tolist() == [True, True]
+
+
 def two_classes(number: int, y: list[int]) -> Client:
     n = len(y)
     empty, x = np.zeros((2, 0), dtype=np.int64), np.ones((n, 1), dtype=np.float32)

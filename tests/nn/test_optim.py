@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -22,12 +24,19 @@ def draw(clients: int, seed: int) -> Weights:
 
 
 class Alone:
-    """One client's weights and PyTorch's own Adam in double precision, decay on ``model.`` weights alone."""
+    """One client's weights and PyTorch's own Adam in double precision, decay on ``model.`` weights alone.
 
-    def __init__(self, weights: Weights, m: int, weight_decay: float) -> None:
+    Each weight is a group of parameters; those named in `rates` have a learning rate of their own.
+    """
+
+    def __init__(self, weights: Weights, m: int, weight_decay: float, rates: Mapping[str, float] | None = None) -> None:
         self.weights = {name: w[m].double().clone() for name, w in weights.items()}
         groups = [
-            {"params": [w], "weight_decay": weight_decay if name.startswith("model.") else 0.0}
+            {
+                "params": [w],
+                "weight_decay": weight_decay if name.startswith("model.") else 0.0,
+                "lr": (rates or {}).get(name, LR),
+            }
             for name, w in self.weights.items()
         ]
         self.adam = torch.optim.Adam(groups, lr=LR)
@@ -100,6 +109,50 @@ def test_ragged_steps_in_one_call() -> None:
     assert state[STEP].tolist() == [1, 4, 8]
     for name, w in weights.items():
         assert_near(w, torch.stack([one.weights[name] for one in alone]), 2e-5)
+
+
+@settings(max_examples=15)
+@given(
+    data=st.data(),
+    seed=st.integers(0, 2**31),
+    clients=st.integers(1, 4),
+    rates=st.dictionaries(st.sampled_from([*SHAPES, "no such weight"]), st.sampled_from([0.0, 1e-4, 0.05, LR])),
+)
+def test_weights_with_rates_of_their_own(data: st.DataObject, seed: int, clients: int, rates: dict[str, float]) -> None:
+    """As parameter groups of torch.optim.Adam with different learning rates, clients at the same step or not."""
+    weights, decay = draw(clients, seed), data.draw(st.sampled_from([0.0, 0.05]))
+    state, alone = adam_start(weights), [Alone(weights, m, decay, rates) for m in range(clients)]
+    before = {name: w.clone() for name, w in weights.items()}
+    for step in range(6):
+        chosen = sorted(data.draw(st.sets(st.integers(0, clients - 1), min_size=1)))
+        grads = draw(clients, seed + step + 1)
+        groups = [{name: t[chosen] for name, t in group.items()} for group in (weights, grads, state)]
+        adam_step(*groups, LR, decay, rates)
+        for kept, moved in zip((weights, grads, state), groups, strict=True):
+            for name in kept:
+                kept[name][chosen] = moved[name]
+        for m in chosen:
+            alone[m].step(grads, m)
+    for name, w in weights.items():
+        assert_near(w, torch.stack([one.weights[name] for one in alone]), 2e-5)
+        if rates.get(name) == 0.0:
+            assert torch.equal(w, before[name])
+
+
+def test_a_rate_moves_its_own_weight_alone() -> None:
+    """The first step of Adam is as long as the rate, whatever the gradient."""
+    own, rates = "model.conv1.bias", {"model.conv1.bias": 0.5}
+    found = []
+    for given_rates in (None, {}, rates):
+        weights = draw(2, 0)
+        adam_step(weights, draw(2, 1), adam_start(weights), LR, 0.0, given_rates)
+        found.append(weights)
+    before = draw(2, 0)
+    for name, w in before.items():
+        assert torch.equal(found[0][name], found[1][name])
+        assert torch.equal(found[2][name], found[0][name]) == (name != own)
+        moved = (found[2][name] - w).abs()
+        assert_near(moved, torch.full_like(w, 0.5 if name == own else LR), 1e-4)
 
 
 def test_decay_is_for_the_model_alone() -> None:

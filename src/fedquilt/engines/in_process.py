@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedquilt.cohort import Client, Cohort
 from fedquilt.engines.contract import Report
+from fedquilt.errors import FedquiltError
 from fedquilt.methods.contract import Method, State
 from fedquilt.nn.objective import METRICS, losses
 from fedquilt.privacy.crossing import Crossing, Message, Sparse, Value, check, declared
@@ -88,9 +89,22 @@ class InProcess:
         metric, ids = METRICS[self.method.task.metric], cohort.ids
         with torch.no_grad():
             logits = self.method.logits(personal, cohort)
+            self._check_finite(cohort, logits)
             self.figures["val_loss"][ids] = losses(cohort, logits, cohort.val).cpu()
             self.figures["val"][ids] = metric(cohort, logits, cohort.val).cpu()
             self.figures["test"][ids] = metric(cohort, logits, cohort.test).cpu()
+
+    def _check_finite(self, cohort: Cohort, logits: Tensor) -> None:
+        """Refuse to measure a model that gives no numbers: an argmax or a rank of them would look like a result."""
+        seen = torch.cat([cohort.val, cohort.test])
+        wrong = ~torch.isfinite(logits[seen]).all(1)
+        if bool(wrong.any()):
+            clients = sorted({int(cohort.ids[m]) for m in cohort.client[seen][wrong].tolist()})
+            which = ", ".join(map(str, clients[:5])) + (" and others" if len(clients) > 5 else "")
+            raise FedquiltError(
+                f"Training diverged: the model of client {which} gives no finite numbers any more; "
+                "use a smaller learning rate (--set lr=...)."
+            )
 
     def _report(self) -> Report:
         return Report(**{name: values.clone() for name, values in self.figures.items()})

@@ -50,6 +50,10 @@ class AdamMethod(Method):
         """The tensors of the state that Adam updates, by their names in the state."""
         return {name: tensor for name, tensor in state.items() if name.startswith(MODEL)}
 
+    def rates(self) -> dict[str, float]:
+        """Learning rates of tensors that do not have the method's `lr`, by their names in the state."""
+        return {}
+
     def weights(self, state: State) -> Weights:
         """The model's weights as they act, by their names in the model."""
         return {name.removeprefix(MODEL): w for name, w in state.items() if name.startswith(MODEL)}
@@ -67,7 +71,7 @@ class AdamMethod(Method):
         for epoch in range(self.settings.epochs):
             dropout = Dropout(self.settings.dropout, state[KEYS], round * self.settings.epochs + epoch)
             grads, loss = self.gradients(state, cohort, dropout, down)
-            adam_step(self.trained(state), grads, state, self.settings.lr, self.settings.weight_decay)
+            adam_step(self.trained(state), grads, state, self.settings.lr, self.settings.weight_decay, self.rates())
             self.after_step(state, down)
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, loss)

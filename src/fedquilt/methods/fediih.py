@@ -45,7 +45,7 @@ from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal
 from fedquilt.nn.layers import Weights, linear
 from fedquilt.nn.models import Shapes
 from fedquilt.nn.objective import training_loss
-from fedquilt.nn.routing import route
+from fedquilt.nn.routing import route, unit
 from fedquilt.privacy.crossing import Crossing, Message, dense
 from fedquilt.randomness import torch_stream
 
@@ -70,6 +70,7 @@ class FedIIHSettings(AdamSettings):
         tau: how sharply similarity is turned into weights (eq. 11).
         elbo: weight of the negative evidence lower bound beside the cross-entropy.
         divergence: joint or mean.
+        classify: routed or both.
         hierarchy: global factors above the clients' (off: the prior is centred at zero; Table 5).
         variational: the autoencoder (off: Gaussians are the moments of the representation; Table 5).
         disentangle: several factors (off: one, as wide as all; Table 5).
@@ -85,6 +86,7 @@ class FedIIHSettings(AdamSettings):
     tau: Positive = 10.0
     elbo: NonNegative = 1.0
     divergence: str = "joint"
+    classify: str = "routed"
     hierarchy: bool = True
     variational: bool = True
     disentangle: bool = True
@@ -168,10 +170,11 @@ class FedIIH(AdamMethod):
     def shapes(self) -> Shapes:
         """The projection [F, K d] and the classifier [K d, C] with their biases."""
         wide = self.factors * self.width
+        read = wide * (2 if self.settings.classify == "both" else 1)
         return {
             "projection.weight": (self.task.features, wide),
             "projection.bias": (wide,),
-            "classifier.weight": (wide, self.task.classes),
+            "classifier.weight": (read, self.task.classes),
             "classifier.bias": (self.task.classes,),
         }
 
@@ -198,8 +201,14 @@ class FedIIH(AdamMethod):
         z = F.leaky_relu(z)
         if dropout is not None and dropout.rate:
             z = z * dropout.mask(cohort, z.shape[1], 0)
+        self._projected = unit(z.view(cohort.rows, self.factors, self.width))
         z = z.view(cohort.rows, self.factors, self.width).transpose(0, 1)
         return self.routed(z, cohort, dropout, range(1, 1 + self.class_layers))
+
+    def read(self, z):
+        if self.settings.classify == "both":
+            return torch.cat([self._projected, z.transpose(0, 1)], dim=2).flatten(1)
+        return self.rows(z)
 
     def routed(self, z: Tensor, cohort: Cohort, dropout: Dropout | None, layers: range) -> Tensor:
         """Routing layers with leaky ReLU and dropout after each: [K, R, d] -> [K, R, d]."""
@@ -220,7 +229,7 @@ class FedIIH(AdamMethod):
         leaves = {name: w.detach().requires_grad_() for name, w in self.trained(state).items()}
         weights = {name.removeprefix(MODEL): w for name, w in leaves.items() if name.startswith(MODEL)}
         z = self.represent(weights, cohort, dropout)
-        h, rows = self.rows(z), cohort.training
+        h, rows = self.read(z), cohort.training
         logits = linear(rows, h.index_select(0, rows.index), weights["classifier.weight"], weights["classifier.bias"])
         total, each = training_loss(cohort, logits)
         if self.settings.variational and self.settings.elbo:
@@ -247,7 +256,7 @@ class FedIIH(AdamMethod):
         if self.settings.hierarchy:
             own = state[ALPHA]
             prior = own[cohort.client]
-            above = dense(down[ALPHA]) if ALPHA in down else torch.zeros_like(own[0])
+            above = dense(down[ALPHA]).to(own.device)
             loss = loss + 0.5 * (own.square() + (own - above).square()).mean(1).sum()
         else:
             prior = torch.zeros_like(mean)
@@ -262,7 +271,7 @@ class FedIIH(AdamMethod):
     @torch.no_grad()
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
-        h = self.rows(self.represent(personal, cohort, None))
+        h = self.read(self.represent(personal, cohort, None))
         return linear(cohort, h, personal["classifier.weight"], personal["classifier.bias"])
 
     # -- at the server ---------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from fedquilt.clustering import k_means
 from fedquilt.cohort import Cohort
 from fedquilt.methods.adam import MODEL, AdamMethod
 from fedquilt.methods.contract import State, Task, register
-from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Rate
+from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.decoder import Pairs, reconstruction
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.gaussians import kl_diagonal, kl_full, kl_mixture, matched
@@ -34,6 +34,7 @@ from fedquilt.nn.spectral import Bases
 from fedquilt.privacy.crossing import Crossing, Message, dense
 from fedquilt.randomness import derive, torch_stream
 
+LABEL_FILTER = "label_filter"
 FILTER, CLUSTER_FILTER, CLUSTER_SIZE = "filter", "cluster.filter", "cluster.size"
 ENERGY, SEED = "energy", "projection_seed"
 CLASS_MEAN, CLASS_COVARIANCE, CLASS_COUNT, CLASS_WEIGHT = (
@@ -55,6 +56,7 @@ class FedSSASettings(AdamSettings):
         basis: the polynomial basis.
         order: K, the highest order of the basis.
         mix: share of the homophily basis A^k X in UniFilter's.
+        filter_lr: Adam's learning rate for the coefficients.
         input_dropout: share of filtered features dropped while training.
         latent: width of the latent variables.
         elbo: weight of the autoencoder's negative evidence lower bound.
@@ -66,6 +68,8 @@ class FedSSASettings(AdamSettings):
         components: Gaussians a cluster's class is described with (Table 9).
         energy: width of the spectral energies.
         encoder: train, all or smooth.
+        labels: x
+        visible: x
         semantic: share what classes look like (Table 8).
         structural: share what the structure is like (Table 8).
     """
@@ -75,6 +79,7 @@ class FedSSASettings(AdamSettings):
     basis: Literal["unifilter", "monomial", "chebyshev", "bernstein"] = "unifilter"
     order: Count = 10
     mix: float = 0.5
+    filter_lr: Positive = 0.05
     input_dropout: Rate = 0.0
     latent: Count = 16
     elbo: NonNegative = 1.0
@@ -87,6 +92,8 @@ class FedSSASettings(AdamSettings):
     components: Count = 1
     energy: Count = 32
     encoder: Literal["train", "all", "smooth"] = "all"
+    labels: bool = True
+    visible: float = 0.5
     semantic: bool = True
     structural: bool = True
 
@@ -133,7 +140,7 @@ class FedSSA(AdamMethod):
             "hidden.bias": (s.hidden,),
             "classifier.weight": (s.hidden, task.classes),
             "classifier.bias": (task.classes,),
-            "encoder.label": (task.classes, s.hidden),
+            "hidden.label": (task.classes, s.hidden),
             "encoder.mean.weight": (s.hidden, s.latent),
             "encoder.mean.bias": (s.latent,),
             "encoder.logvar.weight": (s.hidden, s.latent),
@@ -148,6 +155,7 @@ class FedSSA(AdamMethod):
         clients, classes, width = len(some), self.task.classes, self.settings.latent
         return {
             FILTER: some.new_full((clients, self.orders), 1.0 / self.orders),
+            LABEL_FILTER: some.new_full((clients, self.orders), 1.0 / self.orders),
             CLASS_MEAN: some.new_zeros(clients, classes, width),
             CLASS_COVARIANCE: some.new_zeros(clients, classes, width, width),
             CLASS_COUNT: some.new_zeros(clients, classes),
@@ -155,12 +163,16 @@ class FedSSA(AdamMethod):
 
     def trained(self, state: State) -> Weights:
         """The model and the coefficients."""
-        return super().trained(state) | {FILTER: state[FILTER]}
+        return super().trained(state) | {FILTER: state[FILTER], LABEL_FILTER: state[LABEL_FILTER]}
+
+    def rates(self) -> dict[str, float]:
+        """Coefficients have a learning rate of their own: there are few of them, and they have a long way to go."""
+        return {FILTER: self.settings.filter_lr, LABEL_FILTER: self.settings.filter_lr}
 
     def personal(self, state: State) -> State:
         """The coefficients and the MLP, without the encoder's own layers."""
         mlp = {name: w for name, w in self.weights(state).items() if not name.startswith("encoder.")}
-        return mlp | {FILTER: state[FILTER]}
+        return mlp | {FILTER: state[FILTER], LABEL_FILTER: state[LABEL_FILTER]}
 
     def bases(self, cohort: Cohort) -> Bases:
         """The cohort's signals, computed once."""
@@ -172,7 +184,11 @@ class FedSSA(AdamMethod):
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits."""
         p = self.bases(cohort).everywhere.combine(personal[FILTER])
-        h = torch.relu(linear(cohort, p, personal["hidden.weight"], personal["hidden.bias"]))
+        h = linear(cohort, p, personal["hidden.weight"], personal["hidden.bias"])
+        if self.settings.labels:
+            spread = cohort.once(("spread", self.settings.order), lambda c: spread_labels(c, self.settings.order, torch.ones_like(c.train_weight)))
+            h = h + cohort.multiply(torch.einsum("ro,roc->rc", personal[LABEL_FILTER][cohort.client], spread), personal["hidden.label"])
+        h = torch.relu(h)
         return linear(cohort, h, personal["classifier.weight"], personal["classifier.bias"])
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
@@ -184,8 +200,23 @@ class FedSSA(AdamMethod):
         if s.input_dropout:
             p = p * Dropout(s.input_dropout, dropout.keys, dropout.step).mask(rows, p.shape[1], 1)
         h = linear(rows, p, w["hidden.weight"], w["hidden.bias"])
-        logits = linear(rows, dropout(rows, h, 0), w["classifier.weight"], w["classifier.bias"])
-        total, each = training_loss(cohort, logits)
+        if s.labels:
+            word = dropout.draws.words(rows, 1, 59)[rows.real, 0]
+            shown = (word.float() * 2.0**-32 + 0.5 < s.visible).float()
+            spread = spread_labels(cohort, s.order, shown / s.visible).index_select(0, rows.index)
+            h = h + rows.multiply(torch.einsum("ro,roc->rc", w[LABEL_FILTER][rows.client], spread), w["hidden.label"])
+            logits = linear(rows, dropout(rows, h, 0), w["classifier.weight"], w["classifier.bias"])
+            each = F.cross_entropy(logits[rows.real], cohort.y[cohort.train], reduction="none")
+            owner = cohort.client[cohort.train]
+            hidden = 1.0 - shown
+            count = torch.zeros(cohort.clients, device=h.device).index_add_(0, owner, hidden)
+            hidden = torch.where(count[owner] > 0, hidden, 1.0)
+            count = torch.zeros(cohort.clients, device=h.device).index_add_(0, owner, hidden)
+            total = (each * hidden / count[owner]).sum()
+            each = cohort.mean_over(each.detach(), cohort.train)
+        else:
+            logits = linear(rows, dropout(rows, h, 0), w["classifier.weight"], w["classifier.bias"])
+            total, each = training_loss(cohort, logits)
         if s.semantic or s.elbo:
             total = total + self.autoencode(w, h, cohort, dropout, state, down)
         grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
@@ -195,7 +226,7 @@ class FedSSA(AdamMethod):
         self, w: Weights, h: Tensor, cohort: Cohort, dropout: Dropout, state: State, down: Message
     ) -> Tensor:
         s = self.settings
-        label = w["encoder.label"][cohort.client[cohort.train], cohort.y[cohort.train]]
+        label = w["hidden.label"][cohort.client[cohort.train], cohort.y[cohort.train]]
         if s.encoder == "train":
             rows, train = cohort.training, cohort.training.real
             pre = h
@@ -242,10 +273,10 @@ class FedSSA(AdamMethod):
             target = dense(down[CLUSTER_FILTER])
             known = (dense(down[CLUSTER_SIZE]) > 0).unsqueeze(1)
             gap = w - target
-            pulled = target + F.softshrink(gap, s.lr * s.structural_weight)
+            pulled = target + F.softshrink(gap, s.filter_lr * s.structural_weight)
             w.copy_(torch.where(known, pulled, w))
         if s.l1 or s.l2:
-            w.copy_(F.softshrink(w, s.lr * s.l1) / (1.0 + s.lr * s.l2))
+            w.copy_(F.softshrink(w, s.filter_lr * s.l1) / (1.0 + s.filter_lr * s.l2))
 
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """Coefficients and energies, and class-wise Gaussians."""
@@ -288,12 +319,14 @@ class FedSSA(AdamMethod):
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Cluster all clients known so far, by class and by structure, and tell each receiver about its clusters."""
+        message: Message = {SEED: server[SEED]}
+        if not uploads:  # both kinds of sharing are off
+            return message
         device = dense(next(iter(uploads.values()))).device
         for name, value in uploads.items():
             server[name][senders] = dense(value).cpu()
         server["known"][senders] = True
         server["round"] += 1
-        message: Message = {SEED: server[SEED]}
         if self.settings.structural:
             message |= self.structural_clusters(server, receivers)
         if self.settings.semantic:
@@ -404,3 +437,16 @@ def projectors(energies: Tensor) -> Tensor:
     kept = size > RANK_TOLERANCE * size[:, :1]
     q = u * kept.unsqueeze(1)
     return (q @ q.mT).float()
+
+
+@torch.no_grad()
+def spread_labels(cohort: Cohort, order: int, shown: Tensor) -> Tensor:
+    """A^k Y: [R, K + 1, C]"""
+    from fedquilt.nn.spectral import normalised
+    a = cohort.once("normalised", lambda c: c.block_diagonal([normalised(m) for m in c.members]))
+    y = torch.zeros(cohort.rows, cohort.classes, device=cohort.device)
+    y[cohort.train, cohort.y[cohort.train]] = shown
+    out = [y]
+    for _ in range(order):
+        out.append(a @ out[-1])
+    return torch.stack(out, 1)

@@ -32,22 +32,28 @@ def accuracy(cohort: Cohort, logits: Tensor, index: Tensor) -> Tensor:
 
 
 def auc(cohort: Cohort, logits: Tensor, index: Tensor) -> Tensor:
-    """Each client's area under the ROC curve for class 1 of two, by ranks with ties halved: [M].
+    """Each client's area under the ROC curve for class 1 of two, by ranks with ties halved: [M], all clients at once.
 
     NaN where a client has no such row, or rows of one class only: the area is undefined there.
     """
     score = (logits[index, 1] - logits[index, 0]).double()
-    positive = cohort.y[index] == 1
     owner = cohort.client[index]
-    out = torch.full((cohort.clients,), torch.nan, device=logits.device)
-    for m in range(cohort.clients):
-        mine = owner == m
-        pos, neg = score[mine & positive], score[mine & ~positive]
-        if len(pos) and len(neg):
-            ordered = neg.sort().values
-            below = torch.searchsorted(ordered, pos, right=False) + torch.searchsorted(ordered, pos, right=True)
-            out[m] = below.double().mean() / (2 * len(neg))
-    return out
+    order = score.argsort(stable=True)
+    order = order[owner[order].argsort(stable=True)]  # client by client, rising scores in each
+    score, owner, positive = score[order], owner[order], (cohort.y[index] == 1)[order].double()
+    rank = torch.arange(len(score), device=score.device, dtype=torch.float64)
+    # Equal scores of a client share the mean of their ranks.
+    changes = (score[1:] != score[:-1]) | (owner[1:] != owner[:-1])
+    tie = F.pad(changes.long(), (1, 0)).cumsum(0)[: len(rank)]
+    one = torch.ones_like(rank)
+    shared = torch.zeros_like(rank).index_add_(0, tie, rank) / torch.zeros_like(rank).index_add_(0, tie, one)
+    per_client = torch.zeros(3, cohort.clients, device=score.device, dtype=torch.float64)
+    ones, positives, ranks = per_client.index_add_(
+        1, owner, torch.stack([one, positive, positive * shared[tie]])
+    )
+    first = ones.cumsum(0) - ones  # rows of the clients before
+    above = ranks - positives * first - positives * (positives - 1) / 2
+    return (above / (positives * (ones - positives))).float()
 
 
 METRICS = {"accuracy": accuracy, "auc": auc}

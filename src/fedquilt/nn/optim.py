@@ -6,6 +6,8 @@ sat out some rounds still corrects its bias by its own steps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -26,20 +28,28 @@ def adam_start(weights: Weights) -> Weights:
     return state
 
 
-def adam_step(weights: Weights, grads: Weights, state: Weights, lr: float, weight_decay: float) -> None:
+def adam_step(
+    weights: Weights,
+    grads: Weights,
+    state: Weights,
+    lr: float,
+    weight_decay: float,
+    rates: Mapping[str, float] | None = None,
+) -> None:
     """One step of Adam (Kingma and Ba, 2015), in place, with L2 decay added to the gradient of the ``model.`` weights.
 
     Masks and other private switches do not decay: Adam normalises its step, so even a tiny decay would pull every entry
-    without a gradient of its own to zero at full speed. Where all clients are at the same step the stacked tensors go in
-    whole; otherwise each client's slice goes in with its own step.
+    without a gradient of its own to zero at full speed. `rates` names weights with a learning rate of their own. Where all
+    clients are at the same step the stacked tensors go in whole; otherwise each client's slice goes in with its own step.
     """
     step = state[STEP]
     step += 1
     together = bool((step == step[0]).all())
-    for decays in (True, False):
-        names = [name for name in weights if name.startswith("model.") == decays]
-        if not names:
-            continue
+    groups: dict[tuple[float, float], list[str]] = {}
+    for name in weights:
+        rate = (rates or {}).get(name, lr)
+        groups.setdefault((rate, weight_decay if name.startswith("model.") else 0.0), []).append(name)
+    for (rate, decay), names in groups.items():
         sources = (
             weights,
             grads,
@@ -58,10 +68,10 @@ def adam_step(weights: Weights, grads: Weights, state: Weights, lr: float, weigh
             lists[3],
             [],
             steps,
-            lr=lr,
+            lr=rate,
             beta1=BETAS[0],
             beta2=BETAS[1],
-            weight_decay=weight_decay if decays else 0.0,
+            weight_decay=decay,
             eps=EPSILON,
             amsgrad=False,
             maximize=False,

@@ -10,10 +10,17 @@ k connects it to:
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.nn.edges import Edges
+
+
+EPSILON = 1e-12  # squared length below which a vector counts as none; keeps the gradient finite at zero
+
+
+def unit(z: Tensor) -> Tensor:
+    """z / ||z|| along the last axis; zero stays zero."""
+    return z * (z.square().sum(-1, keepdim=True) + EPSILON).rsqrt()
 
 
 def route(edges: Edges, z: Tensor, iterations: int, through: bool = False, temperature: float = 1.0) -> Tensor:
@@ -23,11 +30,11 @@ def route(edges: Edges, z: Tensor, iterations: int, through: bool = False, tempe
     the fixed point does not depend on them; `through` differentiates through all iterations.
     """
     factors, rows, width = z.shape
-    z = F.normalize(z, dim=2).reshape(factors * rows, width)
+    z = unit(z).reshape(factors * rows, width)
     c, learning = z, torch.is_grad_enabled()
     for step in range(iterations):
         with torch.set_grad_enabled(learning and through):
             p = torch.softmax(edges.dot(c, z).view(factors, -1) / temperature, dim=0).flatten()
         with torch.set_grad_enabled(learning and (through or step == iterations - 1)):
-            c = F.normalize(z + edges.sum(p, z), dim=1)
+            c = unit(z + edges.sum(p, z))
     return c.view(factors, rows, width)

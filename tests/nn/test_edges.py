@@ -1,0 +1,196 @@
+"""Sums and dot products over edges equal loops over edges, and their gradients those of dense autograd."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedquilt.cohort import Client, Cohort
+from fedquilt.nn.edges import Edges
+from support import PADDING, assert_near, client_lists, dense_adjacency, lay, random_client
+
+FACTORS = [1, 3]
+seeds = st.integers(0, 2**31)
+
+
+def hard_clients() -> list[Client]:
+    """One node; no edge; an isolated node; a clique; sizes far apart."""
+    rng = np.random.default_rng(5)
+    clients = [
+        random_client(rng, 0, 1),
+        random_client(rng, 1, 12, edges=0.0),
+        random_client(rng, 2, 3, edges=1.0),
+        random_client(rng, 3, 16, edges=0.12),
+    ]
+    assert not clients[1].graph.edges.size
+    assert (dense_adjacency(clients[3]).sum(1) == 0).any()
+    return clients
+
+
+def entries(cohort: Cohort) -> list[tuple[int, int]]:
+    """The directed edges (u, v) as rows of the cohort, sorted."""
+    pairs = []
+    for first, client in zip(cohort.start.tolist(), cohort.members, strict=True):
+        for u, v in client.graph.edges.T.tolist():
+            pairs += [(first + u, first + v), (first + v, first + u)]
+    return sorted(pairs)
+
+
+def looped_sum(pairs: list[tuple[int, int]], factors: int, rows: int, weight: Tensor, z: Tensor) -> Tensor:
+    out = torch.zeros_like(z)
+    for k, (e, (u, v)) in itertools.product(range(factors), enumerate(pairs)):
+        out[k * rows + u] += weight[k * len(pairs) + e] * z[k * rows + v]
+    return out
+
+
+def looped_dot(pairs: list[tuple[int, int]], factors: int, rows: int, c: Tensor, z: Tensor) -> Tensor:
+    out = [c[k * rows + u] @ z[k * rows + v] for k, (u, v) in itertools.product(range(factors), pairs)]
+    return torch.stack(out) if out else z.new_zeros(0)
+
+
+def dense_index(pairs: list[tuple[int, int]], factors: int, rows: int) -> tuple[Tensor, Tensor]:
+    """Where each entry lies in a dense [K R, K R] matrix."""
+    u, v = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
+    shift = (torch.arange(factors) * rows).unsqueeze(1)
+    return (u + shift).flatten(), (v + shift).flatten()
+
+
+def dense_sum(pairs: list[tuple[int, int]], factors: int, rows: int, weight: Tensor, z: Tensor) -> Tensor:
+    matrix = weight.new_zeros(factors * rows, factors * rows).index_put(dense_index(pairs, factors, rows), weight)
+    return matrix @ z
+
+
+def dense_dot(pairs: list[tuple[int, int]], factors: int, rows: int, c: Tensor, z: Tensor) -> Tensor:
+    return (c @ z.T)[dense_index(pairs, factors, rows)]
+
+
+def numbers(seed: int, *shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@pytest.mark.parametrize("factors", FACTORS)
+@example(clients=hard_clients(), seed=0, width=4)
+@settings(max_examples=8)
+@given(clients=client_lists(most=3), seed=seeds, width=st.integers(1, 9))
+def test_sum_and_dot_equal_a_loop(factors: int, rows: str, clients: list[Client], seed: int, width: int) -> None:
+    cohort = lay(clients, rows)
+    edges, pairs = Edges(cohort, factors), entries(cohort)
+    assert (edges.factors, edges.rows, edges.count) == (factors, cohort.rows, len(pairs))
+    c, z = numbers(seed, 2, factors * cohort.rows, width)
+    weight = numbers(seed + 1, factors * len(pairs))
+    assert_near(edges.sum(weight, z), looped_sum(pairs, factors, cohort.rows, weight.double(), z.double()))
+    assert_near(edges.dot(c, z), looped_dot(pairs, factors, cohort.rows, c.double(), z.double()))
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@pytest.mark.parametrize("factors", FACTORS)
+@example(clients=hard_clients(), seed=0, width=4)
+@settings(max_examples=12)
+@given(clients=client_lists(), seed=seeds, width=st.integers(1, 9))
+def test_gradients_equal_dense_ones(factors: int, rows: str, clients: list[Client], seed: int, width: int) -> None:
+    cohort = lay(clients, rows)
+    edges, pairs = Edges(cohort, factors), entries(cohort)
+    tall, long = (factors * cohort.rows, width), (factors * len(pairs),)
+    for ours, dense, shapes, result in (
+        (edges.sum, dense_sum, (long, tall), tall),
+        (edges.dot, dense_dot, (tall, tall), long),
+    ):
+        inputs = [numbers(seed + i, *shape).requires_grad_() for i, shape in enumerate(shapes)]
+        plain = [one.detach().double().requires_grad_() for one in inputs]
+        pull = numbers(seed + 2, *result)
+        out, expected = ours(*inputs), dense(pairs, factors, cohort.rows, *plain)
+        assert_near(out.detach(), expected.detach())
+        found = torch.autograd.grad((out * pull).sum(), inputs)
+        wanted = torch.autograd.grad((expected * pull.double()).sum(), plain)
+        for one, two in zip(found, wanted, strict=True):
+            assert_near(one, two)
+
+
+@pytest.mark.parametrize("factors", FACTORS)
+def test_gradcheck(factors: int) -> None:
+    cohort = lay([random_client(np.random.default_rng(1), m, n, edges=0.5) for m, n in enumerate((4, 1, 3))])
+    edges = Edges(cohort, factors)
+    assert edges.count
+    c, z = (numbers(i, factors * cohort.rows, 2).double().requires_grad_() for i in range(2))
+    weight = numbers(2, factors * edges.count).double().requires_grad_()
+    assert torch.autograd.gradcheck(edges.sum, (weight, z))
+    assert torch.autograd.gradcheck(edges.dot, (c, z))
+
+
+@pytest.mark.parametrize("factors", FACTORS)
+def test_tensors_need_not_be_contiguous(factors: int) -> None:
+    """Neither what goes in, nor the gradient that comes back: that of a plain sum is one number, expanded."""
+    cohort = lay([random_client(np.random.default_rng(1), m, n, edges=0.5) for m, n in enumerate((7, 5))])
+    edges, pairs = Edges(cohort, factors), entries(cohort)
+    c, z = (numbers(i, 3, factors * cohort.rows).T.requires_grad_() for i in range(2))
+    weight = numbers(2, factors * len(pairs), 2)[:, 0].requires_grad_()
+    assert not any(t.is_contiguous() for t in (c, z, weight))
+    for ours, dense, inputs in ((edges.sum, dense_sum, (weight, z)), (edges.dot, dense_dot, (c, z))):
+        plain = [one.detach().double().requires_grad_() for one in inputs]
+        out, expected = ours(*inputs), dense(pairs, factors, cohort.rows, *plain)
+        assert_near(out.detach(), expected.detach())
+        found = torch.autograd.grad(out.sum(), inputs)
+        for one, two in zip(found, torch.autograd.grad(expected.sum(), plain), strict=True):
+            assert_near(one, two)
+
+
+def test_only_what_is_asked_for_gets_a_gradient() -> None:
+    cohort = lay([random_client(np.random.default_rng(1), 0, 7, edges=0.5)])
+    edges = Edges(cohort)
+    z = numbers(0, cohort.rows, 3).requires_grad_()
+    weight = numbers(1, edges.count)
+    edges.sum(weight, z).square().sum().backward()
+    assert z.grad is not None
+    assert weight.grad is None
+    weight.requires_grad_()
+    edges.sum(weight, z.detach()).square().sum().backward()
+    assert weight.grad is not None
+
+
+def test_nothing_crosses_from_factor_to_factor_or_client_to_client() -> None:
+    clients = [random_client(np.random.default_rng(2), m, 6, edges=0.6) for m in range(2)]
+    cohort = lay(clients)
+    edges = Edges(cohort, 2)
+    z = numbers(0, 2, cohort.rows, 3)
+    before = edges.sum(torch.ones(2 * edges.count), z.view(-1, 3)).view(2, 2, 6, 3)
+    z[1, 6:] += 1.0  # factor 1 of client 1
+    after = edges.sum(torch.ones(2 * edges.count), z.view(-1, 3)).view(2, 2, 6, 3)
+    assert torch.equal(after[0], before[0])
+    assert torch.equal(after[1, 0], before[1, 0])
+    assert not torch.equal(after[1, 1], before[1, 1])
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@pytest.mark.parametrize("factors", FACTORS)
+def test_a_cohort_without_an_edge(factors: int, rows: str) -> None:
+    cohort = lay([random_client(np.random.default_rng(0), m, n, edges=0.0) for m, n in enumerate((3, 1))], rows)
+    edges = Edges(cohort, factors)
+    assert edges.count == 0
+    z = numbers(0, factors * cohort.rows, 4).requires_grad_()
+    weight = torch.zeros(0, requires_grad=True)
+    out, score = edges.sum(weight, z), edges.dot(z, z)
+    assert not out.any()
+    assert score.shape == (0,)
+    (out.sum() + score.sum()).backward()
+    assert not z.grad.any()
+    assert weight.grad.shape == (0,)
+
+
+def test_padding_rows_take_no_part() -> None:
+    cohort = lay(hard_clients(), "padded")
+    edges = Edges(cohort, 2)
+    empty = (cohort.position >= torch.tensor(cohort.sizes)[cohort.client]).repeat(2)
+    z = numbers(0, 2 * cohort.rows, 3).masked_fill(empty.unsqueeze(1), torch.nan).requires_grad_()
+    out, score = edges.sum(torch.ones(2 * edges.count), z), edges.dot(z, z)
+    assert torch.isfinite(out).all()
+    assert torch.isfinite(score).all()
+    assert not out[empty].any()
+    (out.sum() + score.sum()).backward()
+    assert not z.grad[empty].any()
