@@ -15,7 +15,7 @@ def k_means(points: Tensor, present: Tensor, clusters: int, generator: torch.Gen
     Each of the B problems is started by k-means++ `RESTARTS` times, and the partition with the least sum of squares is
     kept. A problem with fewer points than `clusters` gets a cluster a point.
     """
-    problems, count, width = points.shape
+    problems, count, _ = points.shape
     points, present = points.detach().cpu().double(), present.detach().cpu()
     # All restarts of all problems side by side.
     x = torch.where(present.unsqueeze(-1), points, 0.0).repeat(RESTARTS, 1, 1)

@@ -144,7 +144,9 @@ def test_a_model_that_gives_no_numbers_is_refused(value: float, cohort_size: int
     engine.evaluate()
     spoil(engine, [1, 3], value)
     for measure in (engine.evaluate, lambda: engine.round(0, torch.arange(5), down, evaluate=True)):
-        with pytest.raises(FedquiltError, match=r"Training diverged: the model of client 1, 3 gives no finite numbers"):
+        with pytest.raises(
+            FedquiltError, match=r"Training diverged: no finite numbers come from the models of clients 1, 3 any"
+        ):
             measure()
     with pytest.raises(FedquiltError, match=r"client 3 gives .* smaller learning rate"):
         engine.round(1, torch.tensor([0, 3]), down, evaluate=True)

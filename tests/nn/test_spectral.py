@@ -202,10 +202,6 @@ def test_an_exhausted_krylov_space_stays_finite(h: float) -> None:
         assert np.isfinite(client_basis(client, "unifilter", 10, 0.5)).all(), name
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="rounding errors in an exhausted space are above 1e-8 and are normalised to a vector of length one",
-)
 def test_a_rounding_error_is_not_a_new_direction() -> None:
     """A nearly complete graph of ten nodes: its space has ten dimensions at most, thirteen vectors are asked for."""
     client = random_client(np.random.default_rng(0), 0, 10, edges=0.9, filled=1.0)

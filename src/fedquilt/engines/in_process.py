@@ -101,8 +101,9 @@ class InProcess:
         if bool(wrong.any()):
             clients = sorted({int(cohort.ids[m]) for m in cohort.client[seen][wrong].tolist()})
             which = ", ".join(map(str, clients[:5])) + (" and others" if len(clients) > 5 else "")
+            models = "the models of clients" if len(clients) > 1 else "the model of client"
             raise FedquiltError(
-                f"Training diverged: the model of client {which} gives no finite numbers any more; "
+                f"Training diverged: no finite numbers come from {models} {which} any more; "
                 "use a smaller learning rate (--set lr=...)."
             )
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -41,7 +41,7 @@ from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive
 from fedquilt.nn.decoder import Pairs, reconstruction
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.edges import Edges
-from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal
+from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal, quadrature
 from fedquilt.nn.layers import Weights, linear
 from fedquilt.nn.models import Shapes
 from fedquilt.nn.objective import training_loss
@@ -52,28 +52,32 @@ from fedquilt.randomness import torch_stream
 ALPHA, SPREAD = "alpha", "spread"
 MEAN, LOGVAR = "latent.mean", "latent.logvar"
 PRIOR_VARIANCE = 0.25  # of a local factor around its global one (appendix I.6); the global ones have variance one
-SAMPLES = 64
+SAMPLES = 64  # draws for the joint divergence
+NODES = 12  # of the quadrature for the divergence of one dimension
+SMALLEST_VARIANCE = 1e-6
 NOISE_LAYER, PAIR_LAYER = 60, 61  # which of a step's random numbers; layers of the model have the first ones
 
 
 @dataclass(frozen=True)
 class FedIIHSettings(AdamSettings):
-    """Adam's settings and FedIIH's own.
+    """Adam's settings and FedIIH's own. For the graphs of the paper, those of its Tables 3 and 4 are the defaults.
 
     Attributes:
         factors: K, latent factors.
-        hidden: width of all factors together (eq. 1); each has hidden / factors.
+        hidden: width of all factors together; each has hidden / factors (eq. 1).
         wide: every factor is as wide as `hidden`, as in the public code.
-        layers: routing layers: all but two for the classifier, the last two for the autoencoder; one each up to two.
+        layers: routing layers: the last two belong to the autoencoder, those before them to the classifier; up to two
+            layers, one each.
         iterations: routing iterations a layer.
-        through: differentiate through all routing iterations, not only the last sum.
+        through: differentiate through all routing iterations, not only through the last sum.
+        classify: what the classifier reads: the routed representation, or both that and the projected one.
         tau: how sharply similarity is turned into weights (eq. 11).
+        divergence: Jensen-Shannon divergence of a factor's joint distribution, or the mean over its dimensions. The joint
+            one tells clients apart sharply, the mean one hardly.
         elbo: weight of the negative evidence lower bound beside the cross-entropy.
-        divergence: joint or mean.
-        classify: routed or both.
-        hierarchy: global factors above the clients' (off: the prior is centred at zero; Table 5).
-        variational: the autoencoder (off: Gaussians are the moments of the representation; Table 5).
-        disentangle: several factors (off: one, as wide as all; Table 5).
+        hierarchy: global factors above the clients' (off: the prior is centred at zero; Tables 5, 6).
+        variational: the autoencoder (off: the Gaussians are the moments of the representation; Tables 5, 6).
+        disentangle: several factors (off: one, as wide as all; Tables 5, 6).
     """
 
     dropout: Rate = 0.35
@@ -83,10 +87,10 @@ class FedIIHSettings(AdamSettings):
     layers: Count = 2
     iterations: Count = 6
     through: bool = False
+    classify: Literal["routed", "both"] = "routed"
     tau: Positive = 10.0
-    elbo: NonNegative = 1.0
-    divergence: str = "joint"
-    classify: str = "routed"
+    divergence: Literal["joint", "mean"] = "joint"
+    elbo: NonNegative = 0.1
     hierarchy: bool = True
     variational: bool = True
     disentangle: bool = True
@@ -144,7 +148,8 @@ class FedIIH(AdamMethod):
     settings: FedIIHSettings
     uploads = (
         Crossing(
-            MODEL + "*", "The client's projection and classifier: an attacker with them may infer properties of its nodes."
+            MODEL + "*",
+            "The client's projection and classifier: an attacker with them may infer properties of its nodes.",
         ),
         Crossing(MEAN, "The mean over the client's nodes of each latent factor: what its nodes are like on average."),
         Crossing(LOGVAR, "The mean over the client's nodes of each factor's log-variance."),
@@ -168,9 +173,9 @@ class FedIIH(AdamMethod):
         return super().defaults(task) | TABLES.get((task.dataset, task.partition), {})
 
     def shapes(self) -> Shapes:
-        """The projection [F, K d] and the classifier [K d, C] with their biases."""
+        """The projection [F, K d] and the classifier [K d, C] (or [K 2d, C]) with their biases."""
         wide = self.factors * self.width
-        read = wide * (2 if self.settings.classify == "both" else 1)
+        read = 2 * wide if self.settings.classify == "both" else wide
         return {
             "projection.weight": (self.task.features, wide),
             "projection.bias": (wide,),
@@ -192,74 +197,78 @@ class FedIIH(AdamMethod):
 
     def trained(self, state: State) -> Weights:
         """The model; where there is an autoencoder, also alpha-hat and the offset."""
-        own = (ALPHA, SPREAD) if self.settings.variational and self.settings.elbo else ()
+        s = self.settings
+        own = [SPREAD] * s.variational + [ALPHA] * (s.variational and s.hierarchy)
         return super().trained(state) | {name: state[name] for name in own}
 
-    def represent(self, weights: Weights, cohort: Cohort, dropout: Dropout | None) -> Tensor:
-        """The routed representation: [K, R, d]."""
-        z = linear(cohort, cohort.x, weights["projection.weight"], weights["projection.bias"])
-        z = F.leaky_relu(z)
-        if dropout is not None and dropout.rate:
-            z = z * dropout.mask(cohort, z.shape[1], 0)
-        self._projected = unit(z.view(cohort.rows, self.factors, self.width))
-        z = z.view(cohort.rows, self.factors, self.width).transpose(0, 1)
-        return self.routed(z, cohort, dropout, range(1, 1 + self.class_layers))
-
-    def read(self, z):
-        if self.settings.classify == "both":
-            return torch.cat([self._projected, z.transpose(0, 1)], dim=2).flatten(1)
-        return self.rows(z)
+    def represent(self, weights: Weights, cohort: Cohort, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
+        """The projected and the routed representation: [K, R, d] each."""
+        z = F.leaky_relu(linear(cohort, cohort.x, weights["projection.weight"], weights["projection.bias"]))
+        z = z.view(cohort.rows, self.factors, self.width).transpose(0, 1).contiguous()
+        z = self.dropped(z, cohort, dropout, 0)
+        return z, self.routed(z, cohort, dropout, range(1, 1 + self.class_layers))
 
     def routed(self, z: Tensor, cohort: Cohort, dropout: Dropout | None, layers: range) -> Tensor:
         """Routing layers with leaky ReLU and dropout after each: [K, R, d] -> [K, R, d]."""
         edges: Edges = cohort.once(("edges", self.factors), lambda c: Edges(c, self.factors))
         for layer in layers:
             z = F.leaky_relu(route(edges, z, self.settings.iterations, self.settings.through))
-            if dropout is not None and dropout.rate:
-                mask = dropout.mask(cohort, self.factors * self.width, layer)
-                z = z * mask.view(cohort.rows, self.factors, self.width).transpose(0, 1)
+            z = self.dropped(z, cohort, dropout, layer)
         return z
 
-    def rows(self, z: Tensor) -> Tensor:
-        """Factors side by side: [K, R, d] -> [R, K d]."""
-        return z.transpose(0, 1).reshape(z.shape[1], -1)
+    def dropped(self, z: Tensor, cohort: Cohort, dropout: Dropout | None, layer: int) -> Tensor:
+        """Dropout of [K, R, d], none where `dropout` is None."""
+        if dropout is None or not dropout.rate:
+            return z
+        mask = dropout.mask(cohort, self.factors * self.width, layer).view(cohort.rows, self.factors, self.width)
+        return z * mask.transpose(0, 1).contiguous()
+
+    def read(self, projected: Tensor, routed: Tensor) -> Tensor:
+        """What the classifier reads, factors side by side: [R, K d], or [R, K 2d] of both."""
+        parts = [unit(projected), routed] if self.settings.classify == "both" else [routed]
+        return side_by_side(torch.cat(parts, dim=2))
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Cross-entropy plus `elbo` times the negative ELBO; also notes the Gaussians in the state."""
         leaves = {name: w.detach().requires_grad_() for name, w in self.trained(state).items()}
-        weights = {name.removeprefix(MODEL): w for name, w in leaves.items() if name.startswith(MODEL)}
-        z = self.represent(weights, cohort, dropout)
-        h, rows = self.read(z), cohort.training
-        logits = linear(rows, h.index_select(0, rows.index), weights["classifier.weight"], weights["classifier.bias"])
+        weights = {name.removeprefix(MODEL): w for name, w in leaves.items()}
+        projected, routed = self.represent(weights, cohort, dropout)
+        rows = cohort.training
+        h = self.read(projected, routed).index_select(0, rows.index)
+        logits = linear(rows, h, weights["classifier.weight"], weights["classifier.bias"])
         total, each = training_loss(cohort, logits)
-        if self.settings.variational and self.settings.elbo:
-            total = total + self.settings.elbo * self.negative_elbo(z, state | leaves, cohort, dropout, down)
-        elif not self.settings.variational:
-            with torch.no_grad():
-                mean = cohort.node_mean(h)
-                variance = cohort.node_mean(h.square()) - mean.square()
-                state[MEAN].copy_(mean)
-                state[LOGVAR].copy_(variance.clamp_min(1e-6).log())
+        if self.settings.variational:
+            total = total + self.settings.elbo * self.negative_elbo(routed, state, leaves, cohort, dropout, down)
+        else:
+            self.note_moments(side_by_side(routed.detach()), state, cohort)
         return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True)), each
 
-    def negative_elbo(self, z: Tensor, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> Tensor:
-        """-(eq. 6) of all clients, each term a mean: [K, R, d] the representation -> scalar."""
+    def note_moments(self, h: Tensor, state: State, cohort: Cohort) -> None:
+        """Without an autoencoder: the mean and variance of the representation over a client's nodes."""
+        mean = cohort.node_mean(h)
+        variance = cohort.node_mean(h.square()) - mean.square()
+        state[MEAN].copy_(mean)
+        state[LOGVAR].copy_(variance.clamp_min(SMALLEST_VARIANCE).log())
+
+    def negative_elbo(
+        self, routed: Tensor, state: State, leaves: Weights, cohort: Cohort, dropout: Dropout, down: Message
+    ) -> Tensor:
+        """-(eq. 6) summed over clients, each term a mean over pairs, nodes and dimensions. routed: [K, R, d]."""
         first = 1 + self.class_layers
-        mean = self.rows(self.routed(z, cohort, None, range(first, first + self.latent_layers)))
-        logvar = cohort.add(mean, state[SPREAD])
+        mean = side_by_side(self.routed(routed, cohort, None, range(first, first + self.latent_layers)))
+        logvar = cohort.add(mean, leaves[SPREAD])
         with torch.no_grad():
             state[MEAN].copy_(cohort.node_mean(mean))
             state[LOGVAR].copy_(cohort.node_mean(logvar))
         sample = mean + (0.5 * logvar).exp() * dropout.draws.normal(cohort, mean.shape[1], NOISE_LAYER)
         pairs: Pairs = cohort.once("pairs", Pairs)
         loss = reconstruction(pairs, sample, dropout.draws, PAIR_LAYER)
+        prior = torch.zeros_like(mean)
         if self.settings.hierarchy:
-            own = state[ALPHA]
+            own, above = leaves[ALPHA], dense(down[ALPHA]).to(mean.device)
             prior = own[cohort.client]
-            above = dense(down[ALPHA]).to(own.device)
+            # -log p(alpha-hat) + KL(p(alpha-hat) || p(alpha)), all of variance one, up to constants
             loss = loss + 0.5 * (own.square() + (own - above).square()).mean(1).sum()
-        else:
-            prior = torch.zeros_like(mean)
         apart = kl_diagonal(mean, logvar, prior, PRIOR_VARIANCE).mean(1, keepdim=True)
         return loss + cohort.node_mean(apart).sum()
 
@@ -271,7 +280,7 @@ class FedIIH(AdamMethod):
     @torch.no_grad()
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
-        h = self.read(self.represent(personal, cohort, None))
+        h = self.read(*self.represent(personal, cohort, None))
         return linear(cohort, h, personal["classifier.weight"], personal["classifier.bias"])
 
     # -- at the server ---------------------------------------------------------------------------------------------
@@ -298,24 +307,29 @@ class FedIIH(AdamMethod):
 
     def compare(self, mean: Tensor, logvar: Tensor) -> Tensor:
         """1 - JS between the senders, factor by factor (eq. 9): [n, K d] -> [K, n, n]."""
-        split = (len(mean), self.factors, self.width)
-        mean, logvar = (t.view(split).transpose(0, 1) for t in (mean, logvar))
+        count = len(mean)
         if self.settings.divergence == "mean":
-            noise = torch.randn(SAMPLES, 1, generator=torch_stream(self.task.seed, "server", "divergence")).to(mean.device)
-            each = jensen_shannon(mean.permute(0, 2, 1).reshape(-1, split[0], 1), logvar.permute(0, 2, 1).reshape(-1, split[0], 1), noise)
-            return 1.0 - each.view(self.factors, self.width, split[0], split[0]).mean(1)
+            nodes, weight = (t.to(mean.device) for t in quadrature(NODES))
+            apart = jensen_shannon(mean.T.unsqueeze(2), logvar.T.unsqueeze(2), nodes, weight)
+            return 1.0 - apart.view(self.factors, self.width, count, count).mean(1)
+        mean, logvar = (t.view(count, self.factors, self.width).transpose(0, 1) for t in (mean, logvar))
         noise = torch.randn(SAMPLES, self.width, generator=torch_stream(self.task.seed, "server", "divergence"))
         return 1.0 - jensen_shannon(mean, logvar, noise.to(mean.device))
 
     def mixed(self, name: str, stack: Tensor, beta: Tensor) -> Tensor:
-        """sum_j beta_mj^k W_j^k for each receiver m and factor k: [n, ...], beta [K, r, n] -> [r, ...]."""
-        n, k, d = len(stack), self.factors, self.width
+        """sum_j beta_mj^k W_j^k for each receiver m and factor k (eq. 10): [n, ...], beta [K, r, n] -> [r, ...]."""
         if name == MODEL + "classifier.bias":
             return stack.mean(0).expand(beta.shape[1], -1).contiguous()
-        if name == MODEL + "classifier.weight":
-            return torch.einsum("krn,nkc->rkc", beta, stack.view(n, k, -1)).reshape(-1, *stack.shape[1:])
-        return torch.einsum("krn,nfkd->rfkd", beta, stack.view(n, -1, k, d)).reshape(-1, *stack.shape[1:])
+        # The factor is a part of the projection's last axis, and of the classifier's first.
+        before = 1 if name == MODEL + "classifier.weight" else math.prod(stack.shape[1:-1])
+        parts = stack.view(len(stack), before, self.factors, -1)
+        return torch.einsum("krn,nfkd->rfkd", beta, parts).reshape(-1, *stack.shape[1:])
 
     def similarity(self, server: State) -> Tensor | None:
         """S of each factor as last computed between each pair of clients: [K, M, M]."""
         return server["similarity"]
+
+
+def side_by_side(z: Tensor) -> Tensor:
+    """Factors side by side: [K, R, d] -> [R, K d]."""
+    return z.transpose(0, 1).reshape(z.shape[1], -1)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+CHUNK = 2**23  # numbers held at once while comparing all pairs
 
 
 def kl_diagonal(mean: Tensor, logvar: Tensor, other_mean: Tensor, other_variance: float) -> Tensor:
@@ -35,22 +38,30 @@ def _log_diagonal(root: Tensor) -> Tensor:
     return root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor) -> Tensor:
+def jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor | None = None) -> Tensor:
     """Jensen-Shannon divergence in bits between diagonal Gaussians, all pairs: in [0, 1].
 
-    JS(p, q) = 1/2 E_p[log2 2p / (p + q)] + 1/2 E_q[log2 2q / (p + q)], estimated with the same `noise` for everyone.
+    JS(p, q) = 1/2 E_p[log2 2p / (p + q)] + 1/2 E_q[log2 2q / (p + q)], where the expectation of f under N(m, s^2) is
+    sum_i weight_i f(m + s noise_i).
 
     Args:
-        mean, logvar: [K, n, d] n Gaussians in each of K factors.
-        noise: [S, d] standard normal draws.
+        mean, logvar: [B, n, d] n Gaussians in each of B problems.
+        noise, weight: [S, d] and [S] standard normal draws (equal weights if None), or the nodes of a quadrature.
 
     Returns:
-        [K, n, n], symmetric, zero on the diagonal.
+        [B, n, n], symmetric, zero on the diagonal. Memory: 8 S n^2 bytes a problem, at most `CHUNK` numbers at once.
     """
-    factors, count, width = mean.shape
-    mean, logvar, noise = mean.double(), logvar.double(), noise.double()
-    samples = mean.unsqueeze(2) + noise * (0.5 * logvar).exp().unsqueeze(2)  # [K, n, S, d]
-    flat = samples.reshape(factors, -1, width)
+    _, count, _ = mean.shape
+    weight = torch.full_like(noise[:, 0], 1.0 / len(noise)) if weight is None else weight
+    at_once = max(1, CHUNK // (len(noise) * count * count))
+    parts = zip(mean.double().split(at_once), logvar.double().split(at_once), strict=True)
+    return torch.cat([_jensen_shannon(m, v, noise.double(), weight.double()) for m, v in parts]).float()
+
+
+def _jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor) -> Tensor:
+    problems, count, width = mean.shape
+    samples = mean.unsqueeze(2) + noise * (0.5 * logvar).exp().unsqueeze(2)  # [B, n, S, d]
+    flat = samples.reshape(problems, -1, width)
     precision = (-logvar).exp()
     # -2 log p_j(x) + const = sum_d (x - m_j)^2 / s_j^2 + log s_j^2, as products of matrices
     quadratic = (
@@ -58,10 +69,17 @@ def jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor) -> Tensor:
         - 2.0 * flat @ (mean * precision).mT
         + (mean.square() * precision + logvar).sum(-1).unsqueeze(1)
     )
-    log_density = (-0.5 * quadratic).view(factors, count, -1, count)  # [K, i, S, j]: log p_j at samples of i
-    own = log_density.diagonal(dim1=1, dim2=3).permute(0, 2, 1).unsqueeze(-1)  # [K, i, S, 1]
-    half = 1.0 - F.softplus(log_density - own).mean(2) / math.log(2.0)
-    return (0.5 * (half + half.mT)).clamp(0.0, 1.0).float()
+    log_density = (-0.5 * quadratic).view(problems, count, -1, count)  # [B, i, S, j]: log p_j at samples of i
+    own = log_density.diagonal(dim1=1, dim2=3).permute(0, 2, 1).unsqueeze(-1)  # [B, i, S, 1]
+    expected = torch.einsum("bisj,s->bij", F.softplus(log_density - own), weight)
+    half = 1.0 - expected / math.log(2.0)
+    return (0.5 * (half + half.mT)).clamp(0.0, 1.0)
+
+
+def quadrature(nodes: int) -> tuple[Tensor, Tensor]:
+    """Gauss and Hermite's nodes [S, 1] and weights [S] for expectations under the standard normal."""
+    where, weight = np.polynomial.hermite_e.hermegauss(nodes)
+    return torch.from_numpy(where).unsqueeze(1), torch.from_numpy(weight / weight.sum())
 
 
 def matched(mean: Tensor, covariance: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,4 +101,5 @@ def kl_mixture(apart: Tensor, weight: Tensor) -> Tensor:
 
     -log sum_j w_j exp(-KL_j), Hershey and Olsen's variational approximation; exact for one component.
     """
-    return -torch.logsumexp(weight.clamp_min(1e-30).log() - apart, dim=-1)
+    log_weight = torch.where(weight > 0, weight, 1.0).log().masked_fill(weight <= 0, -torch.inf)
+    return -torch.logsumexp(log_weight - apart, dim=-1)

@@ -48,9 +48,7 @@ def auc(cohort: Cohort, logits: Tensor, index: Tensor) -> Tensor:
     one = torch.ones_like(rank)
     shared = torch.zeros_like(rank).index_add_(0, tie, rank) / torch.zeros_like(rank).index_add_(0, tie, one)
     per_client = torch.zeros(3, cohort.clients, device=score.device, dtype=torch.float64)
-    ones, positives, ranks = per_client.index_add_(
-        1, owner, torch.stack([one, positive, positive * shared[tie]])
-    )
+    ones, positives, ranks = per_client.index_add_(1, owner, torch.stack([one, positive, positive * shared[tie]]))
     first = ones.cumsum(0) - ones  # rows of the clients before
     above = ranks - positives * first - positives * (positives - 1) / 2
     return (above / (positives * (ones - positives))).float()

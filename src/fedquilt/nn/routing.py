@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fedquilt.nn.edges import Edges
 
-
 EPSILON = 1e-12  # squared length below which a vector counts as none; keeps the gradient finite at zero
 
 
@@ -30,11 +29,29 @@ def route(edges: Edges, z: Tensor, iterations: int, through: bool = False, tempe
     the fixed point does not depend on them; `through` differentiates through all iterations.
     """
     factors, rows, width = z.shape
-    z = unit(z).reshape(factors * rows, width)
-    c, learning = z, torch.is_grad_enabled()
-    for step in range(iterations):
-        with torch.set_grad_enabled(learning and through):
+    z = unit(z.reshape(factors * rows, width))
+    if through:
+        c = z
+        for _ in range(iterations):
             p = torch.softmax(edges.dot(c, z).view(factors, -1) / temperature, dim=0).flatten()
-        with torch.set_grad_enabled(learning and (through or step == iterations - 1)):
-            c = unit(z + edges.sum(p, z))
+            c = unit(edges.sum(p, z) + z)
+    else:
+        c = unit(edges.sum(assignments(edges, z, factors, iterations, temperature), z) + z)
     return c.view(factors, rows, width)
+
+
+@torch.no_grad()
+def assignments(edges: Edges, z: Tensor, factors: int, iterations: int, temperature: float) -> Tensor:
+    """The last p of all iterations: z [K R, d] -> [K E]."""
+    p = _softmax(edges.dot(z, z), factors, temperature)
+    for _ in range(iterations - 1):
+        c = edges.sum(p, z).add_(z)
+        # c is not divided by its length: the scores are, which are fewer numbers.
+        inverse = torch.linalg.vector_norm(c, dim=1).clamp_min_(EPSILON**0.5).reciprocal_()
+        p = _softmax(edges.dot(c, z).mul_(inverse.index_select(0, edges.source)), factors, temperature)
+    return p
+
+
+def _softmax(score: Tensor, factors: int, temperature: float) -> Tensor:
+    score = score if temperature == 1.0 else score / temperature
+    return torch.softmax(score.view(factors, -1), dim=0).flatten()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,8 +33,8 @@ KINDS = ("unifilter", "monomial", "chebyshev", "bernstein")
 
 def client_basis(client: Client, kind: str, order: int, mix: float) -> np.ndarray:
     """H_0 .. H_K of one client: [K + 1, n, F] float32."""
-    x = client.graph.x
-    x = np.asarray(x.toarray() if sp.issparse(x) else x, dtype=np.float64)
+    raw: Any = client.graph.x
+    x = np.asarray(raw.toarray() if sp.issparse(raw) else raw, dtype=np.float64)
     a = normalised(client)
     if kind == "monomial":
         out = _powers(a, x, order)
@@ -96,26 +97,26 @@ def _bernstein(a: sp.csr_matrix, x: np.ndarray, order: int) -> list[np.ndarray]:
 def rotated_basis(a: sp.csr_matrix, x: np.ndarray, order: int, homophily: float) -> list[np.ndarray]:
     """For each column of x, vectors of its length at one angle to each other: K + 1 arrays [n, F].
 
-    v_k is the next orthonormal vector of the column's Krylov space (three-term recurrence), s the sum of u_0 .. u_{k-1} and
-    c the cosine of the angle. With b = 1 + (k - 1) c,  u_k = (c / b) s + sqrt(1 - k c^2 / b) v_k  has length one and cosine
-    c to all before it. Where the Krylov space is exhausted, v_k is zero.
+    v_k is the next orthonormal vector of the column's Krylov space, s the sum of u_0 .. u_{k-1} and c the cosine of the
+    angle. With b = 1 + (k - 1) c,  u_k = (c / b) s + sqrt(1 - k c^2 / b) v_k  has length one and cosine c to all before it.
+    Where the Krylov space is exhausted, v_k is zero. Orthogonalised twice against all before: on dense graphs a three-term
+    recurrence soon turns rounding errors into directions.
     """
     c = math.cos(math.pi / 2.0 * (1.0 - homophily))
     length = np.linalg.norm(x, axis=0)
-    last = np.divide(x, length, out=np.zeros_like(x), where=length > 0)
-    before = np.zeros_like(last)
-    total = last.copy()
+    krylov = [np.divide(x, length, out=np.zeros_like(x), where=length > 0)]
+    total = krylov[0].copy()
     out = [x]
     for k in range(1, order + 1):
-        v = a @ last
-        v -= (v * last).sum(0) * last + (v * before).sum(0) * before
+        v = a @ krylov[-1]
+        for before in krylov * 2:
+            v -= np.einsum("nf,nf->f", v, before) * before
         size = np.linalg.norm(v, axis=0)
-        v = np.divide(v, size, out=np.zeros_like(v), where=size > 1e-8)
+        krylov.append(np.divide(v, size, out=np.zeros_like(v), where=size > 1e-8))
         b = 1.0 + (k - 1) * c
-        u = (c / b) * total + math.sqrt(max(0.0, 1.0 - k * c * c / b)) * v
+        u = (c / b) * total + math.sqrt(max(0.0, 1.0 - k * c * c / b)) * krylov[-1]
         out.append(u * length)
         total += u
-        before, last = last, v
     return out
 
 
