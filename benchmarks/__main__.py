@@ -1,6 +1,6 @@
-"""`python -m benchmarks`: seconds a round against the plain loop, in the same process, alternating; and peak memory.
+"""`python -m benchmarks`: time a round against the plain loop and against FedAvg, in the same process; and peak memory.
 
-Ratios are what to read: both sides take turns, so that a busy machine slows both.
+Ratios are what to read: the sides take turns, so that a busy machine slows all of them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -30,6 +31,9 @@ CELLS = (
     ("cora", "disjoint", 10, "fedpub"),
     ("cora", "overlapping", 50, "fedpub"),
 )
+# Where every method takes turns with FedAvg.
+SIDE_BY_SIDE = (("cora", "disjoint", 10), ("minesweeper", "disjoint", 10))
+METHODS = ("fedavg", "fedpub", "fediih", "fedssa")
 MEMORY = (("cora", "overlapping", 50), ("pubmed", "disjoint", 20))
 PLAIN = {"fedavg": PlainFedAvg, "fedpub": PlainFedPub}
 
@@ -76,6 +80,22 @@ def compare(dataset: str, partition: str, clients: int, method: str, rounds: int
     }
 
 
+def side_by_side(dataset: str, partition: str, clients: int, rounds: int) -> list[dict[str, object]]:
+    """A round of each method in turns; medians in milliseconds, and as multiples of FedAvg's."""
+    trainings = {name: experiment(dataset, partition, clients, name).training(0) for name in METHODS}
+    times: dict[str, list[float]] = {name: [] for name in METHODS}
+    for r in range(rounds + 2):
+        for name, training in trainings.items():
+            (seconds,) = timed(partial(training._round, r), 1)
+            if r >= 2:  # the first rounds prepare what the others use
+                times[name].append(seconds * 1e3)
+    middle = {name: median(values) for name, values in times.items()}
+    return [
+        {"cell": f"{dataset} {partition} {clients}", "method": name, "ms": ms, "times_fedavg": ms / middle["fedavg"]}
+        for name, ms in middle.items()
+    ]
+
+
 def peak_mb() -> float:
     """Peak resident memory of this process so far. Not ru_maxrss: a child inherits its parent's."""
     status = Path("/proc/self/status").read_text()
@@ -120,6 +140,7 @@ def main() -> None:
     print(f"{platform.processor() or platform.machine()}, {chosen.threads} threads, torch {torch.__version__}")
     try:
         rows = [compare(*cell, rounds=chosen.rounds) for cell in CELLS]
+        beside = [row for cell in SIDE_BY_SIDE for row in side_by_side(*cell, rounds=chosen.rounds)]
     except FedquiltError as error:
         raise SystemExit(f"benchmarks: {error}") from None
     print(
@@ -128,13 +149,14 @@ def main() -> None:
     for r in rows:
         figures = f"{r['plain_ms']:11.1f} {r['ours_ms']:9.1f} {r['ratio']:5.1f}x {r['ratio_best']:9.1f}x"
         print(f"{r['cell']:24} {r['method']:8} {figures}")
-    memory = [] if chosen.skip_memory else [peak(*cell, method) for cell in MEMORY for method in ("fedavg", "fedpub")]
+    for b in beside:
+        print(f"{b['cell']:24} {b['method']:8} {b['ms']:9.1f} ms a round, {b['times_fedavg']:5.1f} x FedAvg")
+    memory = [] if chosen.skip_memory else [peak(*cell, method) for cell in MEMORY for method in METHODS]
     for m in memory:
         print(f"{m['cell']:24} {m['method']:8} graph loaded {m['loaded_mb']:6.0f} MB, peak {m['peak_mb']:6.0f} MB")
     if chosen.out:
-        write_json(
-            chosen.out, {"rounds": rows, "memory": memory, "torch": torch.__version__, "threads": chosen.threads}
-        )
+        about = {"torch": torch.__version__, "threads": chosen.threads}
+        write_json(chosen.out, {"rounds": rows, "side_by_side": beside, "memory": memory} | about)
 
 
 if __name__ == "__main__":

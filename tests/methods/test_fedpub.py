@@ -211,7 +211,7 @@ def test_the_l1_step_shrinks_masks_toward_zero() -> None:
     for name in MATRICES:
         state[f"mask.{name}"].normal_(-1.0, 0.2, generator=torch.Generator().manual_seed(1))
     before = {name: tensor.clone() for name, tensor in state.items()}
-    method.after_step(state)
+    method.after_step(state, {})
     for name, tensor in state.items():
         old = before[name].double().numpy()
         if not name.startswith("mask."):
@@ -223,7 +223,7 @@ def test_the_l1_step_shrinks_masks_toward_zero() -> None:
         assert 0.2 < float((1 + tensor == 0).float().mean()) < 0.6
     unchanged = make(l1=0.0)
     state = {name: tensor.clone() for name, tensor in before.items()}
-    unchanged.after_step(state)
+    unchanged.after_step(state, {})
     assert all(torch.equal(state[name], before[name]) for name in state)
 
 

@@ -14,6 +14,7 @@ from fedquilt.cohort import Client, Cohort
 from fedquilt.graphs.graph import Graph
 from fedquilt.nn.decoder import Pairs, reconstruction
 from fedquilt.nn.draws import Draws, client_keys
+from fedquilt.nn.edges import Links
 from support import PADDING, assert_near, client_lists, lay, random_client
 
 seeds = st.integers(0, 2**31)
@@ -35,11 +36,16 @@ def random_z(cohort: Cohort, seed: int, width: int = 3) -> Tensor:
     return cohort.rows_of([torch.randn(n, width, generator=stream) for n in cohort.sizes], torch.nan)
 
 
-def formula(pairs: Pairs, z: np.ndarray, others: np.ndarray) -> float:
+def ends(links: Links) -> Tensor:
+    """The pairs as [2, E] rows."""
+    return torch.stack([links.source, links.target]).long()
+
+
+def formula(cohort: Cohort, z: np.ndarray, others: np.ndarray) -> float:
     """-log p by hand: sigmoid(z_u . z_v) on edges, one minus that on the other pairs, means client by client."""
     total, first = 0.0, 0
-    for start, client in zip(pairs.cohort.start, pairs.cohort.members, strict=True):
-        own = client.graph.edges.T + start
+    for start, client in zip(cohort.start, cohort.members, strict=True):
+        own = np.array(sorted(client.graph.edges.T.tolist()), dtype=np.int64).reshape(-1, 2) + start
         logs = []
         for (u, v), (i, j) in zip(own, others.T[first : first + len(own)], strict=True):
             edge, other = (1.0 / (1.0 + np.exp(-z[a] @ z[b])) for a, b in ((u, v), (i, j)))
@@ -58,7 +64,7 @@ def test_reconstruction_equals_the_formula(rows: str, clients: list[Client], see
     loss = reconstruction(pairs, z, own, 2)
     assert loss.shape == ()
     assert float(loss) == pytest.approx(
-        formula(pairs, z.double().numpy(), pairs.others(own, 2).numpy()), rel=1e-5, abs=1e-6
+        formula(cohort, z.double().numpy(), ends(pairs.others(own, 2)).numpy()), rel=1e-5, abs=1e-6
     )
 
 
@@ -90,10 +96,10 @@ def test_a_cohort_is_the_sum_of_its_clients(rows: str, clients: list[Client], se
 def test_random_pairs_stay_inside_their_client(rows: str, clients: list[Client], seed: int) -> None:
     cohort = lay(clients, rows)
     pairs = Pairs(cohort)
-    others = pairs.others(draws(cohort, seed=seed), 0)
-    assert others.shape == pairs.edges.shape
+    edges, others = ends(pairs.edges), ends(pairs.others(draws(cohort, seed=seed), 0))
+    assert torch.equal(others[0], edges[0])  # the same sources, other targets
     owner = np.repeat(np.arange(len(clients)), [client.graph.edges.shape[1] for client in clients])
-    for found in (pairs.edges, others):
+    for found in (edges, others):
         for end in found:
             assert np.array_equal(cohort.client[end].numpy(), owner)
             assert (cohort.position[end] < torch.tensor(cohort.sizes)[cohort.client[end]]).all()  # no padding
@@ -102,13 +108,36 @@ def test_random_pairs_stay_inside_their_client(rows: str, clients: list[Client],
 def test_random_pairs_are_uniform_and_new_each_step() -> None:
     cohort = lay([random_client(np.random.default_rng(0), m, n, edges=0.5) for m, n in enumerate((10, 30))], "compact")
     pairs = Pairs(cohort)
-    steps = [pairs.others(draws(cohort, step), 0) for step in range(200)]
+    steps = [ends(pairs.others(draws(cohort, step), 0)) for step in range(200)]
     assert not torch.equal(steps[0], steps[1])
-    assert not torch.equal(steps[0], pairs.others(draws(cohort), 1))
+    assert not torch.equal(steps[0], ends(pairs.others(draws(cohort), 1)))
     found = torch.cat(steps, dim=1)
     for m, n in enumerate(cohort.sizes):
         mine = found[:, cohort.client[found[0]] == m] - int(cohort.start[m])
-        assert stats.chisquare(torch.bincount(mine[0] * n + mine[1], minlength=n * n).numpy()).pvalue > 1e-5
+        assert stats.chisquare(torch.bincount(mine[1], minlength=n).numpy()).pvalue > 1e-5
+        # Whatever the source, any target is as likely.
+        table = torch.bincount(mine[0] * n + mine[1], minlength=n * n).view(n, n)
+        table = table[table.sum(1) > 0]
+        assert stats.chi2_contingency(table.numpy()).pvalue > 1e-5
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@example(clients=hard_clients())
+@given(clients=client_lists())
+def test_edges_are_those_of_the_clients_in_order(rows: str, clients: list[Client]) -> None:
+    """Each once, client by client, in lexicographic order whatever order the graphs have them in."""
+    shuffled = []
+    for client in clients:
+        g = client.graph
+        order = np.random.default_rng(0).permutation(g.edges.shape[1])
+        shuffled.append(Client(client.id, Graph(g.name, g.edges[:, order], g.x, g.y, g.classes), client.split))
+    cohort = lay(shuffled, rows)
+    expected = [
+        (u + first, v + first)
+        for first, client in zip(cohort.start.tolist(), clients, strict=True)
+        for u, v in sorted(client.graph.edges.T.tolist())
+    ]
+    assert [tuple(pair) for pair in ends(Pairs(cohort).edges).T.tolist()] == expected
 
 
 def test_gradient_equals_a_double_precision_one() -> None:
@@ -119,7 +148,9 @@ def test_gradient_equals_a_double_precision_one() -> None:
     mine = z.detach().double().requires_grad_()
     counts = torch.tensor([client.graph.edges.shape[1] for client in cohort.members])
     weight = (0.5 / counts.clamp_min(1)).double().repeat_interleave(counts)
-    edge, other = (torch.sigmoid((mine[u] * mine[v]).sum(1)) for u, v in (pairs.edges, pairs.others(own, 0)))
+    edge, other = (
+        torch.sigmoid((mine[u] * mine[v]).sum(1)) for u, v in (ends(pairs.edges), ends(pairs.others(own, 0)))
+    )
     (-(edge.log() + (1.0 - other).log()) * weight).sum().backward()
     assert z.grad.any()
     assert_near(z.grad, mine.grad)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedquilt.cohort import Client, Cohort
-from fedquilt.nn.edges import Edges
+from fedquilt.nn.edges import Edges, Links
 from support import PADDING, assert_near, client_lists, dense_adjacency, lay, random_client
 
 FACTORS = [1, 3]
@@ -82,7 +82,7 @@ def numbers(seed: int, *shape: int) -> Tensor:
 def test_sum_and_dot_equal_a_loop(factors: int, rows: str, clients: list[Client], seed: int, width: int) -> None:
     cohort = lay(clients, rows)
     edges, pairs = Edges(cohort, factors), entries(cohort)
-    assert (edges.factors, edges.rows, edges.count) == (factors, cohort.rows, len(pairs))
+    assert (edges.rows, edges.count) == (factors * cohort.rows, factors * len(pairs))
     c, z = numbers(seed, 2, factors * cohort.rows, width)
     weight = numbers(seed + 1, factors * len(pairs))
     assert_near(edges.sum(weight, z), looped_sum(pairs, factors, cohort.rows, weight.double(), z.double()))
@@ -119,7 +119,7 @@ def test_gradcheck(factors: int) -> None:
     edges = Edges(cohort, factors)
     assert edges.count
     c, z = (numbers(i, factors * cohort.rows, 2).double().requires_grad_() for i in range(2))
-    weight = numbers(2, factors * edges.count).double().requires_grad_()
+    weight = numbers(2, edges.count).double().requires_grad_()
     assert torch.autograd.gradcheck(edges.sum, (weight, z))
     assert torch.autograd.gradcheck(edges.dot, (c, z))
 
@@ -159,9 +159,9 @@ def test_nothing_crosses_from_factor_to_factor_or_client_to_client() -> None:
     cohort = lay(clients)
     edges = Edges(cohort, 2)
     z = numbers(0, 2, cohort.rows, 3)
-    before = edges.sum(torch.ones(2 * edges.count), z.view(-1, 3)).view(2, 2, 6, 3)
+    before = edges.sum(torch.ones(edges.count), z.view(-1, 3)).view(2, 2, 6, 3)
     z[1, 6:] += 1.0  # factor 1 of client 1
-    after = edges.sum(torch.ones(2 * edges.count), z.view(-1, 3)).view(2, 2, 6, 3)
+    after = edges.sum(torch.ones(edges.count), z.view(-1, 3)).view(2, 2, 6, 3)
     assert torch.equal(after[0], before[0])
     assert torch.equal(after[1, 0], before[1, 0])
     assert not torch.equal(after[1, 1], before[1, 1])
@@ -188,9 +188,99 @@ def test_padding_rows_take_no_part() -> None:
     edges = Edges(cohort, 2)
     empty = (cohort.position >= torch.tensor(cohort.sizes)[cohort.client]).repeat(2)
     z = numbers(0, 2 * cohort.rows, 3).masked_fill(empty.unsqueeze(1), torch.nan).requires_grad_()
-    out, score = edges.sum(torch.ones(2 * edges.count), z), edges.dot(z, z)
+    out, score = edges.sum(torch.ones(edges.count), z), edges.dot(z, z)
     assert torch.isfinite(out).all()
     assert torch.isfinite(score).all()
     assert not out[empty].any()
     (out.sum() + score.sum()).backward()
     assert not z.grad[empty].any()
+
+
+# -- any list of pairs -----------------------------------------------------------------------------
+
+
+def random_links(seed: int, rows: int, count: int) -> tuple[Links, list[tuple[int, int]]]:
+    """Pairs in one direction only, some of them several times, sorted by source alone; at most as many as a matrix has."""
+    rng = np.random.default_rng(seed)
+    count = min(count, rows * rows)
+    source, target = np.sort(rng.integers(0, rows, count)), rng.integers(0, rows, count)
+    repeated = rng.integers(0, count, count // 3) if count else []
+    for e in repeated:  # the same pair again, beside itself
+        if e + 1 < count and source[e] == source[e + 1]:
+            target[e + 1] = target[e]
+    return Links(torch.from_numpy(source), torch.from_numpy(target), rows), list(
+        zip(source.tolist(), target.tolist(), strict=True)
+    )
+
+
+@example(seed=0, rows=1, count=1, width=2)
+@example(seed=0, rows=4, count=0, width=2)
+@example(seed=1, rows=6, count=36, width=3)
+@given(seed=seeds, rows=st.integers(1, 12), count=st.integers(0, 40), width=st.integers(1, 6))
+def test_links_of_any_pairs(seed: int, rows: int, count: int, width: int) -> None:
+    links, pairs = random_links(seed, rows, count)
+    count = len(pairs)
+    assert (links.rows, links.count) == (rows, count)
+    tall, long = (rows, width), (count,)
+    u, v = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
+
+    def summed(weight: Tensor, z: Tensor) -> Tensor:
+        return torch.zeros_like(z).index_add(0, u, weight.unsqueeze(1) * z[v])
+
+    def dotted(c: Tensor, z: Tensor) -> Tensor:
+        return (c[u] * z[v]).sum(1)
+
+    for ours, plainly, shapes, result in (
+        (links.sum, summed, (long, tall), tall),
+        (links.dot, dotted, (tall, tall), long),
+    ):
+        inputs = [numbers(seed + i, *shape).requires_grad_() for i, shape in enumerate(shapes)]
+        plain = [one.detach().double().requires_grad_() for one in inputs]
+        pull = numbers(seed + 2, *result)
+        out, expected = ours(*inputs), plainly(*plain)
+        assert_near(out.detach(), expected.detach())
+        found = torch.autograd.grad((out * pull).sum(), inputs)
+        wanted = torch.autograd.grad((expected * pull.double()).sum(), plain)
+        for one, two in zip(found, wanted, strict=True):
+            assert_near(one, two)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_links_gradcheck(seed: int) -> None:
+    links, pairs = random_links(seed, 4, 12)
+    assert len(set(pairs)) < len(pairs)
+    assert {(v, u) for u, v in pairs} != set(pairs)
+    c, z = (numbers(i, 4, 2).double().requires_grad_() for i in range(2))
+    weight = numbers(2, 12).double().requires_grad_()
+    assert torch.autograd.gradcheck(links.sum, (weight, z))
+    assert torch.autograd.gradcheck(links.dot, (c, z))
+
+
+@given(seed=seeds, rows=st.integers(1, 12), count=st.integers(0, 40))
+def test_turned_links_are_the_same_pairs_the_other_way(seed: int, rows: int, count: int) -> None:
+    links, pairs = random_links(seed, rows, count)
+    count = len(pairs)
+    turned, order = links.turned
+    assert sorted(order.tolist()) == list(range(count))
+    found = list(zip(turned.source.tolist(), turned.target.tolist(), strict=True))
+    assert found == [(pairs[e][1], pairs[e][0]) for e in order.tolist()]
+    assert [v for v, _ in found] == sorted(v for v, _ in found)
+    z = numbers(seed, rows, 3)
+    weight = numbers(seed + 1, count)
+    assert_near(turned.dot(z, z), links.dot(z, z)[order])
+    # sum_u weight_uv z_u is the transposed matrix times z
+    matrix = torch.zeros(rows, rows, dtype=torch.float64)
+    for e, (u, v) in enumerate(pairs):
+        matrix[u, v] += weight[e].double()
+    assert_near(turned.sum(weight[order], z), matrix.T @ z.double())
+
+
+def test_pairs_may_be_repeated_more_often_than_a_matrix_has_entries() -> None:
+    links = Links(torch.zeros(5, dtype=torch.int64), torch.tensor([0, 1, 1, 0, 1]), 2)
+    assert links.dot(torch.ones(2, 3), torch.tensor([[1.0] * 3, [2.0] * 3])).tolist() == [3, 6, 6, 3, 6]
+
+
+def test_a_row_may_have_no_pair() -> None:
+    links = Links(torch.tensor([2, 2, 5]), torch.tensor([0, 0, 5]), 8)
+    out = links.sum(torch.tensor([1.0, 2.0, 3.0]), torch.arange(8.0).unsqueeze(1) + 1)
+    assert out.ravel().tolist() == [0, 0, 3, 0, 0, 18, 0, 0]

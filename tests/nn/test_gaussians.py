@@ -13,7 +13,7 @@ from scipy import stats
 from torch import Tensor
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
-from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal, kl_full, kl_mixture, matched
+from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal, kl_full, kl_mixture, matched, quadrature
 from support import assert_near
 
 seeds = st.integers(0, 2**31)
@@ -186,7 +186,53 @@ def test_jensen_shannon_ignores_a_common_shift(seed: int, shift: float) -> None:
 def test_jensen_shannon_of_float32_is_that_of_float64() -> None:
     mean, logvar, noise = numbers(0, 2, 4, 3).float(), numbers(1, 2, 4, 3).float(), numbers(2, 100, 3).float()
     found = jensen_shannon(mean, logvar, noise)
-    assert torch.equal(found, jensen_shannon(mean.double(), logvar.double(), noise.double()))
+    assert_near(found, jensen_shannon(mean.double(), logvar.double(), noise.double()), 1e-5)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 5, 12])
+def test_quadrature_is_exact_for_polynomials(nodes: int) -> None:
+    """E[x^p] of the standard normal, (p - 1)!! or zero, up to p = 2 nodes - 1."""
+    where, weight = quadrature(nodes)
+    assert where.shape == (nodes, 1)
+    assert weight.shape == (nodes,)
+    assert float(weight.sum()) == pytest.approx(1.0)
+    for power in range(2 * nodes):
+        expected = 0.0 if power % 2 else float(math.prod(range(power - 1, 0, -2)))
+        size = float((weight * where[:, 0].abs() ** power).sum())
+        assert float((weight * where[:, 0] ** power).sum()) == pytest.approx(expected, rel=1e-9, abs=1e-12 * size)
+
+
+PAIRS = [
+    ((0.0, 1.0), (0.1, 1.0)),
+    ((0.0, 1.0), (0.5, 1.0)),
+    ((0.0, 1.0), (2.0, 1.0)),
+    ((3.0, 1.0), (3.0, 1.3)),
+    ((-1.0, 0.5), (0.0, 0.7)),
+    ((0.2, 0.5), (-0.3, 0.5)),
+    ((0.0, 1.0), (8.0, 0.7)),
+    ((5.0, 0.3), (5.0, 0.3)),
+]
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+def test_jensen_shannon_by_quadrature_equals_the_integral(one: tuple[float, float], two: tuple[float, float]) -> None:
+    mean = torch.tensor([[[one[0]], [two[0]]]])
+    logvar = torch.tensor([[[one[1]], [two[1]]]]).square().log()
+    nodes, weight = quadrature(12)
+    found = jensen_shannon(mean, logvar, nodes, weight)[0]
+    assert float(found[0, 1]) == pytest.approx(integrated(one, two), abs=2e-3)
+    assert torch.equal(found, found.T)
+    assert float(found.diagonal().abs().max()) < 1e-6
+
+
+def test_equal_weights_are_the_default() -> None:
+    mean, logvar, noise = numbers(0, 2, 4, 3), numbers(1, 2, 4, 3), numbers(2, 50, 3)
+    even = torch.full((50,), 1 / 50, dtype=torch.float64)
+    assert torch.equal(jensen_shannon(mean, logvar, noise), jensen_shannon(mean, logvar, noise, even))
+    # A draw of weight two is the draw twice.
+    weight = torch.cat([torch.full((10,), 2.0), torch.ones(40)]).double() / 60
+    twice = torch.cat([noise[:10], noise])
+    assert_near(jensen_shannon(mean, logvar, noise, weight), jensen_shannon(mean, logvar, twice), 1e-6)
 
 
 # -- the one that stands for several ---------------------------------------------------------------

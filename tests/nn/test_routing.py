@@ -14,11 +14,11 @@ from torch import Tensor
 from fedquilt.cohort import Client, Cohort
 from fedquilt.graphs.graph import Graph
 from fedquilt.nn.edges import Edges
-from fedquilt.nn.routing import route, unit
+from fedquilt.nn.routing import assignments, route, unit
 from support import PADDING, assert_near, client_lists, dense_adjacency, lay, random_client
 
 seeds = st.integers(0, 2**31)
-SHAPES = [(1, 1, 1.0), (2, 3, 1.0), (3, 2, 0.3), (4, 5, 2.0), (5, 0, 1.0)]  # factors, iterations, temperature
+SHAPES = [(1, 1, 1.0), (2, 3, 1.0), (3, 2, 0.3), (4, 5, 2.0), (5, 1, 1.0)]  # factors, iterations, temperature
 
 
 def hard_clients() -> list[Client]:
@@ -100,6 +100,29 @@ def test_routing_equals_the_formula(
 
 
 @pytest.mark.parametrize("rows", PADDING)
+@pytest.mark.parametrize(("factors", "iterations", "temperature"), SHAPES)
+def test_assignments_are_the_last_shares(factors: int, iterations: int, temperature: float, rows: str) -> None:
+    """p_uv^k of the last iteration: softmax over factors of z_v . c_u, with the c of all iterations before it."""
+    clients = [*connected_clients(), *hard_clients()]
+    cohort = lay(clients, rows)
+    edges, z = Edges(cohort, factors), random_aspects(cohort, factors, 4, 1)
+    flat = unit(z).reshape(-1, 4).requires_grad_()
+    p = assignments(edges, flat, factors, iterations, temperature)
+    assert p.shape == (edges.count,)
+    assert not p.requires_grad
+    p = p.view(factors, -1)
+    assert_near(p.sum(0), torch.ones(p.shape[1]))
+    source, target = (t.view(factors, -1)[0].long() for t in (edges.source, edges.target))
+    for m, client in enumerate(clients):
+        mine = of_client(cohort, z, m).double()
+        own = torch.nn.functional.normalize(mine, dim=-1)
+        before = plain(client, mine, iterations - 1, temperature, False)
+        expected = torch.softmax(torch.einsum("kud,kvd->kuv", before, own) / temperature, dim=0)
+        chosen, first = cohort.client[source] == m, int(cohort.start[m])
+        assert_near(p[:, chosen], expected[:, source[chosen] - first, target[chosen] - first], 5e-5)
+
+
+@pytest.mark.parametrize("rows", PADDING)
 @settings(max_examples=15)
 @given(clients=client_lists(most=4), seed=seeds, factors=st.integers(1, 4), iterations=st.integers(1, 4))
 def test_a_cohort_is_its_clients_side_by_side(
@@ -165,7 +188,7 @@ def test_both_gradients_differ_and_the_values_do_not() -> None:
         out = route(Edges(cohort, 3), z, 3, through)
         (out * random_aspects(cohort, 3, 4, 4, fill=0.0)).sum().backward()
         found.append((out.detach(), z.grad))
-    assert torch.equal(found[0][0], found[1][0])
+    assert_near(found[0][0], found[1][0], 1e-6)
     assert float((found[0][1] - found[1][1]).abs().max()) > 0.01
 
 

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.linalg import matrix_power
 from numpy.polynomial import chebyshev
+from torch import Tensor
 
 from fedquilt.cohort import Client
 from fedquilt.graphs.graph import Graph
@@ -264,43 +265,78 @@ def test_homophily_is_a_half_without_edges_between_training_nodes() -> None:
 # -- learned filters -------------------------------------------------------------------------------
 
 
+def filtered(client: Client, order: int, nodes: np.ndarray | None) -> Tensor:
+    """H_0 .. H_K of a client in double precision, on some of its nodes: [O, n, F]."""
+    signals = torch.from_numpy(client_basis(client, "chebyshev", order, 0.5)).double()
+    return signals if nodes is None else signals[:, nodes]
+
+
+@pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize("rows", PADDING)
 @example(clients=hard_clients(), seed=0, order=3)
 @settings(max_examples=15)
 @given(clients=client_lists(), seed=seeds, order=orders)
-def test_combine_equals_a_sum_client_by_client(rows: str, clients: list[Client], seed: int, order: int) -> None:
+def test_linear_equals_a_sum_client_by_client(
+    rows: str, dropped: bool, clients: list[Client], seed: int, order: int
+) -> None:
+    """(sum_k w_k H_k * keep) W and its gradients by both, for every client with weights of its own."""
     cohort = lay(clients, rows)
     bases = Bases(cohort, "chebyshev", order, 0.5)
     stream = torch.Generator().manual_seed(seed)
     for basis, own in ((bases.everywhere, None), (bases.training, [client.training_nodes for client in clients])):
-        weight = torch.randn(len(clients), order + 1, generator=stream).requires_grad_()
-        out = basis.combine(weight)
-        assert out.shape == (basis.rows.rows, cohort.features)
+        coefficients = torch.randn(len(clients), order + 1, generator=stream).requires_grad_()
+        weight = torch.randn(len(clients), cohort.features, 4, generator=stream).requires_grad_()
+        keep = torch.rand(basis.rows.rows, cohort.features, generator=stream).round() * 2 if dropped else None
+        out = basis.linear(coefficients, weight, keep)
+        assert out.shape == (basis.rows.rows, 4)
         # What comes back at padding rows must not matter.
         pull = torch.randn(out.shape, generator=stream)
-        (found,) = torch.autograd.grad((out * pull).sum(), [weight])
+        found = torch.autograd.grad((out * pull).sum(), [coefficients, weight])
         for m, client in enumerate(clients):
-            signals = torch.from_numpy(client_basis(client, "chebyshev", order, 0.5)).double()
-            signals = signals if own is None else signals[:, own[m]]
-            mine = weight[m].detach().double().requires_grad_()
-            expected = torch.einsum("k,knf->nf", mine, signals)
+            inputs = [tensor[m].detach().double().requires_grad_() for tensor in (coefficients, weight)]
+            signal = torch.einsum("k,knf->nf", inputs[0], filtered(client, order, None if own is None else own[m]))
+            expected = (signal if keep is None else signal * basis.rows.parts_of(keep)[m]) @ inputs[1]
             assert_near(basis.rows.parts_of(out.detach())[m], expected.detach())
-            (grad,) = torch.autograd.grad((expected * basis.rows.parts_of(pull)[m]).sum(), [mine])
-            assert_near(found[m], grad)
+            grads = torch.autograd.grad((expected * basis.rows.parts_of(pull)[m]).sum(), inputs)
+            for one, two in zip(found, grads, strict=True):
+                assert_near(one[m], two)
         real = torch.zeros(basis.rows.rows, dtype=torch.bool)
         for first, size in zip(basis.rows.start, basis.rows.sizes, strict=True):
             real[first : first + size] = True
         assert not out[~real].any()
 
 
-def test_combine_gradcheck() -> None:
+def test_linear_gradcheck() -> None:
     cohort = lay([random_client(np.random.default_rng(0), m, n) for m, n in enumerate((3, 5))])
-    signals = [torch.randn(4, n, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(n)) for n in (3, 5)]
-    basis = Basis(cohort, signals)
-    weight = torch.randn(2, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    assert torch.autograd.gradcheck(basis.combine, (weight,))
-    (grad,) = torch.autograd.grad(basis.combine(weight).sum(), [weight])  # an expanded gradient comes back
-    assert_near(grad, torch.stack([signal.sum((1, 2)) for signal in signals]), 1e-12)
+    stream = torch.Generator().manual_seed(0)
+    features = [torch.tensor([0, 2]), torch.tensor([1])]
+    signals = [
+        torch.randn(4, n, len(f), dtype=torch.float64, generator=stream) for n, f in zip((3, 5), features, strict=True)
+    ]
+    basis = Basis(cohort, signals, features)
+    coefficients = torch.randn(2, 4, dtype=torch.float64, generator=stream).requires_grad_()
+    weight = torch.randn(2, 3, 2, dtype=torch.float64, generator=stream).requires_grad_()
+    keep = torch.rand(cohort.rows, 3, dtype=torch.float64, generator=stream)
+    assert torch.autograd.gradcheck(basis.linear, (coefficients, weight))
+    assert torch.autograd.gradcheck(lambda c, w: basis.linear(c, w, keep), (coefficients, weight))
+    # An expanded gradient comes back; features that a client does not have get none.
+    _, grad = torch.autograd.grad(basis.linear(coefficients, weight).sum(), [coefficients, weight])
+    assert not grad[0, 1].any()
+    assert not grad[1, [0, 2]].any()
+    assert grad[0, [0, 2]].all()
+
+
+@pytest.mark.parametrize("rows", PADDING)
+def test_only_features_that_occur_are_kept(rows: str) -> None:
+    rng = np.random.default_rng(0)
+    clients = [random_client(rng, m, n, filled=share) for m, (n, share) in enumerate(((9, 0.05), (12, 1.0), (5, 0.0)))]
+    bases = Bases(lay(clients, rows), "unifilter", 3, 0.5)
+    for m, client in enumerate(clients):
+        occur = np.flatnonzero(dense_features(client).any(0))
+        assert bases.everywhere.features[m].tolist() == bases.training.features[m].tolist() == occur.tolist()
+        assert bases.everywhere.signals[m].shape == (4, client.graph.nodes * len(occur))
+    assert 0 < len(bases.everywhere.features[0]) < 6
+    assert bases.means.shape == (3, 4, 6)
 
 
 @pytest.mark.parametrize("counts", [(5, 5, 5), (0, 4, 1), (0, 0, 0, 0, 12), (0, 0)])
@@ -308,13 +344,16 @@ def test_combine_gradcheck() -> None:
 def test_the_training_rows_are_those_of_all_rows(rows: str, counts: tuple[int, ...]) -> None:
     cohort = lay(with_training_nodes(counts), rows)
     bases = Bases(cohort, "unifilter", 3, 0.5)
-    weight = torch.randn(len(counts), 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    whole, part = bases.everywhere.combine(weight)[cohort.train], bases.training.combine(weight)[cohort.training.real]
+    coefficients = torch.randn(len(counts), 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    weight = torch.randn(len(counts), cohort.features, 3, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    whole = bases.everywhere.linear(coefficients, weight)[cohort.train]
+    part = bases.training.linear(coefficients, weight)[cohort.training.real]
     assert_near(part.detach(), whole.detach(), 1e-6)
     if sum(counts):
-        pull = torch.randn(whole.shape, generator=torch.Generator().manual_seed(1))
-        one, two = (torch.autograd.grad((out * pull).sum(), [weight])[0] for out in (whole, part))
-        assert_near(two, one)
+        pull = torch.randn(whole.shape, generator=torch.Generator().manual_seed(2))
+        one, two = (torch.autograd.grad((out * pull).sum(), [coefficients, weight]) for out in (whole, part))
+        for mine, theirs in zip(two, one, strict=True):
+            assert_near(mine, theirs)
 
 
 @pytest.mark.parametrize("rows", PADDING)

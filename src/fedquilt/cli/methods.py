@@ -136,9 +136,11 @@ def _idea(method: type[Method]) -> list[str]:
 
 def _varying(method: type[Method]) -> set[str]:
     """The settings whose default the method takes from the task."""
+    from fedquilt.graphs import datasets
     from fedquilt.methods import Task
 
-    return set(method.defaults(Task("", "disjoint", "accuracy", 1, 2, 10, 1, 0)))
+    tasks = (Task(dataset.name, "disjoint", "accuracy", 1, 2, 10, 1, 0) for dataset in datasets())
+    return {setting for task in tasks for setting in method.defaults(task)}
 
 
 def _value(value: Any) -> str:

@@ -1,6 +1,8 @@
 """FedSSA: Yu et al., Heterogeneity-Aware Knowledge Sharing for Graph Federated Learning, 2026.
 
-Weights never leave a client. What crosses is what its classes look like and what its structure is like, some kilobytes:
+Weights never leave a client: what crosses, in a few kilobytes, is what its classes look like and what its structure is
+like. Every client draws its classes and its graph filter toward those of the clients that resemble it, class by class and in
+structure.
 
 - *Semantic.* A label-conditioned variational graph autoencoder gives a Gaussian for each class at each client. For each
   class the server clusters the clients and matches the moments of each cluster (eq. 4 to 6), and every client draws its
@@ -190,8 +192,8 @@ class FedSSA(AdamMethod):
     @torch.no_grad()
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
-        signal = self.bases(cohort).everywhere.combine(personal[FILTER])
-        h = torch.relu(linear(cohort, signal, personal["hidden.weight"], personal["hidden.bias"]))
+        h = self.bases(cohort).everywhere.linear(personal[FILTER], personal["hidden.weight"])
+        h = torch.relu(cohort.add(h, personal["hidden.bias"]))
         return linear(cohort, h, personal["classifier.weight"], personal["classifier.bias"])
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
@@ -199,11 +201,10 @@ class FedSSA(AdamMethod):
         s, rows = self.settings, cohort.training
         leaves = {name: w.detach().requires_grad_() for name, w in self.trained(state).items()}
         w = {name.removeprefix(MODEL): leaf for name, leaf in leaves.items()}
-        signal = self.bases(cohort).training.combine(w[FILTER])
-        if s.input_dropout:
-            thin = Dropout(s.input_dropout, dropout.keys, dropout.step)
-            signal = signal * thin.mask(rows, signal.shape[1], INPUT_LAYER)
-        h = dropout(rows, linear(rows, signal, w["hidden.weight"], w["hidden.bias"]), 0)
+        thin = Dropout(s.input_dropout, dropout.keys, dropout.step)
+        keep = thin.mask(rows, self.task.features, INPUT_LAYER) if s.input_dropout else None
+        h = self.bases(cohort).training.linear(w[FILTER], w["hidden.weight"], keep)
+        h = dropout(rows, rows.add(h, w["hidden.bias"]), 0)
         total, each = training_loss(cohort, linear(rows, h, w["classifier.weight"], w["classifier.bias"]))
         mean, logvar = self.encode(w, cohort)
         total = total + s.elbo * negative_elbo(cohort, mean, logvar, dropout)
@@ -266,7 +267,11 @@ class FedSSA(AdamMethod):
             COVARIANCE: torch.zeros(m, c, d, d),
             COUNT: torch.zeros(m, c),
         }
-        return server, {SEED: seed}
+        return server, self.hello(server)
+
+    def hello(self, server: State) -> Message:
+        """The seed of the projection, where energies are shared."""
+        return {SEED: server[SEED]} if self.settings.structural else {}
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Cluster the clients by class and by structure, and tell each receiver about its clusters."""
@@ -281,7 +286,7 @@ class FedSSA(AdamMethod):
         if self.settings.semantic:
             message |= self.semantic_clusters(server, receivers)
         message = {name: dense(value).to(where[0]) for name, value in message.items()}
-        return message | {SEED: server[SEED]}
+        return message | self.hello(server)
 
     def stream(self, server: State, purpose: str) -> torch.Generator:
         """The server's random numbers for one purpose in this round."""
@@ -314,7 +319,7 @@ class FedSSA(AdamMethod):
         if self.settings.components > 1:
             again = sample.repeat_interleave(member.shape[1], dim=0)
             _, parts = grouped(again, parts > 0, self.settings.components, stream)
-        weight = parts.view(classes, -1, clients) * count.unsqueeze(1)  # [C, k J, M]
+        weight = parts.reshape(classes, -1, clients) * count.unsqueeze(1)  # [C, k J, M]
         centre, spread = matched(mean, covariance, weight)
         shape = (classes, member.shape[1], -1)
         total = weight.sum(-1).view(shape)

@@ -66,7 +66,8 @@ class Links:
     def _dot(self, c: Tensor, z: Tensor) -> Tensor:
         if not self.count:
             return z.new_zeros(0)
-        if z.device.type == "cpu" and z.dtype == torch.float32:
+        # The sampled product is for sparse patterns, of single precision.
+        if z.device.type == "cpu" and z.dtype == torch.float32 and self.count <= self.rows**2:
             product: Tensor = torch.sparse.sampled_addmm(self._pattern, c.contiguous(), z.contiguous().T, beta=0.0)
             return product.values()
         # The gradient of a bag of embeddings with respect to its weights is just this product.

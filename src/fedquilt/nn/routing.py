@@ -14,12 +14,13 @@ from torch import Tensor
 
 from fedquilt.nn.edges import Edges
 
-EPSILON = 1e-12  # squared length below which a vector counts as none; keeps the gradient finite at zero
+EPSILON = 1e-12  # squared length up to which a vector counts as none
 
 
 def unit(z: Tensor) -> Tensor:
-    """z / ||z|| along the last axis; zero stays zero."""
-    return z * (z.square().sum(-1, keepdim=True) + EPSILON).rsqrt()
+    """z / ||z|| along the last axis; zero stays zero, and its gradient passes as it is."""
+    size = z.square().sum(-1, keepdim=True)
+    return z * torch.where(size > EPSILON, size, 1.0).rsqrt()
 
 
 def route(edges: Edges, z: Tensor, iterations: int, through: bool = False, temperature: float = 1.0) -> Tensor:
