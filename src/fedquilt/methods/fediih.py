@@ -11,7 +11,8 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 - *One objective.* Algorithm 1 trains the classifier by cross-entropy and the projection by the ELBO alone, which knows no
   label. Here one step minimises cross-entropy + `elbo` times the negative ELBO over all of them. (In the public code the
   ELBO's gradient reaches no weight that is used.)
-- *Classifier.* On the routed representation: the text says "after the projection layer", where there is no graph in it.
+- *Classifier.* On the routed representation: the text says "after the projection layer", where no edge has entered. On
+  heterophilous graphs on both (`classify`).
 - *Variance.* The paper's two DisenGCNs share the projection and routing has no parameters, so that means and variances
   would be the same numbers. Here the log-variance is the routed representation plus a private learned offset, which
   starts at the prior's.
@@ -19,8 +20,9 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
   which is what it stands for: the client's own copy of the global factors.
 - *Scales.* Every term is a mean (over pairs, nodes, dimensions), so that the terms keep their balance whatever the sizes.
   Reconstruction takes all edges and as many random pairs (`fedquilt.nn.decoder`): all pairs would be quadratic.
-- *Divergence.* The Jensen-Shannon divergence between the Gaussians is estimated in bits from samples, so that it lies in
-  [0, 1] and so does the similarity. (The public code's surrogate has no lower bound.)
+- *Divergence.* The Jensen-Shannon divergence between the Gaussians is in bits, so that it lies in [0, 1] and so does the
+  similarity: of the joint distribution, estimated from draws, or dimension by dimension. (The public code's surrogate has no
+  lower bound.)
 - *Global factors.* The server sends eq. 12, the posterior mean; Algorithm 2 adds unit noise to it, ten times its size.
 """
 

@@ -18,7 +18,7 @@ from fedquilt.cohort import Cohort
 class Links:
     """Pairs (u, v) of rows, sorted by u.
 
-    Memory: 12 bytes a pair and 4 a row; with gradients 12 and 4 more.
+    Memory: 12 bytes a pair and 4 a row; with gradients 16 and 4 more.
 
     Attributes:
         count: how many pairs. rows: R, how many rows u and v are numbers of.
