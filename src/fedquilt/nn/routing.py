@@ -14,13 +14,13 @@ from torch import Tensor
 
 from fedquilt.nn.edges import Edges
 
-EPSILON = 1e-12  # squared length up to which a vector counts as none
+EPSILON = 1e-6  # length up to which a vector counts as none
 
 
 def unit(z: Tensor) -> Tensor:
-    """z / ||z|| along the last axis; zero stays zero, and its gradient passes as it is."""
-    size = z.square().sum(-1, keepdim=True)
-    return z * torch.where(size > EPSILON, size, 1.0).rsqrt()
+    """u = z / ||z|| along the last axis, with gradient (g - u (u . g)) / ||z||; zero stays zero, and its gradient g."""
+    out: Tensor = _Unit.apply(z)
+    return out
 
 
 def route(edges: Edges, z: Tensor, iterations: int, through: bool = False, temperature: float = 1.0) -> Tensor:
@@ -48,7 +48,7 @@ def assignments(edges: Edges, z: Tensor, factors: int, iterations: int, temperat
     for _ in range(iterations - 1):
         c = edges.sum(p, z).add_(z)
         # c is not divided by its length: the scores are, which are fewer numbers.
-        inverse = torch.linalg.vector_norm(c, dim=1).clamp_min_(EPSILON**0.5).reciprocal_()
+        inverse = torch.linalg.vector_norm(c, dim=1).clamp_min_(EPSILON).reciprocal_()
         p = _softmax(edges.dot(c, z).mul_(inverse.index_select(0, edges.source)), factors, temperature)
     return p
 
@@ -56,3 +56,21 @@ def assignments(edges: Edges, z: Tensor, factors: int, iterations: int, temperat
 def _softmax(score: Tensor, factors: int, temperature: float) -> Tensor:
     score = score if temperature == 1.0 else score / temperature
     return torch.softmax(score.view(factors, -1), dim=0).flatten()
+
+
+class _Unit(torch.autograd.Function):
+    """In few passes over the numbers: what autograd would do takes twice as many."""
+
+    @staticmethod
+    def forward(ctx, z: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        length = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+        inverse = torch.where(length > EPSILON, length, 1.0).reciprocal_()
+        u = z * inverse
+        ctx.save_for_backward(u, inverse)
+        return u
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        u, inverse = ctx.saved_tensors
+        along = (u * grad).sum(-1, keepdim=True)
+        return torch.addcmul(grad, u, along, value=-1.0).mul_(inverse)

@@ -148,7 +148,7 @@ class _Linear(torch.autograd.Function):
         filtered = []
         for m, part in enumerate(basis.rows.parts_of(out)):
             features = basis.features[m]
-            p = torch.mv(basis.signals[m].T, coefficients[m]).view(len(part), len(features))
+            p = torch.mm(coefficients[m : m + 1], basis.signals[m]).view(len(part), len(features))
             if kept is not None:
                 p *= kept[m].index_select(1, features)
             torch.mm(p, weight[m].index_select(0, features), out=part)
