@@ -182,3 +182,13 @@ def assert_same(one: State, two: State) -> None:
     for name in one:
         assert one[name].shape == two[name].shape
         assert torch.allclose(one[name], two[name], rtol=0, atol=0, equal_nan=True), name
+
+
+def tapped_run(
+    method: Method, clients: Sequence[Client], rounds: int, participation: float
+) -> tuple[Training, Wiretap]:
+    """A whole training, and all that crossed in it."""
+    training = make_training(method, clients, Plan(rounds, participation))
+    tap = Wiretap(training.engine)
+    training.run()
+    return training, tap

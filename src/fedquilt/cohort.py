@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,8 +29,22 @@ from fedquilt.rows import PADDING_LIMIT, Rows
 SPARSE_LIMIT = 0.15
 
 
+class Keeper:
+    """Something constant, with which what methods derive from it can be kept."""
+
+    @cached_property
+    def _kept(self) -> dict[Hashable, Any]:
+        return {}
+
+    def once(self, name: Hashable, make: Callable[[Self], Any]) -> Any:
+        """What a method derives from these constant graphs: made when first asked for by this name, then kept."""
+        if name not in self._kept:
+            self._kept[name] = make(self)
+        return self._kept[name]
+
+
 @dataclass(frozen=True, eq=False)
-class Client:
+class Client(Keeper):
     """What one data owner holds: a graph of its own and which of its nodes are for training, validation and test.
 
     Attributes:
@@ -42,16 +56,6 @@ class Client:
     id: int
     graph: Graph
     split: np.ndarray
-
-    @cached_property
-    def _kept(self) -> dict[Hashable, Any]:
-        return {}
-
-    def once(self, name: Hashable, make: Callable[[Client], Any]) -> Any:
-        """What a method derives from this client's constant graph: made when first asked for by this name, then kept."""
-        if name not in self._kept:
-            self._kept[name] = make(self)
-        return self._kept[name]
 
     @cached_property
     def training_nodes(self) -> np.ndarray:
@@ -180,7 +184,7 @@ class TrainingRows(Rows):
         return self._operator([c.mean for c in self._cohort.members])
 
 
-class Cohort(Rows):
+class Cohort(Rows, Keeper):
     """M clients as one block-diagonal graph on one device; its rows are the clients' nodes.
 
     Attributes:
@@ -195,7 +199,6 @@ class Cohort(Rows):
         super().__init__([c.graph.nodes for c in clients], torch.device(device), padding)
         self.members = list(clients)
         self.padding = padding
-        self._kept: dict[Hashable, Any] = {}
         self.ids = torch.tensor([c.id for c in clients], dtype=torch.int64)
         self.features = clients[0].graph.features
         self.classes = clients[0].graph.classes
@@ -209,12 +212,6 @@ class Cohort(Rows):
     def take(self, chosen: Sequence[int]) -> Cohort:
         """The cohort of some of its clients, by their places in this cohort."""
         return Cohort([self.members[m] for m in chosen], self.device, self.padding)
-
-    def once(self, name: Hashable, make: Callable[[Cohort], Any]) -> Any:
-        """What a method derives from these constant graphs: made when first asked for by this name, then kept."""
-        if name not in self._kept:
-            self._kept[name] = make(self)
-        return self._kept[name]
 
     @cached_property
     def training(self) -> TrainingRows:
@@ -288,9 +285,18 @@ class Cohort(Rows):
         total = torch.zeros(self.clients, device=values.device).index_add_(0, self.client[index], values.float())
         return total / self.counts(index)
 
+    @cached_property
+    def node_count(self) -> Tensor:
+        """[M] int64: nodes of each client."""
+        return torch.tensor(self.sizes, device=self.device)
+
+    @cached_property
+    def nodes(self) -> Tensor:
+        """The rows that are no padding."""
+        return torch.nonzero(self.position < self.node_count[self.client]).ravel()
+
     def node_mean(self, rows: Tensor) -> Tensor:
         """Each client's mean over its nodes: [R, H] -> [M, H]."""
-        nodes = self.position < torch.tensor(self.sizes, device=self.device)[self.client]
         total = torch.zeros(self.clients, rows.shape[1], device=rows.device, dtype=rows.dtype)
-        total.index_add_(0, self.client[nodes], rows[nodes])
-        return total / torch.tensor(self.sizes, device=rows.device).unsqueeze(1)
+        total.index_add_(0, self.client[self.nodes], rows[self.nodes])
+        return total / self.node_count.unsqueeze(1)

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from federations import Wiretap, make_method, make_task, make_training, ragged_clients
+from federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
 from fedquilt.cohort import Client, Cohort
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.adam import KEYS
-from fedquilt.methods.fediih import HETEROPHILOUS, NOISE_LAYER, PAIR_LAYER, SAMPLES, TABLES, FedIIH
+from fedquilt.methods.fediih import HETEROPHILOUS, SAMPLES, TABLES, FedIIH
 from fedquilt.methods.settings import build_settings
-from fedquilt.nn.decoder import Pairs
+from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
 from fedquilt.privacy.crossing import declared
 from fedquilt.randomness import torch_stream
@@ -41,10 +41,7 @@ def make(clients: list[Client] | None = None, **settings: Any) -> FedIIH:
 
 def tapped(rounds: int = 4, participation: float = 1.0, **settings: Any) -> tuple[Training, Wiretap]:
     clients = ragged_clients()
-    training = make_training(make(clients, **settings), clients, Plan(rounds, participation))
-    tap = Wiretap(training.engine)
-    training.run()
-    return training, tap
+    return tapped_run(make(clients, **settings), clients, rounds, participation)
 
 
 def numbers(seed: int, *shape: int) -> Tensor:

@@ -16,13 +16,11 @@ from numpy.linalg import matrix_power
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from federations import Wiretap, make_method, make_task, make_training, ragged_clients
+from federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
 from fedquilt.cohort import Client, Cohort
 from fedquilt.graphs.split import TRAIN, VAL
 from fedquilt.methods.adam import KEYS
 from fedquilt.methods.fedssa import (
-    NOISE_LAYER,
-    PAIR_LAYER,
     FedSSA,
     class_gaussians,
     negative_elbo,
@@ -31,7 +29,7 @@ from fedquilt.methods.fedssa import (
     projectors,
     semantic_loss,
 )
-from fedquilt.nn.decoder import Pairs
+from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.spectral import KINDS, client_basis, homophily, normalised
 from fedquilt.privacy.crossing import declared
@@ -52,10 +50,7 @@ def tapped(
     rounds: int = 4, participation: float = 1.0, clients: list[Client] | None = None, **settings: Any
 ) -> tuple[Training, Wiretap]:
     clients = clients or ragged_clients()
-    training = make_training(make(clients, **settings), clients, Plan(rounds, participation))
-    tap = Wiretap(training.engine)
-    training.run()
-    return training, tap
+    return tapped_run(make(clients, **settings), clients, rounds, participation)
 
 
 def numbers(seed: int, *shape: int) -> Tensor:

@@ -96,3 +96,13 @@ def weighted_mean(stacked: Tensor, weight: Tensor) -> Tensor:
     """sum_m weight_m stacked_m / sum_m weight_m, [M, ...] -> [...]: one product, no copy of the stack."""
     share = weight / weight.sum()
     return (share @ stacked.reshape(stacked.shape[0], -1)).view(stacked.shape[1:])
+
+
+def as_leaves(weights: Weights) -> Weights:
+    """The same numbers, as what a gradient is taken with respect to."""
+    return {name: w.detach().requires_grad_() for name, w in weights.items()}
+
+
+def slopes(total: Tensor, leaves: Weights) -> Weights:
+    """The gradient of `total` with respect to each of the leaves, by name."""
+    return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.cohort import Cohort
-from fedquilt.methods.adam import MODEL, AdamMethod
+from fedquilt.methods.adam import MODEL, AdamMethod, as_leaves, slopes
 from fedquilt.methods.contract import State, Task
 from fedquilt.methods.settings import BackboneSettings
 from fedquilt.nn.dropout import Dropout
@@ -36,9 +36,9 @@ class BackboneMethod(AdamMethod):
 
     def acting_gradients(self, weights: Weights, cohort: Cohort, dropout: Dropout) -> tuple[Weights, Tensor]:
         """The gradient of the cross-entropy with respect to the weights as they act, and each client's loss [M]."""
-        leaves = {name: w.detach().requires_grad_() for name, w in weights.items()}
+        leaves = as_leaves(weights)
         total, each = training_loss(cohort, self.model.training(cohort, leaves, dropout).logits)
-        return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True)), each
+        return slopes(total, leaves), each
 
     @torch.no_grad()
     def logits(self, personal: State, cohort: Cohort) -> Tensor:

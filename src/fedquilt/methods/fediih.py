@@ -37,10 +37,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.cohort import Cohort
-from fedquilt.methods.adam import MODEL, AdamMethod
+from fedquilt.methods.adam import MODEL, AdamMethod, as_leaves, slopes
 from fedquilt.methods.contract import State, Task, register
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
-from fedquilt.nn.decoder import Pairs, reconstruction
+from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.edges import Edges
 from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal, quadrature
@@ -57,7 +57,6 @@ PRIOR_VARIANCE = 0.25  # of a local factor around its global one (appendix I.6);
 SAMPLES = 64  # draws for the joint divergence
 NODES = 12  # of the quadrature for the divergence of one dimension
 SMALLEST_VARIANCE = 1e-6
-NOISE_LAYER, PAIR_LAYER = 60, 61  # which of a step's random numbers; layers of the model have the first ones
 
 
 @dataclass(frozen=True)
@@ -237,7 +236,7 @@ class FedIIH(AdamMethod):
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Cross-entropy plus `elbo` times the negative ELBO; also notes the Gaussians in the state."""
-        leaves = {name: w.detach().requires_grad_() for name, w in self.trained(state).items()}
+        leaves = as_leaves(self.trained(state))
         weights = {name.removeprefix(MODEL): w for name, w in leaves.items()}
         projected, routed = self.represent(weights, cohort, dropout)
         rows = cohort.training
@@ -248,7 +247,7 @@ class FedIIH(AdamMethod):
             total = total + self.settings.elbo * self.negative_elbo(routed, state, leaves, cohort, dropout, down)
         else:
             self.note_moments(side_by_side(routed.detach()), state, cohort)
-        return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True)), each
+        return slopes(total, leaves), each
 
     def note_moments(self, h: Tensor, state: State, cohort: Cohort) -> None:
         """Without an autoencoder: the mean and variance of the representation over a client's nodes."""
@@ -267,9 +266,7 @@ class FedIIH(AdamMethod):
         with torch.no_grad():
             state[MEAN].copy_(cohort.node_mean(mean))
             state[LOGVAR].copy_(cohort.node_mean(logvar))
-        sample = mean + (0.5 * logvar).exp() * dropout.draws.normal(cohort, mean.shape[1], NOISE_LAYER)
-        pairs: Pairs = cohort.once("pairs", Pairs)
-        loss = reconstruction(pairs, sample, dropout.draws, PAIR_LAYER)
+        loss = expected_reconstruction(cohort, mean, logvar, dropout.draws)
         prior = torch.zeros_like(mean)
         if self.settings.hierarchy:
             own, above = leaves[ALPHA], dense(down[ALPHA]).to(mean.device)

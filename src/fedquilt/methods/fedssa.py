@@ -34,7 +34,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -42,16 +41,16 @@ from torch import Tensor
 
 from fedquilt.clustering import k_means
 from fedquilt.cohort import Cohort
-from fedquilt.methods.adam import MODEL, AdamMethod
+from fedquilt.methods.adam import MODEL, AdamMethod, as_leaves, slopes
 from fedquilt.methods.contract import State, register
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate, Share
-from fedquilt.nn.decoder import Pairs, reconstruction
+from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.gaussians import kl_diagonal, kl_full, kl_mixture, matched
 from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes
 from fedquilt.nn.objective import training_loss
-from fedquilt.nn.spectral import Bases
+from fedquilt.nn.spectral import Bases, Kind
 from fedquilt.privacy.crossing import Crossing, Message, dense
 from fedquilt.randomness import derive, torch_stream
 
@@ -59,7 +58,7 @@ FILTER, ENERGY, SEED = "filter", "energy", "projection_seed"
 CLUSTER_FILTER, CLUSTER_SIZE = "cluster.filter", "cluster.size"
 MEAN, COVARIANCE, COUNT, WEIGHT = "class.mean", "class.covariance", "class.count", "class.weight"
 HEARD, CLUSTER, ROUND = "heard", "cluster", "round"
-INPUT_LAYER, NOISE_LAYER, PAIR_LAYER = 1, 60, 61  # which of a step's random numbers
+INPUT_LAYER = 1  # which of a step's random numbers drop filtered features
 RANK_TOLERANCE = 0.01
 
 
@@ -91,7 +90,7 @@ class FedSSASettings(AdamSettings):
 
     weight_decay: NonNegative = 5e-4
     hidden: Count = 128
-    basis: Literal["unifilter", "monomial", "chebyshev", "bernstein"] = "unifilter"
+    basis: Kind = "unifilter"
     order: Count = 10
     mix: Share = 0.8
     filter_lr: Positive = 0.05
@@ -199,7 +198,7 @@ class FedSSA(AdamMethod):
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Eq. 41 but for the terms on the coefficients alone, which are `after_step`; notes the class-wise Gaussians."""
         s, rows = self.settings, cohort.training
-        leaves = {name: w.detach().requires_grad_() for name, w in self.trained(state).items()}
+        leaves = as_leaves(self.trained(state))
         w = {name.removeprefix(MODEL): leaf for name, leaf in leaves.items()}
         thin = Dropout(s.input_dropout, dropout.keys, dropout.step)
         keep = thin.mask(rows, self.task.features, INPUT_LAYER) if s.input_dropout else None
@@ -213,7 +212,7 @@ class FedSSA(AdamMethod):
             state[name].copy_(value.detach())
         if WEIGHT in down:
             total = total + s.semantic_weight * semantic_loss(*own, down)
-        return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True)), each
+        return slopes(total, leaves), each
 
     def encode(self, w: Weights, cohort: Cohort) -> tuple[Tensor, Tensor]:
         """q(Z | X, Y): means and log-variances of every node, [R, latent] each."""
@@ -360,10 +359,8 @@ def neighbouring_labels(cohort: Cohort) -> Tensor:
 
 def negative_elbo(cohort: Cohort, mean: Tensor, logvar: Tensor, dropout: Dropout) -> Tensor:
     """-(eq. 2) summed over clients, each term a mean over pairs, nodes and dimensions: [R, d] -> scalar."""
-    sample = mean + (0.5 * logvar).exp() * dropout.draws.normal(cohort, mean.shape[1], NOISE_LAYER)
-    pairs: Pairs = cohort.once("pairs", Pairs)
     apart = kl_diagonal(mean, logvar, torch.zeros_like(mean), 1.0).mean(1, keepdim=True)
-    return reconstruction(pairs, sample, dropout.draws, PAIR_LAYER) + cohort.node_mean(apart).sum()
+    return expected_reconstruction(cohort, mean, logvar, dropout.draws) + cohort.node_mean(apart).sum()
 
 
 def class_gaussians(cohort: Cohort, mean: Tensor, logvar: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -16,6 +16,8 @@ from fedquilt.nn.draws import Draws
 from fedquilt.nn.edges import Links
 from fedquilt.rows import Rows
 
+NOISE_LAYER, PAIR_LAYER = 60, 61  # which of a step's random numbers; layers of a model have the first ones
+
 
 class Pairs:
     """The undirected edges of a cohort, each once: what a decoder has to tell from random pairs."""
@@ -27,7 +29,7 @@ class Pairs:
         first = torch.from_numpy(cohort.start).to(cohort.device)
         joined = torch.from_numpy(np.concatenate(edges, axis=1)).to(cohort.device) + first[self.rows.client]
         self.edges = Links(joined[0], joined[1], cohort.rows)
-        self._sizes, self._first = torch.tensor(cohort.sizes, device=cohort.device), first[self.rows.client]
+        self._sizes, self._first = cohort.node_count, first[self.rows.client]
         # 1 / (number of the client's edges), so that a sum over all pairs is a sum of the clients' means.
         self.weight = 1.0 / torch.tensor(counts, device=cohort.device).clamp_min(1)[self.rows.client]
 
@@ -41,3 +43,9 @@ def reconstruction(pairs: Pairs, z: Tensor, draws: Draws, layer: int) -> Tensor:
     """-log p(A | z), the mean over a client's edges and as many random pairs, summed over clients: z [R, d] -> scalar."""
     edge, other = pairs.edges.dot(z, z), pairs.others(draws, layer).dot(z, z)
     return 0.5 * ((F.softplus(-edge) + F.softplus(other)) * pairs.weight).sum()
+
+
+def expected_reconstruction(cohort: Cohort, mean: Tensor, logvar: Tensor, draws: Draws) -> Tensor:
+    """-E_q[log p(A | z)] for q = N(mean, exp(logvar)), from one draw a node (reparameterised): [R, d] -> scalar."""
+    sample = mean + (0.5 * logvar).exp() * draws.normal(cohort, mean.shape[1], NOISE_LAYER)
+    return reconstruction(cohort.once("pairs", Pairs), sample, draws, PAIR_LAYER)

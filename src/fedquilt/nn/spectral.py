@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,10 +28,11 @@ from fedquilt.cohort import Client, Cohort
 from fedquilt.graphs.split import TRAIN
 from fedquilt.rows import Rows
 
-KINDS = ("unifilter", "monomial", "chebyshev", "bernstein")
+Kind = Literal["unifilter", "monomial", "chebyshev", "bernstein"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
-def client_basis(client: Client, kind: str, order: int, mix: float) -> np.ndarray:
+def client_basis(client: Client, kind: Kind, order: int, mix: float) -> np.ndarray:
     """H_0 .. H_K of one client: [K + 1, n, F] float32."""
     raw: Any = client.graph.x
     x = np.asarray(raw.toarray() if sp.issparse(raw) else raw, dtype=np.float64)
@@ -180,7 +181,7 @@ class Bases:
         everywhere, training: the signals. means: [M, O, F] float32.
     """
 
-    def __init__(self, cohort: Cohort, kind: str, order: int, mix: float) -> None:
+    def __init__(self, cohort: Cohort, kind: Kind, order: int, mix: float) -> None:
         def make(client: Client) -> tuple[Tensor, Tensor, Tensor, Tensor]:
             signals = torch.from_numpy(client_basis(client, kind, order, mix)).to(cohort.device)
             features = torch.nonzero(signals.abs().amax((0, 1))).ravel()
