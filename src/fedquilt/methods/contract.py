@@ -75,6 +75,8 @@ class Method(ABC):
     downloads: ClassVar[tuple[Crossing, ...]] = ()
     # A method that learns nothing over rounds needs only one.
     single_round: ClassVar[bool] = False
+    # Whether a client that was never seen can be given a model after training: `lasting`, `admit` and `settle`.
+    admits: ClassVar[bool] = False
 
     def __init__(self, settings: Any, task: Task) -> None:
         self.settings = settings
@@ -108,6 +110,18 @@ class Method(ABC):
     @abstractmethod
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """What personal models say about every node of their graphs: [R, C]."""
+
+    def lasting(self, server: State) -> State:
+        """What of the server newcomers need when training is over; nothing where the method does not admit any."""
+        return {}
+
+    def admit(self, lasting: State, uploads: Message) -> Message:
+        """At the frozen server: what newcomers are sent, given what they sent after `local_update` of round 0."""
+        raise NotImplementedError
+
+    def settle(self, state: State, cohort: Cohort, down: Message) -> Update:
+        """At newcomers, after their only exchange: what they make of what they were sent, changing `state` in place."""
+        return self.local_update(state, cohort, down, 1)
 
     def similarity(self, server: State) -> Tensor | None:
         """Similarity between clients as the server sees it, where the method has such a thing.
