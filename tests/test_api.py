@@ -16,11 +16,14 @@ import fedquilt
 from federations import assert_same, without_seconds
 from fedquilt import api
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs import Graph, Protocol, draw_split, write_npz
+from fedquilt.graphs import TEST, Graph, Protocol, draw_split, write_npz
+from fedquilt.graphs.noise import with_edge_noise
+from fedquilt.graphs.split import Folds
 from fedquilt.methods.contract import Method, State
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.partition import make_partition, save
+from fedquilt.partition import Partition, make_partition, save
 from fedquilt.partition.clients import training_nodes
+from fedquilt.randomness import numpy_stream
 from fedquilt.runs.config import RunConfig
 from support import random_edges
 
@@ -210,6 +213,8 @@ def test_the_watcher_sees_each_seed_and_round() -> None:
         ({"metric": "f1"}, "There is no metric 'f1'"),
         ({"metric": "auc"}, "auc needs two classes"),
         ({"split": "given"}, "patchwork has no given split"),
+        ({"split": "2fold"}, "The split '2fold' has too few folds"),
+        ({"edge_noise": 1.5}, "The option edge_noise=1.5 is not possible"),
         ({"device": "tpu"}, "There is no device 'tpu'"),
         ({"clients": 9999}, "too few for 9999 clients"),
     ],
@@ -392,6 +397,16 @@ def test_natural_clients_say_how_many() -> None:
         experiment(own_graph(), partition="natural")
 
 
+def test_where_communities_are_found_each_seed_counts_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(graph: Graph, kind: str, clients: int | None, seed: int, **options: Any) -> Partition:
+        return make_partition(graph, "random", 3 + seed, seed)
+
+    monkeypatch.setattr(api, "make_partition", found)
+    run = fedquilt.run("fedpub", partition="louvain-50", seeds=[0, 2], **SMALL)
+    assert [len(run.records[seed][0]["clients"]["val"]) for seed in (0, 2)] == [3, 5]
+    assert run.similarities[2][-1].shape == (5, 5)
+
+
 def test_the_protocol_fills_what_is_left_open() -> None:
     mine = experiment(dataset="communities-3", partition="natural", rounds=None, clients=None, min_train=1)
     assert (mine.config.rounds, mine.config.epochs, mine.config.metric) == (100, 3, "accuracy")
@@ -407,6 +422,55 @@ def test_every_seed_has_a_split_of_its_own_and_the_same_for_every_method() -> No
         for mine, other in zip(one.cut(seed)[0].nodes, two.cut(seed)[0].nodes, strict=True):
             assert np.array_equal(mine, other)
     assert not np.array_equal(one.cut(0)[1], one.cut(1)[1])
+
+
+def test_folds_are_split_as_their_seed_says() -> None:
+    graph = own_graph()
+    five = experiment(graph, split="5fold", seeds=[0, 1, 2, 3, 4], min_train=1)
+    splits = np.stack([five.cut(seed)[1] for seed in range(5)])
+    assert ((splits == TEST).sum(axis=0) == 1).all()
+    assert np.array_equal(splits[3], Folds(5).draw(graph, 3))
+    assert five.config.split == "5fold"
+    # With --min-train a grouping is drawn again as other splits are.
+    again = experiment(graph, split="5fold", clients=9, min_train=5)
+    partition, split = again.cut(0)
+    draws = [Folds(5).draw(graph, 0, attempt) for attempt in range(api.REDRAWS)]
+    first = next(i for i, drawn in enumerate(draws) if training_nodes(partition, drawn).min() >= 5)
+    assert first > 0
+    assert np.array_equal(split, draws[first])
+
+
+def test_edge_noise_is_each_clients_own_and_the_same_for_every_method() -> None:
+    graph = own_graph()
+    plain, noisy = experiment(graph), experiment(graph, edge_noise=0.5)
+    other = experiment(graph, edge_noise=0.5, method="fedpub", cohort_size=1)
+    for seed in (0, 1):
+        for mine, same, clean in zip(*(e.clients(seed) for e in (noisy, other, plain)), strict=True):
+            assert np.array_equal(mine.graph.edges, same.graph.edges)
+            assert mine.graph.edges.shape == clean.graph.edges.shape
+            assert not np.array_equal(mine.graph.edges, clean.graph.edges)
+            assert np.array_equal(mine.graph.x, clean.graph.x)
+            assert np.array_equal(mine.split, clean.split)
+            assert mine.id == clean.id
+    assert not np.array_equal(noisy.clients(0)[0].graph.edges, noisy.clients(1)[0].graph.edges)
+    # A client's noise depends on its number and the seed alone, not on who else is there.
+    client = plain.clients(0)[2]
+    alone = with_edge_noise(client.graph, 0.5, numpy_stream(0, "client", 2, "edge noise"))
+    assert np.array_equal(noisy.clients(0)[2].graph.edges, alone.edges)
+
+
+@pytest.mark.parametrize("options", [{"split": "5fold", "seeds": [6]}, {"edge_noise": 0.3}], ids=str)
+def test_a_stopped_run_goes_on_with_the_same_cut(options: dict[str, Any]) -> None:
+    options = SMALL | {"checkpoint_seconds": 0.0} | options
+    seed = options.get("seeds", [0])[0]
+    whole = fedquilt.run("fedavg", **options)
+    with pytest.raises(KeyboardInterrupt):
+        fedquilt.run("fedavg", out="stopped", watch=stop_after(seed, 1), **options)
+    resumed = fedquilt.resume("stopped")
+    assert without_seconds(resumed.records[seed]) == without_seconds(whole.records[seed])
+    assert_same(resumed.models[seed], whole.models[seed])
+    plain = fedquilt.run("fedavg", **SMALL | {"seeds": [seed]})
+    assert without_seconds(plain.records[seed]) != without_seconds(whole.records[seed])
 
 
 def test_a_cohort_size_does_not_change_the_result() -> None:

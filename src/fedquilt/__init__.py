@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["FedquiltError", "Graph", "Run", "compare", "load_graph", "resume", "run"]
+__all__ = ["FedquiltError", "Graph", "Run", "compare", "load_graph", "load_run", "resume", "run"]
 
 if TYPE_CHECKING:
-    from fedquilt.api import Run, compare, resume, run
+    from fedquilt.api import Run, compare, load_run, resume, run
     from fedquilt.errors import FedquiltError
     from fedquilt.graphs import Graph, load_graph
 
@@ -24,6 +24,7 @@ _HOMES = {
     "Run": "fedquilt.api",
     "compare": "fedquilt.api",
     "load_graph": "fedquilt.graphs",
+    "load_run": "fedquilt.api",
     "resume": "fedquilt.api",
     "run": "fedquilt.api",
 }

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedquilt.attacks import Attack
 from fedquilt.engines.contract import Engine, Report
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.contract import Method, State
@@ -74,8 +75,24 @@ def participants(seed: int, round: int, clients: int, share: float) -> Tensor:
     return torch.from_numpy(chosen).sort().values
 
 
+def some_clients(seed: int, clients: int, share: float, *owner: str) -> Tensor:
+    """A group of the clients, drawn for `owner`: [n] numbers in rising order, n = round(share * clients).
+
+    At least one client is in it and at least one is not.
+    """
+    if clients < 2:
+        raise FedquiltError(
+            "A single client cannot be parted into two groups; use more clients, and no attack or held-out clients."
+        )
+    count = min(max(1, round(share * clients)), clients - 1)
+    return torch.from_numpy(numpy_stream(seed, *owner).choice(clients, count, replace=False)).sort().values
+
+
 class Training:
-    """One training of one seed: `run` carries it to the end, from the start or from a checkpoint."""
+    """One training of one seed: `run` carries it to the end, from the start or from a checkpoint.
+
+    With an `attack`, the server gets the uploads as it leaves them.
+    """
 
     def __init__(
         self,
@@ -84,8 +101,9 @@ class Training:
         plan: Plan,
         folder: SeedFolder | None = None,
         on_round: Callable[[Record], None] | None = None,
+        attack: Attack | None = None,
     ) -> None:
-        self.method, self.engine, self.plan, self.folder = method, engine, plan, folder
+        self.method, self.engine, self.plan, self.folder, self.attack = method, engine, plan, folder, attack
         self.on_round = on_round or (lambda record: None)
         self.rounds = 1 if method.single_round else plan.rounds
         self.progress = Progress()
@@ -119,6 +137,8 @@ class Training:
         check(self.down, self.method.downloads, self.method.name, "download")
         bytes_down = message_bytes(self.down, self.method.downloads, len(here))
         uploads, report = self.engine.round(round, here, self.down, evaluate)
+        if self.attack is not None:
+            uploads = self.attack.applied(uploads, here, round)
         bytes_up = message_bytes(uploads, self.method.uploads, len(here))
         if round + 1 < self.rounds:
             there = participants(task.seed, round + 1, task.clients, plan.participation)

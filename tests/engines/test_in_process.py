@@ -187,6 +187,48 @@ def test_a_learning_rate_far_too_large_is_refused() -> None:
         engine.round(0, torch.arange(5), down, evaluate=True)
 
 
+# -- clients that come after training ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cohort_size", SIZES)
+def test_clients_may_have_any_numbers_in_rising_order(cohort_size: int | None) -> None:
+    late = ragged_clients()[2:]
+    method = make_method("fedavg", late)
+    engine = InProcess(method, late, cohort_size=cohort_size)
+    before = engine.evaluate()
+    assert torch.isfinite(before.val).all()
+    uploads, report = engine.round(0, torch.tensor([2, 4]), {}, evaluate=True)
+    assert all(len(value) == 2 for value in uploads.values())
+    assert report.train_loss.isnan().tolist() == [False, True, False]
+    assert report.val_loss[1] == before.val_loss[1]
+    assert report.val_loss[0] != before.val_loss[0]
+
+
+@pytest.mark.parametrize("cohort_size", SIZES)
+def test_settle_is_a_last_step_for_everyone(cohort_size: int | None) -> None:
+    (engine, down), (other, _) = start("fedavg", cohort_size), start("fedavg", cohort_size)
+    for each in (engine, other):
+        each.round(0, torch.arange(5), down, evaluate=False)
+    report = engine.settle({})
+    _, expected = other.round(
+        1, torch.arange(5), {}, evaluate=True
+    )  # what `Method.settle` does where nothing else is said
+    assert_same(figures(report), figures(expected))
+    assert_same(engine.personal(), other.personal())
+
+
+@pytest.mark.parametrize("cohort_size", SIZES)
+def test_probabilities_of_every_node(cohort_size: int | None) -> None:
+    engine, _ = start("fedavg", cohort_size)
+    cohort = Cohort(ragged_clients())
+    logits = engine.method.logits(engine.method.personal(engine.method.start(cohort)), cohort)
+    for mine, expected in zip(engine.probabilities(), cohort.parts_of(logits.softmax(1)), strict=True):
+        assert torch.allclose(mine, expected, atol=1e-6)
+    spoil(engine, [3], torch.nan, parts=("train",))
+    with pytest.raises(FedquiltError, match="from the model of client 3 any more"):
+        engine.probabilities()
+
+
 CROSSINGS = (Crossing("own", "One a client."), Crossing("same", "One for all.", shared=True), Crossing("thin", "Few."))
 
 

@@ -11,6 +11,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs import NONE, TEST, TRAIN, VAL, draw_split, format_split, given_split, parse_split
 from fedquilt.graphs.build import build_graph
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.split import Folds, Given, Shares
 
 from .helpers import tiny
 
@@ -62,9 +63,56 @@ def test_given() -> None:
         given_split(tiny(masks=masks))
 
 
+# -- folds -------------------------------------------------------------------------------------------
+
+
+@given(st.integers(12, 200), st.integers(0, 20), st.integers(3, 10), st.integers(0, 3), st.integers(0, 2))
+def test_folds_take_turns(count: int, unlabelled: int, folds: int, grouping: int, attempt: int) -> None:
+    """Over the seeds of one grouping, each labelled node tests once and validates once, in the run before."""
+    graph = labelled(count, unlabelled)
+    seeds = range(grouping * folds, (grouping + 1) * folds)
+    runs = np.stack([Folds(folds).draw(graph, seed, attempt) for seed in seeds])
+    assert runs.dtype == np.int8
+    assert (runs[:, count:] == NONE).all()
+    own = runs[:, :count]
+    assert ((own == TEST).sum(axis=0) == 1).all()
+    assert ((own == VAL).sum(axis=0) == 1).all()
+    assert ((own == TRAIN).sum(axis=0) == folds - 2).all()
+    assert np.array_equal(np.roll(own == TEST, -1, axis=0), own == VAL)
+    sizes = (own == TEST).sum(axis=1)
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_each_grouping_and_attempt_is_another_one() -> None:
+    graph = labelled(100)
+    first = Folds(5).draw(graph, 0)
+    assert np.array_equal(first, Folds(5).draw(graph, 0))
+    assert not np.array_equal(first, Folds(5).draw(graph, 5))
+    assert not np.array_equal(first, Folds(5).draw(graph, 0, attempt=1))
+    assert not np.array_equal(first == TEST, Folds(4).draw(graph, 0) == TEST)
+
+
+def test_too_few_nodes_for_the_folds() -> None:
+    assert sorted(Folds(5).draw(labelled(5), 0)) == [TRAIN, TRAIN, TRAIN, VAL, TEST]
+    with pytest.raises(FedquiltError, match="some has 4 labelled nodes, too few for 5 folds; label more"):
+        Folds(5).draw(labelled(4, 50), 0)
+
+
+# -- how a split is written --------------------------------------------------------------------------
+
+
 def test_parse() -> None:
-    assert parse_split("20/40/40") == (0.2, 0.4, 0.4)
+    assert parse_split("20/40/40") == Shares(0.2, 0.4, 0.4) == (0.2, 0.4, 0.4)
+    assert parse_split("5fold") == Folds(5)
+    assert parse_split("given") == Given()
     assert format_split(parse_split("5/47.5/47.5")) == "5/47.5/47.5"
+
+
+def test_a_split_draws_what_its_name_says() -> None:
+    graph = labelled(100)
+    assert np.array_equal(parse_split("20/40/40").draw(graph, 3, 1), draw_split(graph, (0.2, 0.4, 0.4), 3, 1))
+    masks = {part: np.arange(4) == number for number, part in enumerate(("train", "val", "test"))}
+    assert np.array_equal(parse_split("given").draw(tiny(masks=masks), 3, 1), given_split(tiny(masks=masks)))
 
 
 @pytest.mark.parametrize(
@@ -76,6 +124,8 @@ def test_parse() -> None:
         ("nan/1/1", "not three percentages"),
         ("0/50/50", "leaves a part empty"),
         ("-10/50/50", "leaves a part empty"),
+        ("5-fold", "not three percentages; write train/val/test, such as 20/40/40, or 5fold, or given"),
+        ("2fold", "The split '2fold' has too few folds to train, validate and test; write 3fold or more"),
         ("50/50/50", "sums to 150; the three percentages must not exceed 100"),
     ],
 )

@@ -91,6 +91,34 @@ def test_run_table_has_a_row_a_seed_and_the_mean() -> None:
     assert lines[-1] == "| **mean** | 41 | 80.00 | **81.00 ± 0.50** | 10.0 | 0.0123 | 1.50 | 0.50 |"
 
 
+GROUPS = {
+    "trained": {"clients": 7, "test_mean": 81.0, "test_std": 0.5},
+    "new": {"clients": 3, "test_mean": 70.0, "test_std": 1.25},
+}
+
+
+def test_run_table_has_a_row_a_group_of_clients() -> None:
+    lines = to_markdown(run_table(result("a", 81.0, groups=GROUPS))).splitlines()
+    assert lines[-3].startswith("| **mean**")
+    assert lines[-2:] == [
+        "| trained (7) |  |  | 81.00 ± 0.50 |  |  |  |  |",
+        "| new (3) |  |  | 70.00 ± 1.25 |  |  |  |  |",
+    ]
+    assert "new (3)" in printed(run_table(result("a", 81.0, groups=GROUPS)))
+
+
+def test_comparison_has_a_column_a_group_of_clients() -> None:
+    nothing = {"new": {"clients": 3, "test_mean": None, "test_std": None}}
+    table = comparison_table(
+        [result("a", 81.0, groups=GROUPS), result("b", 80.0), result("c", 79.0, groups=GROUPS | nothing)]
+    )
+    lines = to_markdown(table).splitlines()
+    assert lines[2].startswith("| Method | Test | Test trained | Test new | Val |")
+    assert lines[4].startswith("| **a** | **81.00 ± 0.50** | 81.00 ± 0.50 | 70.00 ± 1.25 | 80.00 |")
+    assert lines[5].startswith("| b | 80.00 ± 0.50 | - | - | 80.00 |")
+    assert lines[6].startswith("| c | 79.00 ± 0.50 | 81.00 ± 0.50 | - | 80.00 |")
+
+
 def test_one_seed_claims_no_spread() -> None:
     one = result("fedpub", 81.0)
     one["seeds"] = one["seeds"][:1]

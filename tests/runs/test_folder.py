@@ -183,6 +183,19 @@ def test_truncate_after_keeps_exactly_the_earlier_lines(seed: SeedFolder) -> Non
     assert seed.latest_checkpoint() is None
 
 
+def test_server(seed: SeedFolder) -> None:
+    assert seed.load_server() is None
+    seed.save_server({"average": torch.ones(3)}, {"method": "keeping"})
+    assert {path.name for path in seed.path.iterdir()} == {"server.json", "server.safetensors"}
+    saved = seed.load_server()
+    assert saved is not None
+    assert torch.equal(saved[0]["average"], torch.ones(3))
+    assert saved[1] == {"method": "keeping"}
+    (seed.path / "server.safetensors").unlink()
+    with pytest.raises(FedquiltError, match=r"The server in .* cannot be used: server.safetensors cannot be read"):
+        seed.load_server()
+
+
 def test_models(seed: SeedFolder) -> None:
     with pytest.raises(FedquiltError, match="no trained models yet"):
         seed.load_models()

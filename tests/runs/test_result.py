@@ -7,6 +7,7 @@ import pytest
 
 from fedquilt.errors import FedquiltError
 from fedquilt.runs import build_result
+from fedquilt.runs.result import group
 
 CONFIG = {
     "method": "fedpub",
@@ -77,6 +78,28 @@ def test_no_test_nodes() -> None:
 
 def test_the_dataset_may_have_chosen_the_metric() -> None:
     assert build_result({**CONFIG, "metric": "auto"}, [{**summary(0, 1.0), "metric": "roc_auc"}])["metric"] == "roc_auc"
+
+
+def test_groups_of_clients() -> None:
+    """Each seed's as it was, and means and deviations over seeds; an undefined figure is none of a group's mean."""
+    assert group([80.0, None, 90.0]) == {"clients": 3, "test": 85.0}
+    assert group([None]) == {"clients": 1, "test": None}
+    seeds = [
+        {"honest": group([80.0, 90.0]), "malicious": group([60.0])},
+        {"honest": group([70.0, None]), "malicious": group([None])},
+    ]
+    result = build_result(CONFIG, [summary(s, 80.0) | {"groups": groups} for s, groups in enumerate(seeds)])
+    assert list(result)[-2:] == ["seeds", "groups"]
+    assert [line["groups"] for line in result["seeds"]] == seeds
+    assert result["groups"] == {
+        "honest": {"clients": 2, "test_mean": 77.5, "test_std": 7.5},
+        "malicious": {"clients": 1, "test_mean": None, "test_std": None},
+    }
+    json.dumps(result, allow_nan=False)
+    # A seed that is not done has none, and then the run has none yet.
+    partly = build_result(CONFIG, [summary(0, 80.0) | {"groups": seeds[0]}, summary(1, 80.0)])
+    assert "groups" not in partly
+    assert ["groups" in line for line in partly["seeds"]] == [True, False]
 
 
 def test_errors_name_what_is_missing() -> None:

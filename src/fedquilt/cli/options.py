@@ -43,7 +43,8 @@ Split = Annotated[
     str | None,
     typer.Option(
         "--split",
-        help="Training, validation and test shares, such as 20/40/40. Default: the dataset's.",
+        help="Training, validation and test shares, such as 20/40/40; or 5fold: five groups, of which seed s tests on "
+        "the s-th; or given: the graph's own. Default: the dataset's.",
         rich_help_panel=WHAT,
     ),
 ]
@@ -52,6 +53,22 @@ MinTrain = Annotated[
     typer.Option(
         "--min-train",
         help="Draw the split again until each client has so many training nodes.",
+        rich_help_panel=WHAT,
+    ),
+]
+EdgeNoise = Annotated[
+    float | None,
+    typer.Option(
+        "--edge-noise",
+        help="Chance of each of a client's edges to be moved between two random nodes. Default: 0.",
+        rich_help_panel=WHAT,
+    ),
+]
+HoldOutClients = Annotated[
+    float | None,
+    typer.Option(
+        "--hold-out-clients",
+        help="Share of the clients that is kept out of training and admitted after it. Default: 0.",
         rich_help_panel=WHAT,
     ),
 ]
@@ -95,6 +112,26 @@ Patience = Annotated[
         help="Stop after so many rounds without a better validation metric. Default: never.",
         rich_help_panel=HOW,
     ),
+]
+Attack = Annotated[
+    str | None,
+    typer.Option(
+        "--attack",
+        help="Some clients send a false embedding: same-value (one number throughout) or gaussian (noise). Default: none.",
+        rich_help_panel=HOW,
+    ),
+]
+AttackScale = Annotated[
+    float | None,
+    typer.Option(
+        "--attack-scale",
+        help="Standard deviation of what malicious clients send. Default: 5.",
+        rich_help_panel=HOW,
+    ),
+]
+AttackRatio = Annotated[
+    float | None,
+    typer.Option("--attack-ratio", help="Share of the clients that is malicious. Default: 0.2.", rich_help_panel=HOW),
 ]
 Device = Annotated[
     str | None,

@@ -6,7 +6,7 @@ gradients) grows with the cohort, not with the number of clients. Uploads of all
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,9 +15,12 @@ from torch import Tensor
 from fedquilt.cohort import Client, Cohort
 from fedquilt.engines.contract import Report
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.contract import Method, State
+from fedquilt.methods.contract import Method, State, Update
 from fedquilt.nn.objective import METRICS, losses
 from fedquilt.privacy.crossing import Crossing, Message, Sparse, Value, check, declared
+
+# What clients do with a download: state, cohort, download -> update.
+Step = Callable[[State, Cohort, Message], Update]
 
 
 @dataclass
@@ -26,11 +29,12 @@ class _Part:
 
     cohort: Cohort
     state: State
+    first: int  # the place of its first client among the engine's
     personal: State | None = None
 
 
 class InProcess:
-    """Runs every client of a federation here, a cohort at a time."""
+    """Runs every client of a federation here, a cohort at a time; clients come in rising order of their numbers."""
 
     def __init__(
         self,
@@ -42,18 +46,37 @@ class InProcess:
         self.method = method
         self.device = torch.device(device)
         size = cohort_size or len(clients)
-        cohorts = [Cohort(clients[first : first + size], device) for first in range(0, len(clients), size)]
-        self.parts = [_Part(cohort, method.start(cohort)) for cohort in cohorts]
+        self.parts = []
+        for first in range(0, len(clients), size):
+            cohort = Cohort(clients[first : first + size], device)
+            self.parts.append(_Part(cohort, method.start(cohort), first))
         self.figures = {name: torch.full((len(clients),), torch.nan) for name in Report.__dataclass_fields__}
 
     def evaluate(self) -> Report:
         """How all clients stand with the models they have now."""
         for part in self.parts:
-            self._measure(part.cohort, self._personal(part))
+            self._measure(part.first + torch.arange(part.cohort.clients), part.cohort, self._personal(part))
         return self._report()
 
     def round(self, round: int, participants: Tensor, down: Message, evaluate: bool) -> tuple[Message, Report | None]:
         """One round for the participants, cohort by cohort."""
+
+        def step(state: State, cohort: Cohort, down: Message) -> Update:
+            update = self.method.local_update(state, cohort, down, round)
+            check(update.upload, self.method.uploads, self.method.name, "upload")
+            return update
+
+        uploads = self._each(step, participants, down, evaluate)
+        return join_messages(uploads), self._report() if evaluate else None
+
+    def settle(self, down: Message) -> Report:
+        """The last step of clients that were admitted after training, and how they stand after it; nothing is sent."""
+        everyone = torch.cat([part.cohort.ids for part in self.parts])
+        self._each(self.method.settle, everyone, down, evaluate=True)
+        return self._report()
+
+    def _each(self, step: Step, participants: Tensor, down: Message, evaluate: bool) -> list[Message]:
+        """Take a step with the participants, cohort by cohort; a cohort's uploads each."""
         uploads: list[Message] = []
         first = 0
         for part in self.parts:
@@ -61,23 +84,23 @@ class InProcess:
             if not len(chosen):
                 continue
             mine = slice_message(down, self.method.downloads, first, first + len(chosen))
-            uploads.append(self._train(part, chosen, mine, round, evaluate))
+            uploads.append(self._train(step, part, chosen, mine, evaluate))
             first += len(chosen)
-        return join_messages(uploads), self._report() if evaluate else None
+        return uploads
 
-    def _train(self, part: _Part, chosen: Tensor, down: Message, round: int, evaluate: bool) -> Message:
+    def _train(self, step: Step, part: _Part, chosen: Tensor, down: Message, evaluate: bool) -> Message:
         everyone = len(chosen) == part.cohort.clients
         cohort = part.cohort if everyone else part.cohort.take(chosen.tolist())
         state = part.state if everyone else {name: tensor[chosen] for name, tensor in part.state.items()}
-        update = self.method.local_update(state, cohort, down, round)
-        check(update.upload, self.method.uploads, self.method.name, "upload")
+        update = step(state, cohort, down)
         if not everyone:
             for name, tensor in state.items():
                 part.state[name][chosen] = tensor
         part.personal = update.personal if everyone else None
-        self.figures["train_loss"][cohort.ids] = update.loss.cpu()
+        places = part.first + chosen
+        self.figures["train_loss"][places] = update.loss.cpu()
         if evaluate:
-            self._measure(cohort, update.personal)
+            self._measure(places, cohort, update.personal)
         return update.upload
 
     def _personal(self, part: _Part) -> State:
@@ -85,18 +108,17 @@ class InProcess:
             part.personal = self.method.personal(part.state)
         return part.personal
 
-    def _measure(self, cohort: Cohort, personal: State) -> None:
-        metric, ids = METRICS[self.method.task.metric], cohort.ids
+    def _measure(self, places: Tensor, cohort: Cohort, personal: State) -> None:
+        metric = METRICS[self.method.task.metric]
         with torch.no_grad():
             logits = self.method.logits(personal, cohort)
-            self._check_finite(cohort, logits)
-            self.figures["val_loss"][ids] = losses(cohort, logits, cohort.val).cpu()
-            self.figures["val"][ids] = metric(cohort, logits, cohort.val).cpu()
-            self.figures["test"][ids] = metric(cohort, logits, cohort.test).cpu()
+            self._check_finite(cohort, logits, torch.cat([cohort.val, cohort.test]))
+            self.figures["val_loss"][places] = losses(cohort, logits, cohort.val).cpu()
+            self.figures["val"][places] = metric(cohort, logits, cohort.val).cpu()
+            self.figures["test"][places] = metric(cohort, logits, cohort.test).cpu()
 
-    def _check_finite(self, cohort: Cohort, logits: Tensor) -> None:
-        """Refuse to measure a model that gives no numbers: an argmax or a rank of them would look like a result."""
-        seen = torch.cat([cohort.val, cohort.test])
+    def _check_finite(self, cohort: Cohort, logits: Tensor, seen: Tensor) -> None:
+        """Refuse to look at a model that gives no numbers: an argmax or a rank of them would look like a result."""
         wrong = ~torch.isfinite(logits[seen]).all(1)
         if bool(wrong.any()):
             clients = sorted({int(cohort.ids[m]) for m in cohort.client[seen][wrong].tolist()})
@@ -109,6 +131,16 @@ class InProcess:
 
     def _report(self) -> Report:
         return Report(**{name: values.clone() for name, values in self.figures.items()})
+
+    def probabilities(self) -> list[Tensor]:
+        """What each client's personal model says now about its nodes: a tensor [n_m, C] a client, on the CPU."""
+        out: list[Tensor] = []
+        for part in self.parts:
+            with torch.no_grad():
+                logits = self.method.logits(self._personal(part), part.cohort)
+            self._check_finite(part.cohort, logits, part.cohort.nodes)
+            out += part.cohort.parts_of(logits.softmax(1).cpu())
+        return out
 
     def personal(self) -> State:
         """All clients' personal models now."""

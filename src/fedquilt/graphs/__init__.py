@@ -7,7 +7,7 @@ from fedquilt.graphs.load import data_folder, load_graph
 from fedquilt.graphs.npz import read_npz, write_npz
 from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
-from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL, draw_split, format_split, given_split, parse_split
+from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL, Split, draw_split, format_split, given_split, parse_split
 from fedquilt.graphs.synthetic import natural_clients, patchwork, patchwork_communities
 from fedquilt.graphs.tables import read_tables
 
@@ -20,6 +20,7 @@ __all__ = [
     "Graph",
     "Protocol",
     "Report",
+    "Split",
     "check_graph",
     "data_folder",
     "datasets",

@@ -2,13 +2,76 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
 import numpy as np
 
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.build import PARTS
 from fedquilt.graphs.graph import Graph
+from fedquilt.randomness import numpy_stream
 
 TRAIN, VAL, TEST, NONE = 0, 1, 2, -1
+GIVEN = "given"
+FEWEST_FOLDS = 3  # one to train, one to validate, one to test
+
+
+class Split(Protocol):
+    """A way to split the labelled nodes of a graph; `parse_split` gives one."""
+
+    def draw(self, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
+        """The split of a run's seed: [N] int8 of TRAIN, VAL, TEST or NONE. `attempt` is another draw from that seed."""
+
+
+class Shares(NamedTuple):
+    """Shares of the labelled nodes for train, val and test; they sum to 1 or less. Each seed draws anew."""
+
+    train: float
+    val: float
+    test: float
+
+    def draw(self, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
+        """See `draw_split`."""
+        return draw_split(graph, self, seed, attempt)
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Labelled nodes in `count` random groups of equal size (or one more): one tests, the next validates, the rest train.
+
+    Seeds 0 .. count-1 are the runs over one grouping, each with another test group; the next `count` seeds have another
+    grouping, and so on.
+    """
+
+    count: int
+
+    def draw(self, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
+        """Group seed % count tests and the one after it validates, in grouping number seed // count."""
+        labelled = np.flatnonzero(graph.y >= 0)
+        if len(labelled) < self.count:
+            raise FedquiltError(
+                f"{graph.name} has {len(labelled)} labelled nodes, too few for {self.count} folds; "
+                "label more of them or choose another split."
+            )
+        grouping, test = divmod(seed, self.count)
+        order = numpy_stream(grouping, "split", "folds", self.count, attempt).permutation(labelled)
+        groups = np.array_split(order, self.count)
+        parts = np.full(graph.nodes, NONE, dtype=np.int8)
+        parts[labelled] = TRAIN
+        parts[groups[test]] = TEST
+        parts[groups[(test + 1) % self.count]] = VAL
+        return parts
+
+
+@dataclass(frozen=True)
+class Given:
+    """The split that came with the graph, whatever the seed and the attempt."""
+
+    def draw(self, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
+        """See `given_split`."""
+        return given_split(graph)
 
 
 def draw_split(graph: Graph, fractions: tuple[float, float, float], seed: int, attempt: int = 0) -> np.ndarray:
@@ -23,9 +86,6 @@ def draw_split(graph: Graph, fractions: tuple[float, float, float], seed: int, a
     Returns:
         [N] int8 of TRAIN, VAL, TEST or NONE.
     """
-    # torch sits behind this module and takes seconds to import; reading a graph should not wait for it.
-    from fedquilt.randomness import numpy_stream
-
     labelled = np.flatnonzero(graph.y >= 0)
     train, val = (round(share * len(labelled)) for share in fractions[:2])
     rest = len(labelled) - train - val
@@ -61,22 +121,35 @@ def given_split(graph: Graph) -> np.ndarray:
     return parts
 
 
-def parse_split(text: str) -> tuple[float, float, float]:
-    """The shares of `"20/40/40"`, as (0.2, 0.4, 0.4)."""
+def parse_split(text: str) -> Split:
+    """`"20/40/40"` as `Shares`, `"5fold"` as `Folds`, `"given"` as `Given`."""
+    if text == GIVEN:
+        return Given()
+    if folds := re.fullmatch(r"(\d+)fold", text):
+        if int(folds[1]) < FEWEST_FOLDS:
+            raise FedquiltError(
+                f"The split '{text}' has too few folds to train, validate and test; write {FEWEST_FOLDS}fold or more."
+            )
+        return Folds(int(folds[1]))
+    return _parse_shares(text)
+
+
+def _parse_shares(text: str) -> Shares:
     try:
         numbers = [float(piece) for piece in text.split("/")]
     except ValueError:
         numbers = []
     if len(numbers) != 3 or not all(np.isfinite(numbers)):
-        raise FedquiltError(f"The split '{text}' is not three percentages; write train/val/test, such as 20/40/40.")
+        raise FedquiltError(
+            f"The split '{text}' is not three percentages; write train/val/test, such as 20/40/40, or 5fold, or given."
+        )
     if min(numbers) <= 0:
         raise FedquiltError(f"The split '{text}' leaves a part empty; all three percentages must be above 0.")
     if sum(numbers) > 100 + 1e-9:
         raise FedquiltError(f"The split '{text}' sums to {sum(numbers):g}; the three percentages must not exceed 100.")
-    train, val, test = (number / 100 for number in numbers)
-    return train, val, test
+    return Shares(*(number / 100 for number in numbers))
 
 
 def format_split(fractions: tuple[float, float, float]) -> str:
-    """The reverse of `parse_split`."""
+    """Shares as they are written, such as `"20/40/40"`."""
     return "/".join(f"{100 * share:g}" for share in fractions)

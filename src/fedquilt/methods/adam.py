@@ -67,9 +67,17 @@ class AdamMethod(Method):
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
         """Take over the download, train `epochs` full-batch epochs, give the upload."""
         self.receive(state, down)
+        return self.train(state, cohort, down, self.steps(round))
+
+    def steps(self, round: int) -> range:
+        """The training steps of a round, numbered through a client's whole training (its randomness depends on them)."""
+        return range(round * self.settings.epochs, (round + 1) * self.settings.epochs)
+
+    def train(self, state: State, cohort: Cohort, down: Message, steps: range) -> Update:
+        """The steps, and what comes of them."""
         loss = torch.zeros(cohort.clients)
-        for epoch in range(self.settings.epochs):
-            dropout = Dropout(self.settings.dropout, state[KEYS], round * self.settings.epochs + epoch)
+        for step in steps:
+            dropout = Dropout(self.settings.dropout, state[KEYS], step)
             grads, loss = self.gradients(state, cohort, dropout, down)
             adam_step(self.trained(state), grads, state, self.settings.lr, self.settings.weight_decay, self.rates())
             self.after_step(state, down)

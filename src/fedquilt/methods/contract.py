@@ -112,15 +112,26 @@ class Method(ABC):
         """What personal models say about every node of their graphs: [R, C]."""
 
     def lasting(self, server: State) -> State:
-        """What of the server newcomers need when training is over; nothing where the method does not admit any."""
+        """What of the server newcomers need when training is over; nothing where the method does not admit any.
+
+        It is kept with the run, in memory and as server.safetensors.
+        """
         return {}
 
     def admit(self, lasting: State, uploads: Message) -> Message:
-        """At the frozen server: what newcomers are sent, given what they sent after `local_update` of round 0."""
+        """At the frozen server: what newcomers are sent, given what they sent after `local_update` of round 0.
+
+        `lasting` is what the method of that name gave, on the uploads' device, and is left as it is. Newcomers are not
+        among the task's clients: their numbers go on from there. What `server_start` sends goes to them too, so it has
+        to be shared.
+        """
         raise NotImplementedError
 
     def settle(self, state: State, cohort: Cohort, down: Message) -> Update:
-        """At newcomers, after their only exchange: what they make of what they were sent, changing `state` in place."""
+        """At newcomers, after their only exchange: what they make of what they were sent, changing `state` in place.
+
+        Nothing is sent after it: of the update, the personal models and the loss count.
+        """
         return self.local_update(state, cohort, down, 1)
 
     def similarity(self, server: State) -> Tensor | None:

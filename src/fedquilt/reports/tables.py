@@ -14,13 +14,15 @@ Result = Mapping[str, Any]
 """The content of a result.json."""
 
 _SETTING = ("dataset", "partition", "clients", "metric")
+_REST = ("Val", "Best round", "s/round", "MB up/round", "MB down/round")
+_NO_TEST: Result = {"test_mean": None, "test_std": None}
 
 
 def comparison_table(results: Sequence[Result]) -> Table:
     """One row a result; the best test mean of each setting in bold.
 
     A setting is a dataset, a partition, a number of clients and a metric. What all results share stands in
-    the title, what differs gets a column.
+    the title, what differs gets a column. So do groups of clients that are reported apart.
     """
     if not results:
         raise FedquiltError("There are no results to compare.")
@@ -30,7 +32,8 @@ def comparison_table(results: Sequence[Result]) -> Table:
     for key in differing:
         table.add_column(key.capitalize(), justify="right" if key == "clients" else "left")
     table.add_column("Method")
-    for heading in ("Test", "Val", "Best round", "s/round", "MB up/round", "MB down/round"):
+    groups = list(dict.fromkeys(name for result in results for name in _groups(result)))
+    for heading in ("Test", *(f"Test {name}" for name in groups), *_REST):
         table.add_column(heading, justify="right")
     best = _best_of_each_setting(results)
     for result in results:
@@ -40,7 +43,8 @@ def comparison_table(results: Sequence[Result]) -> Table:
         table.add_row(
             *(Text(str(result[key])) for key in differing),
             Text(str(result["method"]), "bold" if is_best else ""),
-            Text(_spread(result["test_mean"], result["test_std"], len(seeds)), "bold" if is_best else ""),
+            Text(_test(result, len(seeds)), "bold" if is_best else ""),
+            *(_test(_groups(result).get(name, _NO_TEST), len(seeds)) for name in groups),
             _number(result["val_mean"]),
             _number(_mean(seeds, "best_round"), 0),
             _seconds(_mean(seeds, "seconds_per_round")),
@@ -51,7 +55,7 @@ def comparison_table(results: Sequence[Result]) -> Table:
 
 
 def run_table(result: Result) -> Table:
-    """One row a seed, and a last row for the mean."""
+    """One row a seed, a row for the mean, and one for each group of clients that is reported apart."""
     title = f"{result['method']}: {_title(result, _SETTING)}, {result['rounds']} rounds"
     table = Table(title=title, title_justify="left", title_style="bold")
     headings = ("Seed", "Best round", "Val", "Test", "Seconds", "s/round", "MB up/round", "MB down/round")
@@ -74,12 +78,15 @@ def run_table(result: Result) -> Table:
         Text("mean", "bold"),
         _number(_mean(seeds, "best_round"), 0),
         _number(result["val_mean"]),
-        Text(_spread(result["test_mean"], result["test_std"], len(seeds)), "bold"),
+        Text(_test(result, len(seeds)), "bold"),
         _number(_mean(seeds, "seconds"), 1),
         _seconds(_mean(seeds, "seconds_per_round")),
         _megabytes(_mean(seeds, "upload_bytes"), result["rounds"]),
         _megabytes(_mean(seeds, "download_bytes"), result["rounds"]),
+        end_section=True,
     )
+    for name, group in _groups(result).items():
+        table.add_row(f"{name} ({group['clients']})", "", "", _test(group, len(seeds)))
     return table
 
 
@@ -132,7 +139,14 @@ def _number(value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def _spread(mean: float | None, std: float | None, seeds: int) -> str:
+def _groups(result: Result) -> Mapping[str, Result]:
+    """Groups of clients that are reported apart, by name; a result of a run without any has none."""
+    return result.get("groups", {})
+
+
+def _test(result: Result, seeds: int) -> str:
+    """The test metric of a run or of a group of its clients, over seeds."""
+    mean, std = result["test_mean"], result["test_std"]
     # With one seed there is no spread, and "± 0.00" would claim one.
     if mean is None or std is None or seeds < 2:
         return _number(mean)

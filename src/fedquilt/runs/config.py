@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from fedquilt.errors import FedquiltError, unknown
+
+AttackKind = Literal["same-value", "gaussian"]
 
 
 class RunConfig(BaseModel):
@@ -34,6 +36,11 @@ class RunConfig(BaseModel):
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     patience: Annotated[int, Field(ge=1)] | None = None
     min_train: Annotated[int, Field(ge=1)] | None = None
+    edge_noise: Annotated[float, Field(ge=0, le=1)] = 0.0
+    hold_out_clients: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    attack: AttackKind | None = None
+    attack_scale: Annotated[float, Field(gt=0)] = 5.0
+    attack_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.2
     cohort_size: Annotated[int, Field(ge=1)] | None = None
     device: str = "auto"
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
@@ -45,6 +52,14 @@ class RunConfig(BaseModel):
         if len(set(seeds)) != len(seeds):
             raise ValueError("a seed is listed twice")
         return seeds
+
+    @field_validator("attack_scale", "attack_ratio")
+    @classmethod
+    def _of_an_attack(cls, value: float, info: ValidationInfo) -> float:
+        """How strong an attack is means nothing without one, so someone forgot to say which."""
+        if info.data.get("attack") is None and value != cls.model_fields[str(info.field_name)].default:
+            raise ValueError("there is no attack; say which with attack=same-value or attack=gaussian")
+        return value
 
     @classmethod
     def build(cls, values: Mapping[str, Any]) -> RunConfig:

@@ -5,6 +5,7 @@
       seed-<s>/metrics.jsonl               one line a round
                checkpoints/                the state after the last rounds
                models.safetensors, .json   the personal models, and facts about them
+               server.safetensors, .json   optional: what newcomers need of the server, and facts about it
                similarity.npz              optional
                findings.npz                optional
                split-and-partition.npz     which nodes were whose, and for what
@@ -160,13 +161,26 @@ class SeedFolder:
 
     def load_models(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """The tensors and facts that `save_models` wrote."""
-        stem = self.path / "models"
-        if not facts_path(stem).exists():
+        models = self._load_pair("models")
+        if models is None:
             raise FedquiltError(f"{self.path} holds no trained models yet.")
+        return models
+
+    def save_server(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
+        """Save what newcomers need of the server, and what one needs to know to admit them."""
+        write_pair(self.path / "server", tensors, facts)
+
+    def load_server(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+        """The tensors and facts that `save_server` wrote, or None where the method admits nobody."""
+        return self._load_pair("server")
+
+    def _load_pair(self, name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+        if not facts_path(self.path / name).exists():
+            return None
         try:
-            return read_pair(stem)
+            return read_pair(self.path / name)
         except DamagedError as error:
-            raise FedquiltError(f"The models in {self.path} cannot be used: {error}.") from error
+            raise FedquiltError(f"The {name} in {self.path} cannot be used: {error}.") from error
 
     def save_arrays(self, name: str, arrays: Mapping[str, np.ndarray]) -> None:
         """Save named arrays as `<name>.npz`, e.g. "similarity" or "split-and-partition"."""

@@ -20,6 +20,7 @@ _SEED_KEYS = (
     "upload_bytes",
     "download_bytes",
 )
+GROUPS = "groups"
 
 
 def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -29,6 +30,9 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
     `download_bytes` are totals over its rounds and clients. `test_std` is the population's, over seeds. A
     mean over seeds of which one has no value is null. The metric's name comes from the summaries where they
     have it, as the config may leave the choice to the dataset.
+
+    `groups` are there where clients are of several kinds (honest and malicious, trained and new): of each seed how many
+    clients a group has and their mean test metric (see `group`), of the run the mean and the deviation over seeds.
     """
     if not summaries:
         raise FedquiltError("A result needs at least one finished seed.")
@@ -43,15 +47,36 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
         missing = [key for key in _SEED_KEYS if key not in summary]
         if missing:
             raise FedquiltError(f"The summary of seed {summary.get('seed', '?')} has no '{missing[0]}'.")
-        seeds.append(plain({key: summary[key] for key in _SEED_KEYS}))
-    tests = [seed["test"] for seed in seeds]
-    has_tests = None not in tests
+        seeds.append(plain({key: summary[key] for key in (*_SEED_KEYS, GROUPS) if key in summary}))
     vals = [seed["val"] for seed in seeds]
-    return {
+    result = {
         **plain({key: config[key] for key in _CONFIG_KEYS}),
         "metric": str(metric),
-        "test_mean": statistics.fmean(tests) if has_tests else None,
-        "test_std": statistics.pstdev(tests) if has_tests else None,
+        **_spread([seed["test"] for seed in seeds]),
         "val_mean": statistics.fmean(vals) if None not in vals else None,
         "seeds": seeds,
+    }
+    if all(GROUPS in seed for seed in seeds):
+        result[GROUPS] = {name: _group_over(seeds, name) for name in seeds[0][GROUPS]}
+    return result
+
+
+def group(tests: Sequence[float | None]) -> dict[str, Any]:
+    """A group of clients in one seed: how many they are, and the mean of their test metrics where these are defined."""
+    known = [test for test in tests if test is not None]
+    return {"clients": len(tests), "test": statistics.fmean(known) if known else None}
+
+
+def _group_over(seeds: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any]:
+    each = [seed[GROUPS][name] for seed in seeds]
+    return {"clients": each[0]["clients"], **_spread([one["test"] for one in each])}
+
+
+def _spread(tests: Sequence[float | None]) -> dict[str, float | None]:
+    """Mean and deviation; None where one of the values is."""
+    known = [test for test in tests if test is not None]
+    whole = len(known) == len(tests)
+    return {
+        "test_mean": statistics.fmean(known) if whole else None,
+        "test_std": statistics.pstdev(known) if whole else None,
     }

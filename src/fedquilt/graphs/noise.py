@@ -1,0 +1,51 @@
+"""Edges that are not what they were: how a method stands up to a graph that is partly wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedquilt.graphs.build import undirected
+from fedquilt.graphs.graph import Graph
+
+
+def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Graph:
+    """The graph with some edges in other places: each is moved with this chance, independently.
+
+    A moved edge joins two random nodes that were not joined, no two the same, so the number of edges stays. Where there
+    are fewer such pairs than edges to move (in a complete graph there is none), only so many move.
+
+    Takes O(E log E) time and O(E) memory.
+
+    Args:
+        graph: the graph; it is not changed.
+        chance: in 0..1.
+        rng: where the draws come from.
+    """
+    if chance <= 0:
+        return graph
+    joined = np.sort(_number(graph.edges))
+    free = graph.nodes * (graph.nodes - 1) // 2 - joined.size
+    moved = np.flatnonzero(rng.random(joined.size) < chance)
+    if moved.size > free:
+        moved = rng.choice(moved, free, replace=False, shuffle=False)
+    unjoined = rng.choice(free, moved.size, replace=False, shuffle=False) if free else np.zeros(0, dtype=np.int64)
+    # The k-th number that is not taken comes after k others that are not, and after all taken ones among them.
+    unjoined += np.searchsorted(joined - np.arange(joined.size), unjoined, side="right")
+    edges = np.concatenate([np.delete(graph.edges, moved, axis=1), _pair(unjoined)], axis=1)
+    return replace(graph, edges=undirected(edges, graph.nodes, graph.name))
+
+
+def _number(edges: np.ndarray) -> np.ndarray:
+    """Pairs u < v numbered without gaps, (0,1), (0,2), (1,2), (0,3), ...: [2, E] -> [E]."""
+    u, v = edges
+    return v * (v - 1) // 2 + u
+
+
+def _pair(numbers: np.ndarray) -> np.ndarray:
+    """The reverse of `_number`: [E] -> [2, E]."""
+    v = ((1 + np.sqrt(1 + 8 * numbers.astype(np.float64))) / 2).astype(np.int64)
+    v -= v * (v - 1) // 2 > numbers  # the root is a float, and may be rounded to the next number
+    v += v * (v + 1) // 2 <= numbers
+    return np.stack([numbers - v * (v - 1) // 2, v])
