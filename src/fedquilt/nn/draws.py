@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -29,6 +30,13 @@ def _mix64(x: Tensor) -> Tensor:
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
+class Placed(Protocol):
+    """Rows that belong to clients: [R] whose each is, and its place there."""
+
+    client: Tensor
+    position: Tensor
+
+
 @dataclass(frozen=True)
 class Draws:
     """The random numbers of one training step of a cohort.
@@ -41,7 +49,7 @@ class Draws:
     keys: Tensor
     step: int
 
-    def words(self, rows: Rows, count: int, layer: int) -> Tensor:
+    def words(self, rows: Placed, count: int, layer: int) -> Tensor:
         """[R, count] int32, all 32 bits random: row r's numbers depend on its client and its place there only."""
         offset = (self.step * _LAYERS + layer + 1) * _GOLDEN
         key = _mix64(self.keys + ((offset + 2**63) % 2**64 - 2**63))  # wrapped to a signed 64-bit number

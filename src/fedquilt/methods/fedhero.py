@@ -1,0 +1,249 @@
+"""FedHERO: Chen et al., A Federated Learning Approach for Node Classification Task on Heterophilic Graphs, 2024.
+
+How neighbours carry labels differs from client to client, so that what one learns about its own graph does not help the others.
+Each client therefore also learns which of its nodes should be neighbours: a structure learner, shared by all, builds a
+latent graph from features, and on latent graphs clients see alike. Layers that work on the latent graph are averaged; layers
+that work on the given graph, and the classifier, stay at home.
+
+    Z^0 = relu(X W_0)                                             projection
+    Z^l = relu(alpha A Z^{l-1} W_local^l + (1 - alpha) A~ Z^{l-1} W_global^l)    two channels a layer (eq. 5), two layers
+    y   = softmax([X, Z^0, Z^1, Z^2] W_c)                         eq. 6
+    loss = cross-entropy + lambda mean_u sum_v A~_uv |x_u - x_v|^2 + mu mean_u sum_v A~_uv^2    (eq. 7, 8)
+
+Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md):
+
+- *Values.* The printed A~ is zero or one and has no gradient. Here the kept scores, made positive and divided by their sum,
+  are the edges' weights, so that gradient reaches the learner.
+- *Means.* The sums of eq. 7 over all pairs swamp the cross-entropy; they are means over nodes. Distances between features are
+  relative to the mean distance of two nodes of the client, so that lambda means the same on every graph. Over more than
+  64 features they are those of a random projection to 64, which keeps them on average: exact ones would cost more than all
+  the rest of a round.
+- *Projection.* The paper does not say to which channel f_0 belongs. It is averaged: layers can only be averaged if what they
+  read means the same everywhere (`share_projection=false` keeps it at home).
+- *The learner* reads the features themselves (g_L(X, A) of eq. 2), through one graph convolution of 64 units.
+- *Own features.* On graphs whose features identify nodes the classifier learns its training nodes by heart from X and Z^0. With
+  `own_dropout` a node is, while training, now and then classified without them. Off by default, as in the paper.
+- *Bernoulli* latent graphs (Table 9) are drawn at inference, as there, each node having k neighbours on average.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedquilt.cohort import Cohort
+from fedquilt.errors import FedquiltError
+from fedquilt.methods.adam import MODEL, AdamMethod, as_leaves, slopes, weighted_mean
+from fedquilt.methods.contract import State, Task, register
+from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
+from fedquilt.nn.draws import Draws, client_keys
+from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.layers import Weights, gcn, linear
+from fedquilt.nn.models import Shapes
+from fedquilt.nn.objective import training_loss
+from fedquilt.nn.structure import SAMPLED, Latent, Learner, learn, learner_shapes, sample, start_metric
+from fedquilt.privacy.crossing import Crossing, Message, dense
+from fedquilt.randomness import torch_stream
+
+LEARNER, GLOBAL, LOCAL, PROJECTION = "learner.", "global", "local", "projection."
+LAYERS = (1, 2)
+NODES = "nodes"
+OWN_LAYER = 3  # which of a step's random numbers drop a node's own features
+SKETCH = 64  # features up to which distances are exact, and the width of their projection beyond
+
+
+@dataclass(frozen=True)
+class FedHEROSettings(AdamSettings):
+    """Adam's settings and FedHERO's own.
+
+    Attributes:
+        lr: Adam's learning rate.
+        hidden: width of the projection and of the layers.
+        learner: the structure learner (Table 4): heads (eq. 3), cosine, attention, gat, glcn or gaug.
+        learner_hidden: width of the structure learner's graph convolution.
+        heads: N_H, heads of eq. 3.
+        k: latent neighbours a node.
+        latent: how latent neighbours are chosen at inference (Table 9): top-k, or bernoulli (drawn, k on average).
+        alpha: weight of the given graph's channel, below 1; the latent graph's has the rest.
+        smoothness: lambda, how strongly latent neighbours are made to have like features.
+        concentration: mu, how strongly a node's weight is spread over its latent neighbours.
+        share: what is averaged (Table 5): global (the latent graph's channel and the learner), gcn (both channels' layers), all
+            or none.
+        share_projection: whether the projection is averaged with the latent graph's channel.
+        channels: 2, or 1: given and latent graph go through the same layers (Table 5).
+        own_dropout: chance that a node is classified without its own features (X and Z^0) in a training step.
+    """
+
+    lr: Positive = 0.005
+    hidden: Count = 128
+    learner: Learner = "heads"
+    learner_hidden: Count = 64
+    heads: Count = 4
+    k: Count = 20
+    latent: Literal["top-k", "bernoulli"] = "top-k"
+    alpha: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    smoothness: NonNegative = 0.1
+    concentration: NonNegative = 0.1
+    share: Literal["global", "gcn", "all", "none"] = "global"
+    share_projection: bool = True
+    channels: Literal[1, 2] = 2
+    own_dropout: Rate = 0.0
+
+
+@register("fedhero")
+class FedHERO(AdamMethod):
+    """State: the model, of which the latent graph's channel is averaged."""
+
+    title = "FedHERO"
+    paper = "Chen et al., 2024"
+    Settings = FedHEROSettings
+    settings: FedHEROSettings
+    uploads = (
+        Crossing(
+            MODEL + "*",
+            "The layers that work on the latent graph, the structure learner and the projection after training (or what "
+            "`share` says): an attacker with them may infer properties of the client's nodes.",
+        ),
+        Crossing(NODES, "How many nodes the client has."),
+    )
+    downloads = (Crossing(MODEL + "*", "The average of the participants' shared weights.", shared=True),)
+
+    def __init__(self, settings: FedHEROSettings, task: Task) -> None:
+        super().__init__(settings, task)
+        if settings.latent == "bernoulli" and settings.learner not in SAMPLED:
+            raise FedquiltError(
+                f"The scores of learner={settings.learner} are no chances; with latent=bernoulli use learner=heads or cosine."
+            )
+
+    def shapes(self) -> Shapes:
+        """Projection, learner, the layers of one or two channels, and a classifier of X and all layers."""
+        s, task = self.settings, self.task
+        learner = learner_shapes(s.learner, task.features, s.learner_hidden, s.heads)
+        shapes: Shapes = {PROJECTION + "weight": (task.features, s.hidden), PROJECTION + "bias": (s.hidden,)}
+        shapes |= {LEARNER + name: shape for name, shape in learner.items()}
+        for channel in (GLOBAL, LOCAL)[: s.channels]:
+            for layer in LAYERS:
+                shapes |= {f"{channel}{layer}.weight": (s.hidden, s.hidden), f"{channel}{layer}.bias": (s.hidden,)}
+        return shapes | {
+            "classifier.raw": (task.features, task.classes),
+            "classifier.weight": ((1 + len(LAYERS)) * s.hidden, task.classes),
+            "classifier.bias": (task.classes,),
+        }
+
+    def start(self, cohort: Cohort) -> State:
+        """The common start, the metric around a plain cosine."""
+        state = super().start(cohort)
+        start_metric(self.settings.learner, part(self.weights(state), LEARNER))
+        return state
+
+    def shares(self, name: str) -> bool:
+        """Whether the weight `name` is averaged."""
+        s = self.settings
+        if s.share in ("all", "none"):
+            return s.share == "all"
+        if s.share == "gcn":
+            return name.startswith((GLOBAL, LOCAL))
+        return name.startswith((GLOBAL, LEARNER)) or (s.share_projection and name.startswith(PROJECTION))
+
+    # -- at the client -------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def logits(self, personal: State, cohort: Cohort) -> Tensor:
+        """The personal models' logits, without dropout."""
+        s, learner = self.settings, part(personal, LEARNER)
+        if s.latent == "bernoulli":
+            latent = sample(s.learner, cohort, learner, s.k, Draws(client_keys(self.task.seed, cohort), 0))
+        else:
+            latent = learn(s.learner, cohort, learner, s.k)
+        layers = self.layers(personal, cohort, latent, None)
+        z = linear(cohort, torch.cat(layers, dim=1), personal["classifier.weight"], personal["classifier.bias"])
+        return z + cohort.x @ personal["classifier.raw"]
+
+    def layers(self, w: Weights, cohort: Cohort, latent: Latent, dropout: Dropout | None) -> list[Tensor]:
+        """Z^0, Z^1, Z^2, each [R, H]."""
+
+        def activate(z: Tensor, layer: int) -> Tensor:
+            return torch.relu(z) if dropout is None else dropout(cohort, z, layer)
+
+        alpha = self.settings.alpha
+        z = activate(linear(cohort, cohort.x, w[PROJECTION + "weight"], w[PROJECTION + "bias"]), 0)
+        out = [z]
+        for layer in LAYERS:
+            shared, own = part(w, f"{GLOBAL}{layer}."), part(w, f"{LOCAL}{layer}.")
+            if own:
+                z_latent = linear(cohort, latent.propagate(cohort, z), shared["weight"], shared["bias"])
+                z = alpha * gcn(cohort, z, own["weight"], own["bias"]) + (1.0 - alpha) * z_latent
+            else:
+                both = alpha * (cohort.gcn @ z) + (1.0 - alpha) * latent.propagate(cohort, z)
+                z = linear(cohort, both, shared["weight"], shared["bias"])
+            z = activate(z, layer)
+            out.append(z)
+        return out
+
+    def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
+        """Eq. 8."""
+        s, rows = self.settings, cohort.training
+        leaves = as_leaves(self.trained(state))
+        w = self.weights(leaves)
+        latent = learn(s.learner, cohort, part(w, LEARNER), s.k)
+        layers = [z[rows.index] for z in self.layers(w, cohort, latent, dropout)]
+        raw = (cohort.x @ w["classifier.raw"])[rows.index]
+        if s.own_dropout:
+            kept = Dropout(s.own_dropout, dropout.keys, dropout.step).mask(rows, 1, OWN_LAYER)
+            layers[0], raw = layers[0] * kept, raw * kept
+        logits = linear(rows, torch.cat(layers, dim=1), w["classifier.weight"], w["classifier.bias"])
+        total, each = training_loss(cohort, logits + raw)
+        return slopes(total + self.penalty(cohort, latent), leaves), each
+
+    def penalty(self, cohort: Cohort, latent: Latent) -> Tensor:
+        """lambda mean_u sum_v A~_uv d_uv + mu mean_u sum_v A~_uv^2, summed over clients (eq. 7)."""
+        s, (links, a) = self.settings, (latent.links, latent.weight)
+        apart = distances(cohort, latent)
+        each = s.smoothness * a * apart + s.concentration * a.square()
+        by_node = torch.zeros(cohort.rows, device=a.device).index_add(0, links.source, each)
+        return cohort.node_mean(by_node.unsqueeze(1)).sum()
+
+    # -- what crosses ------------------------------------------------------------------------------------------------
+
+    def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
+        """The shared weights and the number of nodes, or nothing."""
+        message: Message = {MODEL + name: w for name, w in personal.items() if self.shares(name)}
+        return message | {NODES: cohort.node_count.float()} if message else {}
+
+    def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
+        """sum_m n_m w_m / sum_m n_m with n_m the nodes of client m."""
+        return {n: weighted_mean(dense(v), dense(uploads[NODES])) for n, v in uploads.items() if n != NODES}
+
+
+def part(weights: Weights, prefix: str) -> Weights:
+    """The weights whose names start with `prefix`, without it."""
+    return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
+
+
+@torch.no_grad()
+def distances(cohort: Cohort, latent: Latent) -> Tensor:
+    """|x_u - x_v|^2 of every latent pair, relative to the mean over all pairs of nodes of the client: [E]."""
+    x: Tensor = cohort.once("sketch", sketch)
+    length: Tensor = cohort.once("sketch lengths", lambda c: x.square().sum(1))
+    u, v = latent.links.source, latent.links.target
+    return (length[u] + length[v] - 2.0 * latent.links.dot(x, x)).clamp_min_(0.0)
+
+
+@torch.no_grad()
+def sketch(cohort: Cohort) -> Tensor:
+    """Features, or a random projection of them (the same for everyone), in which two nodes are 1 apart on average: [R, d].
+
+    The mean of |x_u - x_v|^2 over all pairs is twice the mean of |x_u - mean|^2.
+    """
+    width = min(cohort.features, SKETCH)
+    turn = torch.eye(cohort.features)
+    if width < cohort.features:
+        turn = torch.randn(cohort.features, width, generator=torch_stream(0, "sketch")) / width**0.5
+    x = cohort.x @ turn.to(cohort.device).expand(cohort.clients, -1, -1).contiguous()
+    x = x - cohort.node_mean(x)[cohort.client]
+    spread = 2.0 * cohort.node_mean(x.square().sum(1, keepdim=True))
+    return x / spread.clamp_min(1e-12).sqrt()[cohort.client]

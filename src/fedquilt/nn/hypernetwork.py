@@ -1,0 +1,116 @@
+"""A network that writes the weights of other networks: one client vector in, one client's weights out, all at once.
+
+    client vectors [N, D] -> diffusion on the collaboration graph -> attention over clients -> MLP -> weights of N clients
+
+It is a description and functions of its parameters, as the models are. Every part is computed from the vectors alone, so
+the same parameters serve any number of clients, known or new.
+
+Memory: the last layer dominates, hidden x P numbers for P generated weights a client (Cora: 100 MB).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedquilt.nn.layers import Weights
+from fedquilt.nn.models import Shapes, common_start
+from fedquilt.nn.routing import unit
+from fedquilt.nn.sheaf import diffuse, normalised, restriction_maps, sheaf_laplacian
+
+Diffusion = Literal["sheaf", "gcn", "gat", "none"]
+LAST = "out."  # what the names of the last layer's parameters start with
+GAT_SLOPE = 0.2
+
+
+@dataclass(frozen=True)
+class Hypernetwork:
+    """From client vectors to weights.
+
+    Attributes:
+        inputs: D, the width of a client vector.
+        hidden: the width inside.
+        stalk: d, the dimension of the sheaf's stalks; divides `hidden`.
+        layers: diffusion steps.
+        diffusion: what passes between clients on the complete collaboration graph.
+        attention: whether an attention layer follows.
+        outputs: the shapes of what is generated, by name.
+    """
+
+    inputs: int
+    hidden: int
+    stalk: int
+    layers: int
+    diffusion: Diffusion
+    attention: bool
+    outputs: Shapes
+
+    def trunk_shapes(self) -> Shapes:
+        """The parameters of all but the last layer."""
+        h, d = self.hidden, self.stalk
+        shapes: Shapes = {"in.weight": (self.inputs, h), "in.bias": (h,)}
+        for layer in range(self.layers):
+            if self.diffusion == "sheaf":
+                shapes |= {f"sheaf{layer}.own": (h, d), f"sheaf{layer}.other": (h, d)}
+                shapes |= {f"sheaf{layer}.stalk": (d, d), f"sheaf{layer}.channel": (h // d, h // d)}
+            elif self.diffusion != "none":
+                shapes |= {f"conv{layer}.weight": (h, h), f"conv{layer}.bias": (h,)}
+            if self.diffusion == "gat":
+                shapes |= {f"conv{layer}.source": (h, 1), f"conv{layer}.target": (h, 1)}
+        if self.attention:
+            shapes |= {f"attention.{part}": (h, h) for part in ("query", "key", "value")}
+        for layer in range(2):
+            shapes |= {f"mlp{layer}.weight": (h, h), f"mlp{layer}.bias": (h,)}
+        return shapes
+
+    def start(self, seed: int, generated: Weights) -> Weights:
+        """Parameters that write the weights `generated` (without client axis) for everyone, whatever the vectors.
+
+        The last layer's matrix is zero and its bias is `generated`: clients part from a common start, as they do in the other
+        methods, and a first step has the scale of a local one.
+        """
+        trunk = common_start(self.trunk_shapes(), seed, 1, torch.device("cpu"))
+        params = {name: w[0] for name, w in trunk.items()}
+        for name, w in generated.items():
+            params[f"{LAST}{name}.weight"] = torch.zeros(self.hidden, w.numel())
+            params[f"{LAST}{name}.bias"] = w.flatten().clone()
+        return params
+
+    def represent(self, params: Weights, vectors: Tensor) -> Tensor:
+        """What the last layer reads, of length one: [N, D] -> [N, hidden]."""
+        x = F.elu(vectors @ params["in.weight"] + params["in.bias"])
+        for layer in range(self.layers if self.diffusion != "none" else 0):
+            x = self.step(params, x, layer)
+        if self.attention:
+            query, key, value = (x @ params[f"attention.{part}"] for part in ("query", "key", "value"))
+            x = x + torch.softmax(query @ key.T / self.hidden**0.5, dim=1) @ value
+        for layer in range(2):
+            x = torch.relu(x @ params[f"mlp{layer}.weight"] + params[f"mlp{layer}.bias"])
+        return unit(x)
+
+    def step(self, params: Weights, x: Tensor, layer: int) -> Tensor:
+        """One step of diffusion on the complete graph: [N, hidden] -> [N, hidden]."""
+        if self.diffusion == "sheaf":
+            p = {part: params[f"sheaf{layer}.{part}"] for part in ("own", "other", "stalk", "channel")}
+            laplacian = normalised(sheaf_laplacian(restriction_maps(x, p["own"], p["other"])))
+            return diffuse(x.view(len(x), self.stalk, -1), laplacian, p["stalk"], p["channel"]).flatten(1)
+        z = x @ params[f"conv{layer}.weight"]
+        if self.diffusion == "gcn":  # with self-loops, a complete graph's normalised adjacency is 1 / N everywhere
+            mixed = z.mean(0, keepdim=True).expand_as(z)
+        else:
+            score = (z @ params[f"conv{layer}.target"]) + (z @ params[f"conv{layer}.source"]).T
+            mixed = torch.softmax(F.leaky_relu(score, GAT_SLOPE), dim=1) @ z
+        return F.elu(mixed + params[f"conv{layer}.bias"])
+
+    def generate(self, params: Weights, represented: Tensor) -> Weights:
+        """The last layer: [N, hidden] -> the weights of N clients by name, leading axis the client."""
+        return {
+            name: torch.addmm(params[f"{LAST}{name}.bias"], represented, params[f"{LAST}{name}.weight"]).view(
+                -1, *shape
+            )
+            for name, shape in self.outputs.items()
+        }

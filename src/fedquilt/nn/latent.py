@@ -1,0 +1,129 @@
+"""Latent graphs: edges between nodes of a client that are not given but chosen by a score, without an n x n matrix.
+
+Scores of all pairs are computed for a few rows at a time, and only the chosen pairs are kept: the memory of a client of n nodes
+grows as n k for k neighbours a node, its time as n^2. Pairs are chosen without gradient; the scores of the chosen ones are
+computed again with it (`fedquilt.nn.structure`), so that gradient reaches what made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedquilt.cohort import Cohort
+from fedquilt.nn.draws import Draws
+from fedquilt.nn.edges import Links
+from fedquilt.rows import Rows
+
+CHUNK = 2**22  # scores held at once (16 MB)
+BERNOULLI_LAYER = 63  # which of a step's random numbers choose latent edges
+
+# Scores of r rows with all n rows of the same client, for b clients at once: [b, r, D], [b, n, D] -> [b, r, n].
+Score = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Pairs (u, v) of rows.
+
+    Attributes:
+        links: the pairs.
+        real: [E] 1.0, or 0.0 where a pair only fills a place: top-k has k places a row, and a client with fewer nodes (or a
+            row that is padding) leaves some empty. An empty place joins the row with itself.
+    """
+
+    links: Links
+    real: Tensor
+
+    def row_sum(self, values: Tensor) -> Tensor:
+        """Each pair's value summed over the pairs of the same u: [E] -> [E]."""
+        source = self.links.source
+        return torch.zeros(self.links.rows, device=values.device).index_add(0, source, values)[source]
+
+    def normalised(self, values: Tensor) -> Tensor:
+        """values_uv / sum_v values_uv for values that are not negative: [E] -> [E]; all zero stays zero."""
+        values = values * self.real
+        return values / self.row_sum(values).clamp_min(1e-6)
+
+    def softmax(self, values: Tensor) -> Tensor:
+        """exp(values_uv) / sum_v exp(values_uv): [E] -> [E]."""
+        source = self.links.source.long()
+        highest = torch.full((self.links.rows,), -torch.inf, device=values.device)
+        highest = highest.scatter_reduce(0, source, values.detach(), "amax")[source]
+        return self.normalised(torch.exp(values - highest))
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """left_u . right_v."""
+    return left @ right.mT
+
+
+@torch.no_grad()
+def top_k(cohort: Cohort, left: Tensor, right: Tensor, k: int, score: Score = product) -> Chosen:
+    """The k nodes v of each node u's client with the highest score(left_u, right_v): [R, D], [R, D]."""
+    index = torch.arange(cohort.rows, device=left.device).unsqueeze(1).repeat(1, k)
+    real = torch.zeros(cohort.rows, k, device=left.device)
+    for first, sizes, mine, theirs in _together(cohort, left, right):
+        length = mine.shape[1]
+        most = min(k, length)
+        empty = torch.arange(length, device=left.device) >= sizes.unsqueeze(1)  # [b, n]
+        for start, scores in _chunks(mine, theirs, score):
+            scores.masked_fill_(empty.unsqueeze(1), -torch.inf)
+            best, place = scores.topk(most, dim=2, sorted=False)
+            row = first.unsqueeze(1) + torch.arange(start, start + scores.shape[1], device=left.device)  # [b, r]
+            there = (best > -torch.inf) & ~empty[:, start : start + scores.shape[1]].unsqueeze(2)
+            index[row, :most] = torch.where(there, first[:, None, None] + place, row.unsqueeze(2))
+            real[row, :most] = there.float()
+    source = torch.arange(cohort.rows, device=left.device).repeat_interleave(k)
+    return Chosen(Links(source, index.flatten(), cohort.rows), real.flatten())
+
+
+@torch.no_grad()
+def bernoulli(cohort: Cohort, left: Tensor, right: Tensor, degree: int, draws: Draws) -> Chosen:
+    """Each pair (u, v) with a chance that is proportional to max(left_u . right_v, 0), `degree` of them a node on average.
+
+    The draws belong to the client: row u's n numbers depend on its client and its place there only.
+    """
+    source, target = [], []
+    bounds = zip(cohort.start.tolist(), cohort.sizes, strict=True)
+    for first, nodes in bounds:
+        own = slice(first, first + nodes)
+        for start, scores in _chunks(left[own].unsqueeze(0), right[own].unsqueeze(0), product):
+            chance = torch.relu(scores[0])
+            chance = (chance * (degree / chance.sum(1, keepdim=True).clamp_min(1e-6))).clamp_max_(1.0)
+            rows = _Part(cohort, first + start, len(chance))
+            word = draws.words(rows, nodes, BERNOULLI_LAYER)
+            u, v = torch.nonzero(word.float().mul_(2.0**-32).add_(0.5) < chance, as_tuple=True)
+            source.append(u + first + start)
+            target.append(v + first)
+    pairs = torch.cat(source), torch.cat(target)
+    return Chosen(Links(*pairs, cohort.rows), torch.ones(len(pairs[0]), device=left.device))
+
+
+class _Part:
+    """Some consecutive rows of a cohort, as `Draws.words` wants to know them."""
+
+    def __init__(self, rows: Rows, first: int, count: int) -> None:
+        self.client, self.position = rows.client[first : first + count], rows.position[first : first + count]
+
+
+def _chunks(left: Tensor, right: Tensor, score: Score) -> Iterator[tuple[int, Tensor]]:
+    """The scores of all rows, some rows at a time: (first row, [b, r, n])."""
+    clients, length, _ = right.shape
+    step = max(1, CHUNK // (clients * length))
+    for start in range(0, length, step):
+        yield start, score(left[:, start : start + step], right)
+
+
+def _together(rows: Rows, left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Clients that can be worked on at once: (first row [b], nodes [b], left [b, n, D], right [b, n, D])."""
+    first, sizes = torch.from_numpy(rows.start).to(left.device), torch.tensor(rows.sizes, device=left.device)
+    if rows.length is not None:
+        shape = (rows.clients, rows.length, -1)
+        yield first, sizes, left.view(shape), right.view(shape)
+        return
+    for m, (mine, theirs) in enumerate(zip(left.split(rows.spans), right.split(rows.spans), strict=True)):
+        yield first[m : m + 1], sizes[m : m + 1], mine.unsqueeze(0), theirs.unsqueeze(0)
