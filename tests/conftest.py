@@ -14,6 +14,14 @@ settings.load_profile("fedquilt")
 torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "2"))))
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, and no real graphs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDQUILT_DATA", str(tmp_path / "graphs"))
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder with real graphs; tests that need it skip where there is none."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from fedquilt.cohort import Client
 from fedquilt.engines.in_process import InProcess
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
-from fedquilt.methods.contract import Method, State, Task, find_method
+from fedquilt.methods import contract
+from fedquilt.methods.contract import Method, State, Task, find_method, register
 from fedquilt.methods.settings import build_settings
 from fedquilt.training import Plan, Record, Training
 from support import dense_features, edge_index
@@ -75,6 +77,16 @@ def make_method(name: str, clients: Sequence[Client], task: Task | None = None, 
     cls, task = find_method(name), task or make_task(clients)
     small = {} if name == "majority" else {"hidden": 8}
     return cls(build_settings(cls, task, small | settings), task)
+
+
+@contextmanager
+def registered(cls: type[Method], name: str) -> Iterator[type[Method]]:
+    """A method that is known inside the block only."""
+    register(name)(cls)
+    try:
+        yield cls
+    finally:
+        del contract._METHODS[name]
 
 
 def make_training(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from torch import Tensor
 
-from fedquilt.methods import contract
-from fedquilt.methods.contract import State, register
+from federations import registered
+from fedquilt.methods.contract import Method, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.privacy.crossing import Message, dense
 
@@ -33,11 +32,6 @@ class Keeping(FedAvg):
         return dict(lasting)
 
 
-@contextmanager
-def keeping() -> Iterator[type[Keeping]]:
+def keeping() -> AbstractContextManager[type[Method]]:
     """The method is registered inside the block only."""
-    register(NAME)(Keeping)
-    try:
-        yield Keeping
-    finally:
-        del contract._METHODS[NAME]
+    return registered(Keeping, NAME)

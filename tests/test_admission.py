@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from fedquilt import api
 from fedquilt.admission import FrozenServer, check_admits
 from fedquilt.cohort import Client, Cohort
 from fedquilt.errors import FedquiltError
+from fedquilt.experiment import Experiment
 from fedquilt.graphs import Graph, load_graph
 from fedquilt.graphs.prepare import normalise
-from fedquilt.graphs.split import Folds
+from fedquilt.graphs.split import Folds, parse_split
 from fedquilt.methods import contract
 from fedquilt.methods.contract import find_method
 from fedquilt.nn.objective import accuracy
@@ -30,6 +31,7 @@ from fedquilt.runs import RunFolder
 from fedquilt.runs.config import RunConfig
 from fedquilt.training import Plan, some_clients
 from newcomers import NAME, Keeping, keeping
+from small_runs import stop_after
 
 SMALL: dict[str, Any] = {"clients": 5, "rounds": 3, "device": "cpu", "settings": {"hidden": 8}}
 HELD = SMALL | {"hold_out_clients": 0.4}
@@ -54,17 +56,6 @@ def trained() -> tuple[FrozenServer, list[Client]]:
 def newcomer(nodes: int = 60) -> Graph:
     """A graph with patchwork's features and classes, which was in no training."""
     return load_graph("patchwork:seed=1")[0].subgraph(np.arange(nodes), "newcomer")
-
-
-def stop_after(seed: int, round: int) -> Callable:
-    def watch(config: RunConfig, now: int, rounds: int) -> Callable:
-        def on_round(record: dict[str, Any]) -> None:
-            if (now, record["round"]) == (seed, round):
-                raise KeyboardInterrupt
-
-        return on_round
-
-    return watch
 
 
 # -- the exchange ------------------------------------------------------------------------------------
@@ -157,7 +148,7 @@ def test_a_finished_run_admits_a_graph_as_its_next_client() -> None:
     run = fedquilt.run(NAME, seeds=[0, 3], **SMALL)
     graph = newcomer()
     admitted = run.admit(graph, "40/30/30", seed=3)
-    client = Client(5, graph, api.parse_split("40/30/30").draw(graph, 3))
+    client = Client(5, graph, parse_split("40/30/30").draw(graph, 3))
     expected = run.servers[3].admit([client])
     assert_same(admitted.model, {name: tensor[0] for name, tensor in expected.models.items()})
     assert admitted.model["conv1.weight"].shape == (200, 8)
@@ -284,8 +275,8 @@ def test_what_cannot_be_loaded_is_one_sentence(tmp_path: Path) -> None:
 # -- clients held out of a run -----------------------------------------------------------------------
 
 
-def experiment(**options: Any) -> api.Experiment:
-    return api.Experiment(RunConfig.build({"method": NAME, **HELD, **options}))
+def experiment(**options: Any) -> Experiment:
+    return Experiment(RunConfig.build({"method": NAME, **HELD, **options}))
 
 
 def test_clients_that_train_come_first_and_newcomers_after_them() -> None:

@@ -16,7 +16,6 @@ import fedquilt
 from federations import assert_same, make_method, make_training, ragged_clients, without_seconds
 from fedquilt.attacks import EMBEDDING, Attack, check_attackable
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.contract import find_method, methods
 from fedquilt.privacy.crossing import Message, Sparse, dense
 from fedquilt.training import Plan, some_clients
 
@@ -113,11 +112,17 @@ def test_an_embedding_may_be_missing_in_later_rounds_but_not_in_the_first() -> N
 
 
 def test_methods_without_an_embedding_are_refused() -> None:
-    check_attackable(find_method("fedpub"))
+    clients = ragged_clients()
+    check_attackable(make_method("fedpub", clients))
     for name in ("fedavg", "local"):
         with pytest.raises(FedquiltError, match=f"Method '{name}' uploads no embedding to attack; .*: .*fedpub"):
-            check_attackable(find_method(name))
-    assert "fedpub" in methods()
+            check_attackable(make_method(name, clients))
+
+
+@pytest.mark.parametrize("settings", [{"matching": False}, {"similarity": "label"}], ids=str)
+def test_a_method_whose_settings_keep_the_embedding_at_home_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(FedquiltError, match="With these settings the method uploads no embedding to attack; leave out"):
+        check_attackable(make_method("fedpub", ragged_clients(), **settings))
 
 
 # -- in a training -----------------------------------------------------------------------------------
@@ -196,14 +201,6 @@ def test_honest_and_malicious_clients_are_reported_apart() -> None:
         }
 
 
-@pytest.mark.parametrize("settings", [{"matching": False}, {"similarity": "label"}], ids=str)
-def test_fedpub_without_an_embedding_is_refused(settings: dict[str, Any]) -> None:
-    options = SMALL | {"settings": {"hidden": 8} | settings}
-    with pytest.raises(FedquiltError, match="With these settings the method uploads no embedding to attack"):
-        fedquilt.run("fedpub", **options, attack="gaussian")
-    fedquilt.run("fedpub", **options | {"rounds": 1})
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -214,6 +211,10 @@ def test_fedpub_without_an_embedding_is_refused(settings: dict[str, Any]) -> Non
         ({"attack_scale": 3}, "attack_scale=3 is not possible: there is no attack; say which"),
         ({"attack": "gaussian", "method": "fedavg"}, "Method 'fedavg' uploads no embedding to attack"),
         ({"attack": "gaussian", "clients": 1}, "A single client cannot be parted"),
+        (
+            {"attack": "gaussian", "settings": {"matching": False}},
+            "With these settings the method uploads no embedding",
+        ),
     ],
     ids=str,
 )
@@ -222,6 +223,20 @@ def test_what_is_wrong_is_said_before_a_folder_is_made(options: dict[str, Any], 
         fedquilt.run(**({"method": "fedpub", "out": "out"} | SMALL | options))
     assert says in str(caught.value)
     assert not (tmp_path / "out").exists()
-    with pytest.raises(FedquiltError, match="Method 'fedavg' uploads no embedding"):
-        fedquilt.compare(["fedpub", "fedavg"], out="out", attack="gaussian", **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("methods", "settings", "says"),
+    [
+        (["fedpub", "fedavg"], {}, "Method 'fedavg' uploads no embedding"),
+        (["fedsheafhn", "fedpub"], {"matching": False}, "With these settings the method uploads no embedding"),
+    ],
+    ids=str,
+)
+def test_so_it_is_of_every_method_in_a_comparison(
+    methods: list[str], settings: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    options = SMALL | {"settings": {"hidden": 8} | settings}
+    with pytest.raises(FedquiltError, match=says):
+        fedquilt.compare(methods, out="out", attack="gaussian", **options)
     assert not (tmp_path / "out").exists()

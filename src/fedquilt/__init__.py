@@ -13,15 +13,16 @@ __version__ = "0.1.0"
 __all__ = ["FedquiltError", "Graph", "Run", "compare", "load_graph", "load_run", "resume", "run"]
 
 if TYPE_CHECKING:
-    from fedquilt.api import Run, compare, load_run, resume, run
+    from fedquilt.api import compare, load_run, resume, run
     from fedquilt.errors import FedquiltError
+    from fedquilt.finished import Run
     from fedquilt.graphs import Graph, load_graph
 
 # Where each public name lives. Imported when first used: torch takes seconds, and `fedquilt --help` does not need it.
 _HOMES = {
     "FedquiltError": "fedquilt.errors",
     "Graph": "fedquilt.graphs",
-    "Run": "fedquilt.api",
+    "Run": "fedquilt.finished",
     "compare": "fedquilt.api",
     "load_graph": "fedquilt.graphs",
     "load_run": "fedquilt.api",

@@ -14,6 +14,10 @@ from fedquilt.randomness import torch_stream
 from fedquilt.runs.config import AttackKind
 
 EMBEDDING = "embedding"
+_NOTHING_WITH_THESE_SETTINGS = (
+    "With these settings the method uploads no embedding to attack; leave out the attack, or choose settings with which "
+    "it does."
+)
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,7 @@ class Attack:
         """
         if EMBEDDING not in uploads:
             if round == 0:
-                raise FedquiltError(
-                    "With these settings the method uploads no embedding to attack; leave out the attack, or choose "
-                    "settings with which it does."
-                )
+                raise FedquiltError(_NOTHING_WITH_THESE_SETTINGS)
             return uploads
         honest = uploads[EMBEDDING]
         sent = dense(honest).clone()
@@ -58,14 +59,16 @@ class Attack:
         return (self.scale * drawn).expand(shape)
 
 
-def check_attackable(method: type[Method]) -> None:
-    """Refuse a method that has no embedding to lie about."""
-    if not _attackable(method):
-        others = [name for name, other in methods().items() if _attackable(other)]
+def check_attackable(method: Method) -> None:
+    """Refuse a method that has no embedding to lie about, or none with its settings."""
+    if not _declares(type(method)):
+        others = [name for name, other in methods().items() if _declares(other)]
         raise FedquiltError(
             f"Method '{method.name}' uploads no embedding to attack; choose one that does: {', '.join(others)}."
         )
+    if not method.sends(EMBEDDING):
+        raise FedquiltError(_NOTHING_WITH_THESE_SETTINGS)
 
 
-def _attackable(method: type[Method]) -> bool:
+def _declares(method: type[Method]) -> bool:
     return declared(method.uploads, EMBEDDING) is not None

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from cli_helpers import SMALL, interrupt_at, outcome
 
+from thoroughness import EPOCHS, NAME, thorough
+
 
 def test_compare_sets_methods_side_by_side(call: Callable, here: Path) -> None:
     called = call(f"compare --methods majority,local,fedpub {SMALL} --set tau=7 --seeds 0,1")
@@ -72,6 +74,26 @@ def test_resume_goes_on_with_what_was_begun_and_starts_what_was_not(
     assert "fedavg" in called.out
     for method in ("local", "fedpub", "fedavg"):
         assert outcome(here / "stopped" / method) == outcome(here / "whole" / method)
+
+
+@pytest.mark.parametrize("more", ["", "--epochs 2"])
+def test_methods_with_epochs_of_their_own_keep_them_when_resumed_and_run_again(
+    call: Callable, here: Path, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
+    line = f"compare -m fedavg,{NAME},local {SMALL} --checkpoint-every 0 -q {more}"
+    with thorough():
+        assert call(f"{line} --out whole").status == 0
+        with monkeypatch.context() as patch:
+            interrupt_at(patch, 1, "fedavg")  # so that one is resumed and two are started
+            assert call(f"{line} --out stopped").status == 130
+        assert call("resume stopped -q").status == 0
+        for method in ("fedavg", NAME, "local"):
+            config = json.loads((here / "whole" / method / "config.json").read_text())
+            epochs = config["resolved"]["settings"]["epochs"]
+            assert config["epochs"] == epochs == (2 if more else EPOCHS if method == NAME else 1)
+            assert call(f"run --config whole/{method}/config.json --out again/{method} -q").status == 0
+            for folder in ("stopped", "again"):
+                assert outcome(here / folder / method) == outcome(here / "whole" / method)
 
 
 def test_a_comparison_made_from_python_is_resumed_and_shown_too(call: Callable) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,6 +61,23 @@ def test_partition_knows_natural_clients(call: Callable, refused: Callable) -> N
     assert "10 clients" in call("partition patchwork --kind natural").out
     write_npz(patchwork(), Path("mine.npz"))
     assert "has no natural clients" in refused("partition mine.npz --kind natural")
+
+
+def test_a_federation_of_homophily_levels_is_cut_and_trained_on(call: Callable, data_folder: Path) -> None:
+    where = f"--data {data_folder}"
+    called = call(f"partition syn-cora:h=all --kind natural --out cut.npz {where}")
+    assert called.status == 0, called.err
+    assert "11 clients" in called.out
+    assert "16,390" in called.out
+    options = f"--dataset syn-cora:h=all {where} -m majority -q"
+    tests = []
+    for cut in ("natural", "cut.npz"):
+        called = call(f"run {options} --partition {cut} --json")
+        assert called.status == 0, called.err
+        result = json.loads(called.out)
+        assert (result["dataset"], result["clients"]) == ("syn-cora:h=all", 11)
+        tests.append(result["test_mean"])
+    assert tests[0] == tests[1]
 
 
 def test_what_is_wrong_with_a_partition_is_one_sentence(refused: Callable) -> None:

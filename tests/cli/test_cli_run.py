@@ -85,12 +85,24 @@ def test_sizes_say_how_many_clients(call: Callable) -> None:
         ("--participation 1.5", "The option participation=1.5 is not possible"),
         ("--metric auc", "auc needs two classes"),
         ("--metric f2", "There is no metric 'f2'"),
+        ("--epochs 2 --set epochs=3", "Local epochs are given twice, as epochs=2 and as the setting epochs=3"),
+        ("--attack gaussian --set matching=false", "With these settings the method uploads no embedding to attack"),
         ("--device tpu9", "There is no device 'tpu9'"),
         ("--config nothing.yaml", "The config file nothing.yaml cannot be read"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(refused: Callable, options: str, says: str) -> None:
     assert says in refused(f"run --rounds 2 {options}")
+
+
+@pytest.mark.parametrize("wrote", ["", "--epochs 2", "--set epochs=2"])
+def test_epochs_given_here_come_before_the_files_whichever_way(call: Callable, here: Path, wrote: str) -> None:
+    assert call(f"run {SMALL} {wrote} --out out -q").status == 0
+    for number, said in enumerate(("--epochs 4", "--set epochs=4", "--epochs 4 --set epochs=4")):
+        called = call(f"run --config out/config.json {said} --out again-{number} -q")
+        assert called.status == 0, called.err
+        config = json.loads((here / f"again-{number}" / "config.json").read_text())
+        assert config["epochs"] == config["resolved"]["settings"]["epochs"] == 4
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
+from fedquilt import experiment, reports
 from fedquilt.cli.pictures import arrange
+from fedquilt.graphs import Graph
+from fedquilt.partition import Partition, make_partition
+from fedquilt.reports import client_bars
 
 SMALL = "--rounds 3 --set hidden=8 --device cpu -q"
 
@@ -27,6 +33,34 @@ def test_a_method_without_similarity_gets_no_heatmap(call: Callable, here: Path)
     assert not (here / "out" / "figures" / "similarity.png").exists()
 
 
+def test_where_seeds_have_other_clients_the_first_seeds_are_drawn(
+    call: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found(graph: Graph, kind: str, clients: int | None, seed: int, **options: Any) -> Partition:
+        return make_partition(graph, "random", 9 - seed, seed)
+
+    drawn: list[tuple[Any, str]] = []
+
+    def watched(values: Any, *rest: Any, title: str, **options: Any) -> None:
+        drawn.append((values, title))
+        client_bars(values, *rest, title=title, **options)
+
+    monkeypatch.setattr(experiment, "make_partition", found)
+    monkeypatch.setattr(reports, "client_bars", watched)
+    assert call(f"run -m fedpub -p louvain-50 --seeds 2,0,1 {SMALL} --out out").status == 0
+    called = call("show out")
+    assert called.status == 0, called.err
+    for name in ("convergence", "clients", "similarity", "similarity-rounds"):
+        assert f"out/figures/{name}.png" in called.out
+    (((tests,), title),) = drawn
+    assert len(tests) == 7
+    assert title == "Seed 2; each seed has clients of its own"
+    drawn.clear()
+    assert call(f"run -m fedpub --clients 4 --seeds 2,0 {SMALL} --out same").status == 0
+    assert call("show same").status == 0
+    assert [(len(values), title) for values, title in drawn] == [(2, "")]
+
+
 def test_nothing_to_show_is_one_sentence(refused: Callable, here: Path) -> None:
     assert refused("show nothing") == "There is no run folder at nothing."
     (here / "file").write_text("")
@@ -43,6 +77,15 @@ def test_clients_of_one_family_stand_together() -> None:
     ten = {"nodes": np.arange(10), "sizes": np.ones(10, dtype=int)}
     assert arrange({"dataset": "cora", "partition": "overlapping"}, ten) == (None, [0] * 5 + [1] * 5)
     assert arrange({"dataset": "cora", "partition": "disjoint"}, ten) == (None, None)
+
+
+def test_of_overlapping_clients_some_of_whom_were_held_out_each_stays_with_its_part() -> None:
+    cut = {
+        "nodes": np.arange(6),
+        "sizes": np.ones(6, dtype=int),
+        "numbers": np.array([0, 3, 4, 5, 6, 9, 1, 2, 7, 8]),  # the last four were held out
+    }
+    assert arrange({"dataset": "cora", "partition": "overlapping"}, cut) == (None, [0, 0, 0, 1, 1, 1])
 
 
 def test_the_demo_compares_four_methods_and_never_overwrites(call: Callable, here: Path) -> None:

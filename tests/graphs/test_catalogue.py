@@ -73,6 +73,17 @@ def test_parameters() -> None:
     assert choose("credit").files == ["credit", "credit-137k"]
 
 
+def test_all_homophily_levels_are_eleven_graphs_of_one_repetition() -> None:
+    choice = choose("Syn-Cora:r=2,h=All")
+    assert choice.name == "syn-cora:h=all,r=2"
+    levels = ("0.00", "0.10", "0.20", "0.30", "0.40", "0.50", "0.60", "0.70", "0.80", "0.90", "1.00")
+    assert [part.files for part in choice.parts] == [[f"syn-cora-h{level}-r2"] for level in levels]
+    assert choose("syn-cora:h=all").parts[3] == choose("syn-cora")
+    for one in ("syn-cora", "syn-cora:h=0.99", "cora", "patchwork"):
+        assert choose(one).parts == []
+    assert choose("cora").name == "cora"
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -80,7 +91,8 @@ def test_parameters() -> None:
         ("syn-cora:q=1", "'syn-cora' has no parameter 'q'; write it like syn-cora:h=0.30, r=1"),
         ("cora:h=1", "'cora' has no parameter 'h'; it takes none"),
         ("syn-cora:h=2", "'2' is not a homophily"),
-        ("syn-cora:h=x", "'x' is not a homophily"),
+        ("syn-cora:h=x", "'x' is not a homophily for syn-cora; write a number from 0 to 1, such as h=0.30, or h=all."),
+        ("syn-cora:r=all", "'all' is not a value for r of syn-cora"),
         ("syn-cora:r=one", "'one' is not a value for r of syn-cora; write a whole number"),
     ],
 )

@@ -74,5 +74,8 @@ def test_natural_clients() -> None:
         client = natural_clients(name)
         assert np.bincount(client).tolist() == [nodes] * clients
         assert len(client) == load_graph(name)[0].nodes
-    assert natural_clients("cora") is None
+    for repetition in ("", ",r=3"):
+        assert np.array_equal(natural_clients(f"syn-cora:h=all{repetition}"), np.repeat(np.arange(11), 1490))
+    for name in ("cora", "syn-cora", "syn-cora:h=1.00"):
+        assert natural_clients(name) is None
     assert natural_clients("somebody's own") is None

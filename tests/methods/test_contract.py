@@ -6,20 +6,17 @@ import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields
 
 import pytest
 import torch
 
-from federations import Wiretap, make_method, make_task, make_training, ragged_clients
+from federations import Wiretap, make_method, make_task, make_training, ragged_clients, registered
 from fedquilt import api
 from fedquilt.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.methods import contract, find_method, methods, register
+from fedquilt.methods import find_method, methods, register
 from fedquilt.methods.adam import AdamMethod
-from fedquilt.methods.contract import Method
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.settings import BackboneSettings, Positive, build_settings
 from fedquilt.privacy.crossing import Crossing, Message, UndeclaredError, declared
@@ -27,16 +24,6 @@ from fedquilt.training import Plan
 
 NAMES = list(methods())
 TRAINED = [name for name in NAMES if issubclass(find_method(name), AdamMethod)]
-
-
-@contextmanager
-def registered(cls: type[Method], name: str) -> Iterator[type[Method]]:
-    """A method that is known inside the block only."""
-    register(name)(cls)
-    try:
-        yield cls
-    finally:
-        del contract._METHODS[name]
 
 
 def test_the_methods_are_there() -> None:
@@ -257,3 +244,5 @@ def test_all_that_crosses_is_declared_and_has_the_participants_first(name: str) 
                 crossing: Crossing | None = declared(crossings, key)
                 assert crossing is not None
                 assert crossing.shared or tensor.shape[0] == 3
+    assert all(method.sends(key) for message in tap.ups for key in message)
+    assert not method.sends("gossip")

@@ -105,6 +105,12 @@ def test_client_bars_heights_and_baseline() -> None:
     assert texts == ["personal model", "mean 27.5", "baseline (mean 6.0)"]
 
 
+def test_client_bars_have_a_title_where_one_is_given() -> None:
+    for title in ("", "Seed 3"):
+        axes = figures.client_bars_figure([[1.0, 2.0]], title=title).axes[0]
+        assert axes.get_title(loc="left") == title
+
+
 def test_client_bars_with_a_number_as_baseline_and_errors() -> None:
     axes = figures.client_bars_figure([[1.0] * 40], baseline=50).axes[0]
     assert len(axes.collections[0].get_segments()) == 40

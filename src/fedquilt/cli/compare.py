@@ -18,9 +18,9 @@ from fedquilt.cli.reading import COMPARISON, configs_of, read_run, runs_of
 from fedquilt.errors import FedquiltError
 
 if TYPE_CHECKING:
-    from fedquilt.api import Watcher
     from fedquilt.graphs import Graph, Protocol
     from fedquilt.runs.config import RunConfig
+    from fedquilt.seeds import Watcher
 
 
 def compare(
@@ -87,18 +87,18 @@ def carry_out(
     Args:
         names: the methods; values: the options they share.
         out: a new folder; None takes the first free one of a usual name.
-        watch: see `fedquilt.api.Watcher`.
+        watch: see `fedquilt.seeds.Watcher`.
         unnamed: that folder's parent and name; by default runs/compare-<dataset>-<partition>-<clients>.
         made: the folder is added to it as soon as it can be resumed.
     """
-    from fedquilt.api import check_plan, plan
+    from fedquilt.comparison import check_plan, plan
     from fedquilt.graphs import load_graph
     from fedquilt.runs import RunFolder, write_json
 
     configs = plan(names, values)
     first = configs[0]
     given = load_graph(first.dataset, Path(first.data) if first.data else None)
-    resolved = check_plan(configs)
+    resolved = check_plan(configs, given)
     parent, name = unnamed or (Path("runs"), "compare" + resolved.config.name.removeprefix(first.method))
     folder = RunFolder.create(out, name, parent)
     write_json(folder.path / COMPARISON, {"configs": [config.model_dump() for config in configs]})

@@ -86,7 +86,11 @@ Rounds = Annotated[
 ]
 Epochs = Annotated[
     int | None,
-    typer.Option("--epochs", help="Local epochs a round. Default: the dataset's.", rich_help_panel=HOW),
+    typer.Option(
+        "--epochs",
+        help="Local epochs a round. Default: the method's own for the dataset, else the dataset's.",
+        rich_help_panel=HOW,
+    ),
 ]
 Set = Annotated[
     list[str] | None,
@@ -205,11 +209,15 @@ def chosen(given: Mapping[str, Any], config: Path | None, assignments: list[str]
             values[name] = whole_numbers(name, given[name])
     if given.get("sizes") is not None and given.get("clients") is None:
         values["clients"] = len(values["sizes"])
-    if assignments:
-        before = values.get("settings") or {}
-        if not isinstance(before, Mapping):
-            raise FedquiltError(f"The settings in {config} must be names and values, such as 'lr: 0.005'.")
-        values["settings"] = {**before, **parse_settings(assignments)}
+    settings, assigned = values.get("settings") or {}, parse_settings(assignments or [])
+    if not isinstance(settings, Mapping):
+        raise FedquiltError(f"The settings in {config} must be names and values, such as 'lr: 0.005'.")
+    # Local epochs have two places. What is given here in one comes before what the file says in the other.
+    if given.get("epochs") is not None:
+        settings = {name: value for name, value in settings.items() if name != "epochs"}
+    elif "epochs" in assigned:
+        values.pop("epochs", None)
+    values["settings"] = {**settings, **assigned}
     if values.get("dataset") == "graph.npz":
         # In a run folder's config the bare name means a copy inside that folder.
         values["dataset"] = "./graph.npz"

@@ -18,15 +18,23 @@ _MOST_SMALL_LABELS = 12  # on each of several matrices
 
 def draw_run(run: RunSoFar, into: Path) -> list[Path]:
     """The figures of one run: convergence, clients, and similarity where the method has one."""
+    into.mkdir(parents=True, exist_ok=True)
+    convergence = draw_convergence([run], into / "convergence.png")
+    return convergence + draw_clients(run, into / "clients.png") + draw_similarity(run, into)
+
+
+def draw_clients(run: RunSoFar, path: Path) -> list[Path]:
+    """A bar a client: the mean over seeds, or the first seed where seeds do not have the same number of clients."""
     from fedquilt.reports import client_bars
 
-    into.mkdir(parents=True, exist_ok=True)
-    paths = draw_convergence([run], into / "convergence.png")
-    if run.clients_test and run.result is not None:
-        path = into / "clients.png"
-        client_bars(list(run.clients_test.values()), path, metric=run.result["metric"], label=title(run.method))
-        paths.append(path)
-    return paths + draw_similarity(run, into)
+    if run.result is None:
+        return []
+    seed, tests = next(iter(run.clients_test)), list(run.clients_test.values())
+    heading = ""
+    if len({len(test) for test in tests}) > 1:
+        heading, tests = f"Seed {seed}; each seed has clients of its own", tests[:1]
+    client_bars(tests, path, metric=run.result["metric"], label=title(run.method), title=heading)
+    return [path]
 
 
 def draw_convergence(runs: Sequence[RunSoFar], path: Path) -> list[Path]:
@@ -92,19 +100,21 @@ def arrange(config: dict[str, Any], cut: dict[str, np.ndarray] | None) -> tuple[
     """In which order to draw the clients, and the group of each then, where groups are known.
 
     The parts of a METIS cut come in any order; on patchwork, clients are ordered by the family most of their
-    nodes are of. Of an overlapping cut, five clients in a row share a part.
+    nodes are of. Of an overlapping cut, five clients in a row share a part; where some were held out, by their
+    numbers in the cut.
     """
     if cut is None:
         return None, None
+    import numpy as np
+
     clients = len(cut["sizes"])
     if config["partition"] == "overlapping":
         from fedquilt.partition.recipes import COPIES
 
-        return None, [client // COPIES for client in range(clients)]
+        numbers = cut.get("numbers", np.arange(clients))[:clients]
+        return None, (numbers // COPIES).tolist()
     if str(config["dataset"]).partition(":")[0] != "patchwork":
         return None, None
-    import numpy as np
-
     from fedquilt.graphs import patchwork_communities
 
     family = patchwork_communities()[1][cut["nodes"]]

@@ -14,8 +14,8 @@ from fedquilt.cli.console import aside
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from fedquilt.api import Watcher
     from fedquilt.runs.config import RunConfig
+    from fedquilt.seeds import Watcher
 
 _LINES = 10  # about so many lines a seed where there is no terminal
 _REFRESHES = 4  # times a second that the bar is drawn: drawing costs milliseconds, a small round no more

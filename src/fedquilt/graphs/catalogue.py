@@ -35,7 +35,8 @@ class Dataset:
         route: how it is fetched, a key of `ROUTES`.
         key: what that route calls it.
         sparse: whether its features are kept sparse when fetched.
-        parameters: those a name may carry, with their defaults: `syn-cora:h=0.30,r=1`.
+        parameters: those a name may carry, with their defaults: `syn-cora:h=0.30,r=1`. `h=all` is the graphs of all
+            homophily levels side by side, of which nodes and edges are one's.
         files: the files it is sought as in the data folder, without `.npz`; `{h}` stands for a parameter.
     """
 
@@ -58,12 +59,30 @@ class Dataset:
         return ROUTES[self.route]
 
 
+ALL = "all"
+# The homophily levels that `h=all` stands for, in tenths: there are graphs of 0.99 as well, which are not meant.
+HOMOPHILIES = tuple(f"{tenth / 10:.2f}" for tenth in range(11))
+
+
 @dataclass(frozen=True)
 class Choice:
     """A catalogue entry together with the parameters a user chose."""
 
     dataset: Dataset
     parameters: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """What the choice is called when nothing is left to defaults: `syn-cora:h=all,r=1`."""
+        chosen = ",".join(f"{key}={value}" for key, value in self.parameters.items())
+        return f"{self.dataset.name}:{chosen}" if chosen else self.dataset.name
+
+    @property
+    def parts(self) -> list[Choice]:
+        """The choices whose graphs this one puts side by side, in order; none where it is one graph."""
+        if self.parameters.get("h") != ALL:
+            return []
+        return [Choice(self.dataset, self.parameters | {"h": level}) for level in HOMOPHILIES]
 
     @property
     def files(self) -> list[str]:
@@ -179,7 +198,7 @@ _ALL = [
     Dataset("flickr", "images with common properties", 89250, 449878, 500, 7, _FEDHERO, "flickr"),
     Dataset(
         "syn-cora",
-        "synthetic, homophily h, repetition r",
+        "synthetic, homophily h (or all), repetition r",
         *(1490, 2968, 1433, 5),
         _FEDHERO,
         "h2gcn",
@@ -229,10 +248,14 @@ def choose(name: str) -> Choice:
 
 
 def _parameter(name: str, key: str, value: str) -> str:
-    """A parameter's value as file names have it: homophily with two digits, others whole."""
+    """A parameter's value as file names have it: homophily with two digits, or `all`; others whole."""
     if key == "h":
+        if value.lower() == ALL:
+            return ALL
         if not re.fullmatch(r"\d(\.\d+)?", value) or float(value) > 1:
-            raise FedquiltError(f"'{value}' is not a homophily for {name}; write a number from 0 to 1, such as h=0.30.")
+            raise FedquiltError(
+                f"'{value}' is not a homophily for {name}; write a number from 0 to 1, such as h=0.30, or h={ALL}."
+            )
         return f"{float(value):.2f}"
     if not value.isdecimal():
         raise FedquiltError(f"'{value}' is not a value for {key} of {name}; write a whole number, such as {key}=1.")

@@ -15,6 +15,7 @@ from fedquilt.graphs.npz import read_npz, write_npz
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.synthetic import GENERATORS
 from fedquilt.graphs.tables import read_tables
+from fedquilt.graphs.union import disjoint_union
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -58,6 +59,8 @@ def _by_name(choice: Choice, data: Path | None) -> Graph:
     name = choice.dataset.name
     if name in GENERATORS:
         return GENERATORS[name](int(choice.parameters["seed"]))
+    if choice.parts:
+        return disjoint_union(choice.name, [_part(part, data) for part in choice.parts])
     folder = data_folder(data)
     for file in choice.files:
         path = folder / f"{file}.npz"
@@ -65,6 +68,18 @@ def _by_name(choice: Choice, data: Path | None) -> Graph:
             return read_npz(path, name=file)
     graph = fetch(choice, folder)
     write_npz(graph, folder / f"{choice.files[0]}.npz")
+    return graph
+
+
+def _part(choice: Choice, data: Path | None) -> Graph:
+    """One graph of several that are put side by side; it has to be as the catalogue says, so that they fit."""
+    graph, entry = _by_name(choice, data), choice.dataset
+    found, right = ((g.nodes, g.features, g.classes) for g in (graph, entry))
+    if found != right:
+        here, there = (
+            f"{nodes} nodes, {features} features and {classes} classes" for nodes, features, classes in (found, right)
+        )
+        raise FedquiltError(f"{graph.name} has {here}, where {entry.name} has {there}; get the published file.")
     return graph
 
 

@@ -1,4 +1,7 @@
-"""Graphs that need no file: a small one made for a first try, and the two of FED-PUB's Figures 1 and 3."""
+"""Graphs that need no file: a small one made for a first try, and the two of FED-PUB's Figures 1 and 3.
+
+Also which nodes are one client's in a graph that was made of clients.
+"""
 
 from __future__ import annotations
 
@@ -85,13 +88,17 @@ GENERATORS: dict[str, Callable[[int], Graph]] = {
 def natural_clients(name: str, seed: int = 0) -> np.ndarray | None:
     """[N] the client each node of a synthetic graph belongs to by construction; None for any other graph.
 
-    For `patchwork` a client is a community; for the communities graphs it is a subgraph of 30 nodes. So far
-    no graph's clients depend on its seed.
+    For `patchwork` a client is a community; for the communities graphs it is a subgraph of 30 nodes; for
+    `syn-cora:h=all` it is the graph of one homophily level. So far no graph's clients depend on its seed.
     """
-    base = choose(name).dataset.name if in_catalogue(name) else name
-    if base == "patchwork":
+    if not in_catalogue(name):
+        return None
+    choice = choose(name)
+    if choice.parts:
+        return np.repeat(np.arange(len(choice.parts)), choice.dataset.nodes)
+    if choice.dataset.name == "patchwork":
         return patchwork_communities()[0]
-    sizes = {"communities-1": _FIGURE_1[0], "communities-3": _FIGURE_3[0]}.get(base)
+    sizes = {"communities-1": _FIGURE_1[0], "communities-3": _FIGURE_3[0]}.get(choice.dataset.name)
     return None if sizes is None else np.repeat(np.arange(sum(sizes)), _SUBGRAPH_NODES)
 
 

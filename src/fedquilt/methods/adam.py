@@ -112,5 +112,6 @@ def as_leaves(weights: Weights) -> Weights:
 
 
 def slopes(total: Tensor, leaves: Weights) -> Weights:
-    """The gradient of `total` with respect to each of the leaves, by name."""
-    return dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))
+    """The gradient of `total` with respect to each of the leaves, by name, laid out as they are (Adam's kernel wants it)."""
+    grads = torch.autograd.grad(total, list(leaves.values()))
+    return {name: grad.contiguous() for name, grad in zip(leaves, grads, strict=True)}

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from fedquilt.cohort import Cohort
 from fedquilt.errors import unknown
-from fedquilt.privacy.crossing import Crossing, Message
+from fedquilt.privacy.crossing import Crossing, Message, declared
 
 State = dict[str, Tensor]
 
@@ -35,7 +35,7 @@ class Task:
     Attributes:
         dataset: the graph's name; partition: how it was cut; metric: "accuracy" or "auc".
         features, classes: widths of the input and the output; clients: M.
-        epochs: local epochs a round.
+        epochs: local epochs a round; where a method's defaults are asked for, the dataset's unless the user told the run.
         seed: the seed of this training.
     """
 
@@ -86,6 +86,13 @@ class Method(ABC):
     def defaults(cls, task: Task) -> dict[str, Any]:
         """Settings whose default depends on the task (a paper's per-dataset choices)."""
         return {}
+
+    def sends(self, name: str) -> bool:
+        """Whether clients upload something called `name` with these settings, in some round at least.
+
+        It is what they declare; a method whose settings keep some of it at home says so here.
+        """
+        return declared(self.uploads, name) is not None
 
     @abstractmethod
     def start(self, cohort: Cohort) -> State:

@@ -48,7 +48,7 @@ from fedquilt.nn.models import matrices
 from fedquilt.privacy.crossing import Crossing, Message, Sparse, dense
 from fedquilt.randomness import derive, numpy_stream
 
-MASK = "mask."
+MASK, EMBEDDING, LABEL_SHARE = "mask.", "embedding", "label_share"
 BLOCKS, BLOCK_NODES, P_INSIDE, P_ACROSS = 5, 100, 0.1, 0.01
 COMMUNITY = 0.5  # similarity above which two clients are one community, when communities are explicit (Table 11)
 
@@ -94,8 +94,8 @@ class FedPub(BackboneMethod):
             "The client's model after training, without the entries its mask removed: which entries are missing tells "
             "which features and hidden units it does not use.",
         ),
-        Crossing("embedding", "The mean output of the client's masked model on a random graph (or on its own)."),
-        Crossing("label_share", "How the client's training labels are distributed over the classes."),
+        Crossing(EMBEDDING, "The mean output of the client's masked model on a random graph (or on its own)."),
+        Crossing(LABEL_SHARE, "How the client's training labels are distributed over the classes."),
         TRAIN_NODES,
     )
     downloads = (
@@ -116,6 +116,16 @@ class FedPub(BackboneMethod):
     def defaults(cls, task: Task) -> dict[str, Any]:
         """tau is 5 where clients overlap, 3 where they do not (appendix B.3)."""
         return super().defaults(task) | {"tau": 5.0 if task.partition == "overlapping" else 3.0}
+
+    def sends(self, name: str) -> bool:
+        """What similarity is computed from is sent where it is asked for; training nodes where models are just averaged."""
+        s = self.settings
+        asked = {
+            EMBEDDING: s.matching and s.similarity == "function",
+            LABEL_SHARE: s.matching and s.similarity == "label",
+            TRAIN_NODES.name: not s.matching,
+        }
+        return asked.get(name, super().sends(name))
 
     # -- at the client -------------------------------------------------------------------------------------------
 
@@ -175,12 +185,12 @@ class FedPub(BackboneMethod):
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """The surviving weights, and what similarity is computed from."""
         message: Message = {MODEL + n: Sparse(w) if self.prunes(n) else w for n, w in personal.items()}
-        if not self.settings.matching:
-            message["train_nodes"] = cohort.train_count
-        elif self.settings.similarity == "function":
-            message["embedding"] = self.embed(personal, cohort, down)
-        elif self.settings.similarity == "label":
-            message["label_share"] = label_share(cohort)
+        if self.sends(TRAIN_NODES.name):
+            message[TRAIN_NODES.name] = cohort.train_count
+        if self.sends(EMBEDDING):
+            message[EMBEDDING] = self.embed(personal, cohort, down)
+        if self.sends(LABEL_SHARE):
+            message[LABEL_SHARE] = label_share(cohort)
         return message
 
     @torch.no_grad()
@@ -207,7 +217,7 @@ class FedPub(BackboneMethod):
         stacks = {name: dense(value) for name, value in uploads.items() if name.startswith(MODEL)}
         message: Message = {"graph_seed": server["graph_seed"]}
         if not self.settings.matching:
-            nodes = dense(uploads["train_nodes"])
+            nodes = dense(uploads[TRAIN_NODES.name])
             mixed = {n: weighted_mean(w, nodes).repeat(len(receivers), *[1] * (w.dim() - 1)) for n, w in stacks.items()}
         else:
             server["similarity"][senders.unsqueeze(1), senders] = self.compare(server, uploads, stacks, senders).cpu()
@@ -235,9 +245,9 @@ class FedPub(BackboneMethod):
         """S(i, j) between the senders, [n, n]."""
         kind = self.settings.similarity
         if kind == "label":
-            return 1.0 - jensen_shannon(dense(uploads["label_share"]))
+            return 1.0 - jensen_shannon(dense(uploads[LABEL_SHARE]))
         if kind == "function":
-            return cosine([dense(uploads["embedding"])])
+            return cosine([dense(uploads[EMBEDDING])])
         if kind == "parameter":
             return cosine(list(stacks.values()))
         return cosine([w - server["sent." + n.removeprefix(MODEL)][senders].to(w.device) for n, w in stacks.items()])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -72,6 +72,30 @@ def build_settings(method: type[Method], task: Task, given: Mapping[str, Any]) -
         raise FedquiltError(
             f"The setting {where}={given.get(where)!r} of method '{method.name}' is not possible: {wrong}."
         ) from None
+
+
+def resolve_settings(
+    method: type[Method], task: Task, given: Mapping[str, Any], epochs: int | None
+) -> tuple[Any, Task]:
+    """The method's settings in a run, and the task with the local epochs that are used.
+
+    Args:
+        method: whose settings.
+        task: with the dataset's epochs, or with `epochs`.
+        given: the settings that the user gave.
+        epochs: those that the user told the run, which beat the method's default; None leaves them to the method.
+    """
+    if "epochs" not in {f.name for f in fields(method.Settings)}:
+        return build_settings(method, task, given), task
+    told = {} if epochs is None else {"epochs": epochs}
+    used = build_settings(method, task, {**told, **given}).epochs
+    if epochs not in (None, used):
+        raise FedquiltError(
+            f"Local epochs are given twice, as epochs={epochs} and as the setting epochs={used}; leave one of them out."
+        )
+    # As if they had been told: other defaults may follow them, and a run that is told them is then the same run.
+    task = replace(task, epochs=used)
+    return build_settings(method, task, {**given, "epochs": used}), task
 
 
 def as_dict(settings: Any) -> dict[str, Any]:

@@ -43,9 +43,10 @@ def client_bars(
     metric: str = "accuracy",
     label: str = "personal model",
     baseline_label: str = "baseline",
+    title: str = "",
 ) -> None:
     """Write `client_bars_figure` to `path`."""
-    style.save_figure(client_bars_figure(values, baseline, metric, label, baseline_label), path)
+    style.save_figure(client_bars_figure(values, baseline, metric, label, baseline_label, title), path)
 
 
 def similarity_rounds(matrices: Mapping[int, Any], path: Path, title: str = "") -> None:
@@ -155,6 +156,7 @@ def client_bars_figure(
     metric: str = "accuracy",
     label: str = "personal model",
     baseline_label: str = "baseline",
+    title: str = "",
 ) -> Figure:
     """A bar a client: the mean over seeds of `values[seed][client]`, one standard deviation as a whisker.
 
@@ -193,6 +195,7 @@ def client_bars_figure(
             text = f"{baseline_label} (mean {average:.1f})"
             look: Any = {"color": style.PALETTE[1], "linewidth": 1.8, "zorder": 5, "label": text}
             keys.append(axes.hlines(level, where - 0.46, where + 0.46, **look))
+        axes.set_title(title)
         axes.set_xlabel("Client")
         axes.set_ylabel(style.metric_label(metric))
         axes.set_xlim(-0.7, clients - 0.3)

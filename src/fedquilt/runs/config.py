@@ -16,7 +16,8 @@ AttackKind = Literal["same-value", "gaussian"]
 class RunConfig(BaseModel):
     """A run: one method on one cut of one graph, for some seeds.
 
-    What is None is taken from the dataset's protocol when the run is resolved; `settings` are the method's own.
+    What is None is taken from the dataset's protocol when the run is resolved, `epochs` from the method where it has a default
+    of its own. `settings` are the method's; a setting called epochs is the same thing as `epochs`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

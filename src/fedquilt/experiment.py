@@ -1,0 +1,212 @@
+"""A run resolved: what was left open is filled in, and each seed's cut, clients, task and training follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedquilt.admission import FrozenServer, check_admits
+from fedquilt.attacks import Attack, check_attackable
+from fedquilt.cohort import Client, clients_of
+from fedquilt.device import pick_device
+from fedquilt.engines.in_process import InProcess
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs import Graph, Protocol, format_split, load_graph, natural_clients, parse_split, prepare
+from fedquilt.graphs.catalogue import choose, in_catalogue
+from fedquilt.graphs.noise import with_edge_noise
+from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
+from fedquilt.graphs.split import Given
+from fedquilt.methods.contract import Method, Task, find_method
+from fedquilt.methods.settings import as_dict, resolve_settings
+from fedquilt.nn.objective import METRICS
+from fedquilt.partition import Partition, check_fits, enough, make_partition, training_nodes_check
+from fedquilt.partition import load as load_partition
+from fedquilt.randomness import numpy_stream
+from fedquilt.runs import SeedFolder
+from fedquilt.runs.config import RunConfig
+from fedquilt.training import Plan, Record, Training, some_clients
+
+GIVEN = "@given"  # the dataset of a run whose graph was given as an object
+REDRAWS = 200
+
+
+class Experiment:
+    """A run resolved: its graph loaded and prepared, what was left open taken from the dataset's protocol and the method.
+
+    Its `config` says all of it, so that a run of that configuration is the same run.
+    """
+
+    def __init__(self, config: RunConfig, given: tuple[Graph, Protocol] | None = None) -> None:
+        self._partitions: dict[int, Partition] = {}
+        self.method = find_method(config.method)
+        graph, self.protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
+        self.graph = prepare(graph, self.protocol)
+        own = not in_catalogue(config.dataset)
+        # A split that came with a user's own graph is meant to be used; the papers draw theirs anew for every seed.
+        usual = GIVEN_SPLIT if own and self.graph.masks is not None else format_split(self.protocol.split)
+        split = config.split or usual
+        filled: dict[str, Any] = {
+            "rounds": config.rounds or self.protocol.rounds,
+            "epochs": config.epochs or self.protocol.epochs,
+            "metric": config.metric or self.protocol.metric,
+            "split": split,
+        }
+        self.split = parse_split(split)
+        self.saved = load_partition(Path(config.partition)) if config.partition.endswith(".npz") else None
+        if self.saved is not None:
+            check_fits(self.saved, self.graph)
+            filled |= {"clients": self.saved.clients, "partition": str(Path(config.partition).resolve())}
+        # Paths are kept in full, so that the run can be resumed from another folder.
+        if own and config.dataset != GIVEN:
+            filled["dataset"] = str(Path(config.dataset).expanduser().resolve())
+        if config.data is not None:
+            filled["data"] = str(Path(config.data).expanduser().resolve())
+        if filled["metric"] not in METRICS:
+            raise FedquiltError(f"There is no metric '{filled['metric']}'; choose one of: {', '.join(METRICS)}.")
+        if filled["metric"] == "auc" and self.graph.classes != 2:
+            raise FedquiltError(f"auc needs two classes and {self.graph.name} has {self.graph.classes}; use accuracy.")
+        if config.partition in ("natural", "louvain-50"):  # the number of clients follows from the graph
+            filled["clients"] = self._partition(config, config.seeds[0]).clients
+        self.config = config.model_copy(update=filled)
+        self.device = pick_device(config.device)
+        # A wrong setting or an impossible cut should stop the run before the first seed, not after it.
+        method = self.method_of(config)
+        self.settings = method.settings
+        self.config = self.config.model_copy(update={"epochs": method.task.epochs})
+        self.clients(config.seeds[0])
+        self.attack(config.seeds[0])
+
+    def method_of(self, config: RunConfig) -> Method:
+        """The method of `config` with its settings, for the first seed; refused where it lacks what the run asks of it.
+
+        `config` may differ from this run's in the method and its settings, as the runs of a comparison do.
+        """
+        method = find_method(config.method)
+        task = replace(self.task(config.seeds[0]), epochs=config.epochs or self.protocol.epochs)
+        first = method(*resolve_settings(method, task, config.settings, config.epochs))
+        if config.attack is not None:
+            check_attackable(first)
+        if config.hold_out_clients:
+            check_admits(method)
+        return first
+
+    @property
+    def label(self) -> str:
+        """What to call the graph in results."""
+        name = self.config.dataset
+        return name if in_catalogue(name) else self.graph.name
+
+    def facts(self) -> dict[str, Any]:
+        """What was resolved, for the record."""
+        g = self.graph
+        return {
+            "settings": as_dict(self.settings),
+            "graph": {
+                "name": self.label,
+                "nodes": g.nodes,
+                "edges": g.edges.shape[1],
+                "features": g.features,
+                "classes": g.classes,
+            },
+            "device": str(self.device),
+        }
+
+    def _partition(self, config: RunConfig, seed: int) -> Partition:
+        if seed not in self._partitions:
+            self._partitions[seed] = self._make_partition(config, seed)
+        return self._partitions[seed]
+
+    def _make_partition(self, config: RunConfig, seed: int) -> Partition:
+        if self.saved is not None:
+            return self.saved
+        if config.partition == "natural":
+            labels = natural_clients(config.dataset, 0)
+            if labels is None:
+                raise FedquiltError(
+                    f"{config.dataset} has no natural clients; choose another partition, such as disjoint."
+                )
+            return make_partition(self.graph, "natural", None, seed, labels=labels)
+        return make_partition(self.graph, config.partition, config.clients, seed, sizes=config.sizes)
+
+    def cut(self, seed: int) -> tuple[Partition, np.ndarray]:
+        """The partition and the split of a seed; with `min_train` the split is drawn again until it fits."""
+        partition = self._partition(self.config, seed)
+        # The built-in graphs' own clients are small; a split that leaves one without a label is simply drawn again.
+        wanted = self.config.min_train or (1 if self.config.partition == "natural" else None)
+        for attempt in range(1 if wanted is None or isinstance(self.split, Given) else REDRAWS):
+            split = self.split.draw(self.graph, seed, attempt)
+            if wanted and enough(partition, split, wanted):
+                break
+        training_nodes_check(partition, split, self.config.min_train or 1)
+        return partition, split
+
+    def clients(self, seed: int) -> list[Client]:
+        """The clients of a seed, with noise on their edges where the run asks for it: those that train come first.
+
+        Clients that are held out come after them, as numbers M' .. M-1 where M' train.
+        """
+        chance = self.config.edge_noise
+        cut = [
+            replace(c, graph=with_edge_noise(c.graph, chance, numpy_stream(seed, "client", c.id, "edge noise")))
+            for c in clients_of(self.graph, *self.cut(seed))
+        ]
+        return [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
+
+    def order(self, seed: int, clients: int) -> list[int]:
+        """The clients' numbers in the cut: [M], those that train first, then those that are held out."""
+        held = self._held_out(seed, clients)
+        return [m for m in range(clients) if m not in held] + sorted(held)
+
+    def _held_out(self, seed: int, clients: int) -> set[int]:
+        share = self.config.hold_out_clients
+        return set(some_clients(seed, clients, share, "hold out").tolist()) if share else set()
+
+    def task(self, seed: int) -> Task:
+        """What the method may know of this run; it counts the clients that train."""
+        c = self.config
+        assert c.epochs is not None
+        assert c.metric is not None
+        kind = self.saved.kind if self.saved is not None else c.partition
+        # Louvain finds as many communities as it finds, another number in each seed.
+        given = None if c.partition == "louvain-50" else c.clients
+        clients = given or self._partition(c, seed).clients
+        clients -= len(self._held_out(seed, clients))
+        # As the catalogue calls it, so that a method finds what it knows about it however the name was typed.
+        name = choose(c.dataset).dataset.name if in_catalogue(c.dataset) else c.dataset
+        return Task(name, kind, c.metric, self.graph.features, self.graph.classes, clients, c.epochs, seed)
+
+    def training(
+        self, seed: int, folder: SeedFolder | None = None, on_round: Callable[[Record], None] | None = None
+    ) -> Training:
+        """One seed's training, ready to run."""
+        c = self.config
+        assert c.rounds is not None
+        method: Method = self.method(self.settings, self.task(seed))
+        engine = InProcess(method, self.clients(seed)[: method.task.clients], self.device, c.cohort_size)
+        plan = Plan(c.rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
+        return Training(method, engine, plan, folder, on_round, self.attack(seed))
+
+    def attack(self, seed: int) -> Attack | None:
+        """The attack on a seed's training, where the run asks for one."""
+        c = self.config
+        if c.attack is None:
+            return None
+        malicious = some_clients(seed, self.task(seed).clients, c.attack_ratio, "attack", "clients")
+        return Attack(c.attack, c.attack_scale, frozenset(malicious.tolist()), seed)
+
+    def server(self, training: Training) -> FrozenServer:
+        """What is left of the server when a training is over."""
+        assert self.config.split is not None
+        lasting = training.method.lasting(training.server)
+        return FrozenServer(
+            method=training.method,
+            lasting={name: tensor.detach().cpu().clone() for name, tensor in lasting.items()},
+            device=self.device,
+            split=self.config.split,
+            normalise_features=self.protocol.normalise_features,
+            class_names=self.graph.class_names,
+        )

@@ -1,0 +1,151 @@
+"""A run carried out, seed after seed: train what is not done yet, read what is, and write what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedquilt.admission import FrozenServer
+from fedquilt.allocator import keep_freed_memory
+from fedquilt.experiment import Experiment
+from fedquilt.finished import Run
+from fedquilt.methods.settings import as_dict
+from fedquilt.runs import RunFolder, SeedFolder, build_result
+from fedquilt.runs.config import RunConfig
+from fedquilt.runs.result import group
+from fedquilt.training import Record, Training, none_if_nan
+
+# Called with (config, seed, rounds) when a seed starts; gives what to call with each round's record.
+Watcher = Callable[[RunConfig, int, int], Callable[[Record], None]]
+
+
+def run_seeds(experiment: Experiment, folder: RunFolder | None, watch: Watcher | None) -> Run:
+    """Every seed of a run: those that are done in `folder` are read, the others are trained."""
+    keep_freed_memory()
+    config = experiment.config
+    assert config.rounds is not None
+    out = Run(result={}, folder=None if folder is None else folder.path)
+    summaries = []
+    for seed in config.seeds:
+        place = None if folder is None else folder.seed(seed)
+        if place is None or not place.done:
+            on_round = watch(config, seed, 1 if experiment.method.single_round else config.rounds) if watch else None
+            summary = _train_seed(experiment, seed, place, on_round, out)
+        else:
+            summary = place.summary or {}
+            read_seed(place, seed, experiment.device, out)
+        summaries.append(summary)
+    out.result = build_result(config.model_dump() | {"dataset": experiment.label}, summaries)
+    if folder is not None and folder.result != out.result:
+        folder.result = out.result
+    return out
+
+
+def read_seed(place: SeedFolder, seed: int, device: torch.device, out: Run) -> None:
+    """What a finished seed left in its folder, added to `out`."""
+    out.records[seed] = place.records()
+    out.models[seed] = place.load_models()[0]
+    arrays = place.load_arrays("similarity") or {}
+    out.similarities[seed] = {int(name): array for name, array in arrays.items()}
+    out.findings[seed] = place.load_arrays("findings") or {}
+    server = place.load_server()
+    if server is not None:
+        out.servers[seed] = FrozenServer.restored(*server, device)
+
+
+def _train_seed(
+    experiment: Experiment,
+    seed: int,
+    place: SeedFolder | None,
+    on_round: Callable[[Record], None] | None,
+    out: Run,
+) -> dict[str, Any]:
+    """Train one seed, add what came of it to `out`, and write it to `place`; the seed's summary."""
+    training = experiment.training(seed, place, on_round)
+    progress = training.run()
+    best = progress.best
+    summary = {
+        "seed": seed,
+        "best_round": best.round,
+        "val": best.val,
+        "test": none_if_nan(best.test),
+        "seconds": progress.seconds,
+        "seconds_per_round": progress.seconds / max(1, progress.next_round),
+        "upload_bytes": progress.upload_bytes,
+        "download_bytes": progress.download_bytes,
+        "metric": experiment.config.metric,
+        "rounds_run": progress.next_round,
+        "clients_test": best.clients_test,
+        "clients_left_out": sum(value is None for value in best.clients_test),
+    }
+    out.records[seed] = training.records
+    out.models[seed] = best.models
+    out.similarities[seed] = {round: s.numpy() for round, s in training.similarities.items()}
+    out.findings[seed] = {name: found.numpy() for name, found in training.findings.items()}
+    if experiment.method.admits:
+        out.servers[seed] = experiment.server(training)
+    summary |= _apart(experiment, training, out.servers.get(seed))
+    if place is not None:
+        _write_seed(experiment, seed, place, best.round, out)
+        place.finish(summary)
+    return summary
+
+
+def _write_seed(experiment: Experiment, seed: int, place: SeedFolder, best_round: int, out: Run) -> None:
+    """What `read_seed` reads, beside the records, which training wrote."""
+    facts = {
+        "method": experiment.method.name,
+        "settings": as_dict(experiment.settings),
+        "round": best_round,
+    }
+    place.save_models({name: tensor.cpu() for name, tensor in out.models[seed].items()}, facts)
+    if out.similarities[seed]:
+        place.save_arrays("similarity", {str(round): array for round, array in out.similarities[seed].items()})
+    if out.findings[seed]:
+        place.save_arrays("findings", out.findings[seed])
+    if seed in out.servers:
+        place.save_server(out.servers[seed].lasting, out.servers[seed].facts())
+    place.save_arrays("split-and-partition", _who_had_what(experiment, seed))
+
+
+def _apart(experiment: Experiment, training: Training, server: FrozenServer | None) -> dict[str, Any]:
+    """What a summary says of groups of clients: honest and malicious ones, those that trained and new ones."""
+    config, task, tests = experiment.config, training.method.task, training.progress.best.clients_test
+    groups: dict[str, Any] = {}
+    said: dict[str, Any] = {"groups": groups}
+    if training.attack is not None:
+        for name, lies in (("honest", False), ("malicious", True)):
+            groups[name] = group([t for m, t in enumerate(tests) if (m in training.attack.malicious) == lies])
+    if config.hold_out_clients and server is not None:
+        admission = server.admit(experiment.clients(task.seed)[task.clients :], config.cohort_size)
+        groups |= {"trained": group(tests), "new": group(admission.test)}
+        said["admission"] = {
+            "clients_val": admission.val,
+            "clients_test": admission.test,
+            "bytes_up": admission.bytes_up,
+            "bytes_down": admission.bytes_down,
+        }
+    return said if groups else {}
+
+
+def _who_had_what(experiment: Experiment, seed: int) -> dict[str, np.ndarray]:
+    """The nodes of the clients that trained, one after the other, how many each had, and the split.
+
+    Where clients were held out, theirs as well, and all clients' numbers in the cut.
+    """
+    partition, split = experiment.cut(seed)
+    order = experiment.order(seed, partition.clients)
+    trained = experiment.task(seed).clients
+    held = [partition.nodes[m] for m in order]
+    sizes = partition.sizes[order]
+    arrays = {"nodes": np.concatenate(held[:trained]), "sizes": sizes[:trained], "split": split}
+    if trained < len(order):
+        arrays |= {
+            "new_nodes": np.concatenate(held[trained:]),
+            "new_sizes": sizes[trained:],
+            "numbers": np.array(order),
+        }
+    return arrays
