@@ -389,3 +389,21 @@ def test_similarity_is_noted_and_symmetric() -> None:
     assert_near(similarity.diagonal(), torch.ones(5))
     assert_near(similarity, cosine([tap.ups[3]["embedding"]]))
     assert make(matching=False).similarity({"similarity": torch.zeros(5, 5)}) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "beside"),
+    [
+        ({}, {"embedding"}),
+        ({"similarity": "label"}, {"label_share"}),
+        ({"similarity": "parameter"}, set()),
+        ({"matching": False}, {"train_nodes"}),
+        ({"matching": False, "similarity": "label"}, {"train_nodes"}),
+    ],
+    ids=str,
+)
+def test_what_is_sent_beside_the_model_is_what_the_settings_ask_for(settings: dict, beside: set[str]) -> None:
+    training, tap = tapped(1, **settings)
+    method = training.method
+    assert {name for name in tap.ups[0] if not name.startswith("model.")} == beside
+    assert {crossing.name for crossing in method.uploads if method.sends(crossing.name)} == beside | {"model.*"}

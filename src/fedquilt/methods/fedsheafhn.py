@@ -20,6 +20,7 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 - *Moments.* Clients start Adam afresh in every round, as the weights they train are new; on the larger graphs, where more
   epochs follow, they keep its moments.
 - *Evaluation* is of what clients arrive at, as in the other methods; round 0 is the warm-up.
+- *Newcomers* that are admitted together also see each other's descriptions, as clients that train do.
 - A client that has not sent an embedding yet (it sat out) is described by the mean of the others.
 """
 
@@ -63,9 +64,10 @@ class FedSheafHNSettings(BackboneSettings):
 
     Attributes:
         warmup: epochs from the common start before the first embedding.
-        refresh: rounds between embeddings; 0: only the first (Table 3: without dynamic embedding).
+        refresh: rounds between embeddings; 0: only in round 0 (Table 3: without dynamic embedding), and who sat that one out is
+            described by the mean of the others for good.
         client_vector: what describes a client to the server: its embedding, or its one-hot number (Table 3: hypernetwork only;
-            embeddings are then sent and not used).
+            then there is no warm-up).
         diffusion: what passes between clients on the collaboration graph (Table 4): sheaf, gcn, gat or none.
         diffusion_steps: T_s, how often.
         stalk: dimension of the sheaf's stalks; divides `width`.
@@ -134,20 +136,30 @@ class FedSheafHN(BackboneMethod):
 
     # -- at the client -------------------------------------------------------------------------------------------
 
+    def sends(self, name: str) -> bool:
+        """Embeddings where they describe clients."""
+        return super().sends(name) and (name != EMBEDDING or self.settings.client_vector == "embedding")
+
     def steps(self, round: int) -> range:
-        """The warm-up in round 0, then `epochs` a round."""
+        """The warm-up in round 0 (without embeddings there is none), then `epochs` a round."""
         s = self.settings
-        return range(s.warmup) if round == 0 else range(s.warmup + (round - 1) * s.epochs, s.warmup + round * s.epochs)
+        first = s.warmup if self.sends(EMBEDDING) else s.epochs
+        return range(first) if round == 0 else range(first + (round - 1) * s.epochs, first + round * s.epochs)
 
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
         """Train what was generated (at first, the common start); every `refresh` rounds also send the embedding."""
+        update = super().local_update(state, cohort, down, round)
+        due = round == 0 or (self.settings.refresh and round % self.settings.refresh == 0)
+        if due and self.sends(EMBEDDING):
+            update.upload[EMBEDDING] = self.embed(update.personal, cohort)
+        return update
+
+    def receive(self, state: State, down: Message) -> None:
+        """Take over what was generated, and start Adam afresh where it is asked for."""
+        super().receive(state, down)
         if self.settings.fresh_moments:
             for name in (n for n in state if n.startswith((FIRST, SECOND, STEP))):
                 state[name].zero_()
-        update = super().local_update(state, cohort, down, round)
-        if round == 0 or (self.settings.refresh and round % self.settings.refresh == 0):
-            update.upload[EMBEDDING] = self.embed(update.personal, cohort)
-        return update
 
     @torch.no_grad()
     def embed(self, weights: Weights, cohort: Cohort) -> Tensor:
@@ -155,8 +167,13 @@ class FedSheafHN(BackboneMethod):
         return cohort.node_mean(self.model(cohort, weights).embedding)
 
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
-        """Trained minus generated, for all but the warm-up."""
-        return {UPDATE + n: personal[n] - dense(down[MODEL + n]) for n in self.generated if MODEL + n in down}
+        """Trained minus generated, for all but the warm-up; before the server wrote anything it would have been the start."""
+        if not down and self.sends(EMBEDDING):
+            return {}
+        given = down or {
+            MODEL + n: w for n, w in self.model.start(self.task.seed, cohort.clients, cohort.device).items()
+        }
+        return {UPDATE + n: personal[n] - dense(given[MODEL + n]) for n in self.generated}
 
     def settle(self, state: State, cohort: Cohort, down: Message) -> Update:
         """Train what was generated for `newcomer_epochs`: the classifier has never seen these layers."""
@@ -187,7 +204,7 @@ class FedSheafHN(BackboneMethod):
         if changes:
             self.learn(server, changes, senders)
         if EMBEDDING in uploads:
-            server[VECTORS][senders] = dense(uploads[EMBEDDING])
+            server[VECTORS][senders] = F.normalize(dense(uploads[EMBEDDING]), dim=1)
             server[HEARD][senders] = True
             server[VECTORS][~server[HEARD]] = server[VECTORS][server[HEARD]].mean(0)
         return self.write(self.parameters(server), self.described(server[VECTORS]), receivers)
@@ -245,6 +262,8 @@ class FedSheafHN(BackboneMethod):
 
     def admit(self, lasting: State, uploads: Message) -> Message:
         """The newcomers' weights, from their embeddings beside those of the clients that trained."""
-        embeddings = torch.cat([lasting[VECTORS], dense(uploads[EMBEDDING])])
-        newcomers = torch.arange(len(lasting[VECTORS]), len(embeddings), device=embeddings.device)
-        return self.write(self.parameters(lasting), self.described(embeddings), newcomers)
+        trained = lasting[VECTORS]
+        count = len(dense(next(iter(uploads.values()))))
+        theirs = dense(uploads.get(EMBEDDING, trained.new_zeros(count, trained.shape[1])))
+        newcomers = torch.arange(len(trained), len(trained) + count, device=trained.device)
+        return self.write(self.parameters(lasting), self.described(torch.cat([trained, theirs])), newcomers)

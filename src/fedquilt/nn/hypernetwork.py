@@ -21,6 +21,7 @@ from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Shapes, common_start
 from fedquilt.nn.routing import unit
 from fedquilt.nn.sheaf import diffuse, normalised, restriction_maps, sheaf_laplacian
+from fedquilt.randomness import derive
 
 Diffusion = Literal["sheaf", "gcn", "gat", "none"]
 LAST = "out."  # what the names of the last layer's parameters start with
@@ -73,7 +74,8 @@ class Hypernetwork:
         The last layer's matrix is zero and its bias is `generated`: clients part from a common start, as they do in the other
         methods, and a first step has the scale of a local one.
         """
-        trunk = common_start(self.trunk_shapes(), seed, 1, torch.device("cpu"))
+        # A stream of its own: the clients' model draws from (seed, "model").
+        trunk = common_start(self.trunk_shapes(), derive(seed, "server", "hypernetwork"), 1, torch.device("cpu"))
         params = {name: w[0] for name, w in trunk.items()}
         for name, w in generated.items():
             params[f"{LAST}{name}.weight"] = torch.zeros(self.hidden, w.numel())

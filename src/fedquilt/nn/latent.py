@@ -18,7 +18,8 @@ from fedquilt.nn.draws import Draws
 from fedquilt.nn.edges import Links
 from fedquilt.rows import Rows
 
-CHUNK = 2**22  # scores held at once (16 MB)
+CHUNK = 2**20  # scores held at once (4 MB: they are looked through while still in the cache)
+GROUP = 8  # scores whose maximum is taken first when the best of many are looked for
 BERNOULLI_LAYER = 63  # which of a step's random numbers choose latent edges
 
 # Scores of r rows with all n rows of the same client, for b clients at once: [b, r, D], [b, n, D] -> [b, r, n].
@@ -70,15 +71,37 @@ def top_k(cohort: Cohort, left: Tensor, right: Tensor, k: int, score: Score = pr
         length = mine.shape[1]
         most = min(k, length)
         empty = torch.arange(length, device=left.device) >= sizes.unsqueeze(1)  # [b, n]
+        least = min(cohort.sizes)  # only what comes after can be empty
         for start, scores in _chunks(mine, theirs, score):
-            scores.masked_fill_(empty.unsqueeze(1), -torch.inf)
-            best, place = scores.topk(most, dim=2, sorted=False)
+            scores[:, :, least:].masked_fill_(empty[:, least:].unsqueeze(1), -torch.inf)
+            best, place = largest(scores, most)
             row = first.unsqueeze(1) + torch.arange(start, start + scores.shape[1], device=left.device)  # [b, r]
             there = (best > -torch.inf) & ~empty[:, start : start + scores.shape[1]].unsqueeze(2)
             index[row, :most] = torch.where(there, first[:, None, None] + place, row.unsqueeze(2))
             real[row, :most] = there.float()
     source = torch.arange(cohort.rows, device=left.device).repeat_interleave(k)
     return Chosen(Links(source, index.flatten(), cohort.rows), real.flatten())
+
+
+def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row and their places, in any order: [..., n] -> [..., k], [..., k].
+
+    Among n / 8 groups of eight, the k with the largest maxima hold the k largest scores; so only 8 k of them are looked at one
+    by one, which takes half the time where n is much more than 8 k.
+    """
+    n = scores.shape[-1]
+    groups = n // GROUP
+    if groups < 4 * k:
+        best, place = scores.topk(k, dim=-1, sorted=False)
+        return best, place
+    # Group i is i, i + groups, i + 2 groups, ...: a maximum over them goes along rows. What is left over is looked at anyway.
+    highest = scores[..., : groups * GROUP].unflatten(-1, (GROUP, groups)).amax(-2)
+    found = highest.topk(k, dim=-1, sorted=False).indices
+    every = torch.arange(0, groups * GROUP, groups, device=scores.device)
+    rest = torch.arange(groups * GROUP, n, device=scores.device).expand(*scores.shape[:-1], -1)
+    place = torch.cat([(found.unsqueeze(-2) + every.unsqueeze(-1)).flatten(-2), rest], dim=-1)
+    best, which = scores.gather(-1, place).topk(k, dim=-1, sorted=False)
+    return best, place.gather(-1, which)
 
 
 @torch.no_grad()

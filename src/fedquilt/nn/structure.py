@@ -121,8 +121,12 @@ def factors(kind: Learner, cohort: Cohort, z: Tensor, w: Weights) -> tuple[Tenso
 
 def scaled(cohort: Cohort, z: Tensor, scale: Tensor) -> Tensor:
     """The heads' vectors scale_h * z_u of length one side by side: [R, d], [M, heads, d] -> [R, heads d], over root(heads)."""
-    heads = scale.shape[1]
-    return unit(z.unsqueeze(1) * scale[cohort.client]).flatten(1) / heads**0.5
+    _, heads, width = scale.shape
+    if cohort.length is not None:  # one broadcast product, whose gradient is a sum
+        each = z.view(cohort.clients, cohort.length, 1, width) * scale.unsqueeze(1)
+    else:
+        each = z.unsqueeze(1) * scale[cohort.client]
+    return unit(each.reshape(-1, heads, width)).flatten(1) / heads**0.5
 
 
 def signed_distance(left: Tensor, right: Tensor) -> Tensor:

@@ -1,0 +1,51 @@
+"""The settings of a run: local epochs that the run, the method or the dataset says.
+
+What holds for every method's settings is in test_contract.py.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from federations import make_task, ragged_clients
+from fedquilt.errors import FedquiltError
+from fedquilt.methods.contract import Task
+from fedquilt.methods.fedavg import FedAvg
+from fedquilt.methods.majority import Majority
+from fedquilt.methods.settings import NoSettings, resolve_settings
+from thoroughness import EPOCHS, Thorough
+
+
+def task(epochs: int = 2) -> Task:
+    return make_task(ragged_clients(), epochs=epochs)
+
+
+def test_epochs_are_the_runs_then_the_methods_then_the_datasets() -> None:
+    for method, given, told, used in (
+        (FedAvg, {}, None, 2),
+        (Thorough, {}, None, EPOCHS),
+        (Thorough, {}, 5, 5),
+        (Thorough, {"epochs": 7}, None, 7),
+        (Thorough, {"epochs": "7"}, 7, 7),
+    ):
+        settings, resolved = resolve_settings(method, task(told or 2), given, told)
+        assert settings.epochs == resolved.epochs == used
+        assert resolved == task(used)
+
+
+def test_what_is_resolved_and_told_again_is_the_same() -> None:
+    settings, resolved = resolve_settings(Thorough, task(), {"hidden": 8}, None)
+    assert settings.lr == pytest.approx(0.01 / EPOCHS)  # which follows the epochs that are used
+    assert resolve_settings(Thorough, resolved, {"hidden": 8}, resolved.epochs) == (settings, resolved)
+
+
+def test_epochs_told_twice_must_agree() -> None:
+    with pytest.raises(FedquiltError) as caught:
+        resolve_settings(Thorough, task(), {"epochs": 7}, 5)
+    assert str(caught.value) == (
+        "Local epochs are given twice, as epochs=5 and as the setting epochs=7; leave one of them out."
+    )
+
+
+def test_a_method_without_epochs_leaves_the_task_as_it_is() -> None:
+    assert resolve_settings(Majority, task(4), {}, 4) == (NoSettings(), task(4))
