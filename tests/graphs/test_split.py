@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -132,3 +134,19 @@ def test_a_split_draws_what_its_name_says() -> None:
 def test_parse_faults(text: str, message: str) -> None:
     with pytest.raises(FedquiltError, match=message):
         parse_split(text)
+
+
+@given(seed=st.integers(0, 50), text=st.sampled_from(["20/40/40", "60/20/20", "30/30/30", "5fold", "3fold"]))
+def test_copies_of_one_thing_are_in_one_part(seed: int, text: str) -> None:
+    rng = np.random.default_rng(seed)
+    copies = rng.integers(0, 30, 200)
+    y = np.where(rng.random(200) < 0.1, -1, rng.integers(0, 3, 200))
+    graph = replace(build_graph("copied", np.zeros((2, 0)), np.ones((200, 2)), y), copies=copies)
+    parts = parse_split(text).draw(graph, seed)
+    assert set(parts[y < 0]) <= {NONE}
+    things = np.unique(copies[y >= 0])
+    each = [set(parts[(copies == thing) & (y >= 0)]) for thing in things]
+    assert all(len(part) == 1 for part in each)
+    # As many things are in each part as nodes would be, were each a thing of its own.
+    alone = parse_split(text).draw(build_graph("alone", np.zeros((2, 0)), np.ones((len(things), 2)), things % 3), seed)
+    assert sorted(part.pop() for part in each) == sorted(alone)

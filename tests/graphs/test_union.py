@@ -39,3 +39,11 @@ def test_splits_and_names_of_nodes_do_not_come_along() -> None:
     both = disjoint_union("both", [graph, graph])
     assert both.masks is None
     assert both.ids is None
+
+
+def test_nodes_with_the_same_features_are_copies_of_one_thing() -> None:
+    first = tiny(x=sp.csr_matrix(np.array([[1, 0, 2], [0, 0, 0], [1, 2, 0], [0, 0, 0]])))
+    other = tiny(x=np.array([[1, 2, 0], [1, 0, 2], [2, 1, 0], [0, 0, 0]]))
+    both = disjoint_union("both", [first, other])
+    assert both.copies.tolist() == [0, 1, 2, 1, 2, 0, 3, 1]
+    assert both.subgraph(np.array([2, 4, 6])).copies.tolist() == [2, 2, 3]

@@ -27,6 +27,8 @@ class Graph:
         masks: optional given split, ``{"train": bool [N], "val": ..., "test": ...}``, disjoint.
         ids: optional [N] names of the nodes (a user's own file has them; predictions carry them back).
         class_names: optional C names of the classes, where a user's file calls them by name.
+        copies: optional [N] int64: nodes with the same number are copies of one thing, which a split puts in one part: a test
+            node of which a copy trains is no test.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Graph:
     masks: dict[str, np.ndarray] | None = None
     ids: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
+    copies: np.ndarray | None = None
 
     @classmethod
     def from_data(cls, data: Data, name: str = "graph") -> Graph:
@@ -85,6 +88,7 @@ class Graph:
             y=self.y[nodes],
             masks=masks,
             ids=None if self.ids is None else self.ids[nodes],
+            copies=None if self.copies is None else self.copies[nodes],
         )
 
     def to_data(self) -> Data:

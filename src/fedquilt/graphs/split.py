@@ -49,20 +49,19 @@ class Folds:
 
     def draw(self, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
         """Group seed % count tests and the one after it validates, in grouping number seed // count."""
-        labelled = np.flatnonzero(graph.y >= 0)
-        if len(labelled) < self.count:
+        things, thing = _things(graph)
+        if len(things) < self.count:
             raise FedquiltError(
-                f"{graph.name} has {len(labelled)} labelled nodes, too few for {self.count} folds; "
+                f"{graph.name} has {len(things)} labelled nodes, too few for {self.count} folds; "
                 "label more of them or choose another split."
             )
         grouping, test = divmod(seed, self.count)
-        order = numpy_stream(grouping, "split", "folds", self.count, attempt).permutation(labelled)
+        order = numpy_stream(grouping, "split", "folds", self.count, attempt).permutation(things)
         groups = np.array_split(order, self.count)
-        parts = np.full(graph.nodes, NONE, dtype=np.int8)
-        parts[labelled] = TRAIN
+        parts = np.full(graph.nodes, TRAIN, dtype=np.int8)
         parts[groups[test]] = TEST
         parts[groups[(test + 1) % self.count]] = VAL
-        return parts
+        return np.where(graph.y >= 0, parts[thing], NONE).astype(np.int8)
 
 
 @dataclass(frozen=True)
@@ -86,22 +85,28 @@ def draw_split(graph: Graph, fractions: tuple[float, float, float], seed: int, a
     Returns:
         [N] int8 of TRAIN, VAL, TEST or NONE.
     """
-    labelled = np.flatnonzero(graph.y >= 0)
-    train, val = (round(share * len(labelled)) for share in fractions[:2])
-    rest = len(labelled) - train - val
+    things, thing = _things(graph)
+    train, val = (round(share * len(things)) for share in fractions[:2])
+    rest = len(things) - train - val
     whole = abs(sum(fractions) - 1) < 1e-9
-    test = rest if whole else min(rest, round(fractions[2] * len(labelled)))
+    test = rest if whole else min(rest, round(fractions[2] * len(things)))
     if min(train, val, test) < 1:
         raise FedquiltError(
-            f"{graph.name} has {len(labelled)} labelled nodes, too few to split {format_split(fractions)}; "
+            f"{graph.name} has {len(things)} labelled nodes, too few to split {format_split(fractions)}; "
             "label more of them or choose another split."
         )
-    order = numpy_stream(seed, "split", attempt).permutation(labelled)
+    order = numpy_stream(seed, "split", attempt).permutation(things)
     parts = np.full(graph.nodes, NONE, dtype=np.int8)
     parts[order[:train]] = TRAIN
     parts[order[train : train + val]] = VAL
     parts[order[train + val : train + val + test]] = TEST
-    return parts
+    return np.where(graph.y >= 0, parts[thing], NONE).astype(np.int8)
+
+
+def _things(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """What is split, in rising order, and which of it each node is: labelled nodes, or what labelled nodes are copies of."""
+    thing = np.arange(graph.nodes) if graph.copies is None else graph.copies
+    return np.unique(thing[graph.y >= 0]), thing
 
 
 def given_split(graph: Graph) -> np.ndarray:

@@ -64,7 +64,7 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 @torch.no_grad()
 def top_k(cohort: Cohort, left: Tensor, right: Tensor, k: int, score: Score = product) -> Chosen:
-    """The k nodes v of each node u's client with the highest score(left_u, right_v): [R, D], [R, D]."""
+    """The k nodes v of each node u's client with the highest score(left_u, right_v), the first of equals: [R, D], [R, D]."""
     index = torch.arange(cohort.rows, device=left.device).unsqueeze(1).repeat(1, k)
     real = torch.zeros(cohort.rows, k, device=left.device)
     for first, sizes, mine, theirs in _together(cohort, left, right):
@@ -84,7 +84,25 @@ def top_k(cohort: Cohort, left: Tensor, right: Tensor, k: int, score: Score = pr
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row and their places, in any order: [..., n] -> [..., k], [..., k].
+    """The k largest of each row and their places: [..., n] -> [..., k], [..., k].
+
+    Of equal scores the first are taken, so that the choice does not depend on how the rows lie: one more than k is looked for,
+    and where it equals the last one the row is sorted.
+    """
+    if k == scores.shape[-1]:
+        best, place = scores.topk(k, dim=-1)
+        return best, place
+    best, place = _candidates(scores, k + 1)
+    tied = (best[..., k - 1] == best[..., k]) & (best[..., k] > -torch.inf)
+    best, place = best[..., :k], place[..., :k]
+    if bool(tied.any()):
+        ranked = scores[tied].sort(dim=-1, descending=True, stable=True)
+        best[tied], place[tied] = ranked.values[:, :k], ranked.indices[:, :k]
+    return best, place
+
+
+def _candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row in falling order, and their places.
 
     Among n / 8 groups of eight, the k with the largest maxima hold the k largest scores; so only 8 k of them are looked at one
     by one, which takes half the time where n is much more than 8 k.
@@ -92,7 +110,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     n = scores.shape[-1]
     groups = n // GROUP
     if groups < 4 * k:
-        best, place = scores.topk(k, dim=-1, sorted=False)
+        best, place = scores.topk(k, dim=-1)
         return best, place
     # Group i is i, i + groups, i + 2 groups, ...: a maximum over them goes along rows. What is left over is looked at anyway.
     highest = scores[..., : groups * GROUP].unflatten(-1, (GROUP, groups)).amax(-2)
@@ -100,7 +118,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     every = torch.arange(0, groups * GROUP, groups, device=scores.device)
     rest = torch.arange(groups * GROUP, n, device=scores.device).expand(*scores.shape[:-1], -1)
     place = torch.cat([(found.unsqueeze(-2) + every.unsqueeze(-1)).flatten(-2), rest], dim=-1)
-    best, which = scores.gather(-1, place).topk(k, dim=-1, sorted=False)
+    best, which = scores.gather(-1, place).topk(k, dim=-1)
     return best, place.gather(-1, which)
 
 

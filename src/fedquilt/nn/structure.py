@@ -54,14 +54,15 @@ class Latent:
 
 
 def learner_shapes(kind: Learner, features: int, hidden: int, heads: int) -> Shapes:
-    """The learner's weights: its graph convolution and its metric."""
+    """The learner's weights: its graph convolution and its metric (GLCN's is of differences, in which a bias has no part)."""
     metric: dict[Learner, Shapes] = {
         "heads": {"left": (heads, hidden), "right": (heads, hidden)},
         "attention": {"query": (hidden, hidden), "key": (hidden, hidden)},
         "gat": {"source": (hidden, 1), "target": (hidden, 1)},
         "glcn": {"scale": (hidden, 1)},
     }
-    return {"weight": (features, hidden), "bias": (hidden,)} | metric.get(kind, {})
+    bias: Shapes = {} if kind == "glcn" else {"bias": (hidden,)}
+    return {"weight": (features, hidden)} | bias | metric.get(kind, {})
 
 
 def start_metric(kind: Learner, weights: Weights) -> None:
@@ -77,19 +78,14 @@ def start_metric(kind: Learner, weights: Weights) -> None:
 
 def learn(kind: Learner, cohort: Cohort, w: Weights, k: int) -> Latent:
     """The latent graph of the k best neighbours, differentiable in `w`."""
+    if kind == "glcn":
+        return _learn_glcn(cohort, w, k)
     z = gcn_first(cohort, w["weight"], w["bias"])
     if kind == "gat":
         chosen = cohort.once("neighbours and self", neighbours_and_self)
         u, v = chosen.links.source, chosen.links.target
         score = cohort.multiply(z, w["source"]).squeeze(1)[u] + cohort.multiply(z, w["target"]).squeeze(1)[v]
         return Latent(chosen.links, chosen.softmax(F.leaky_relu(score, SLOPE)))
-    if kind == "glcn":
-        scale = w["scale"].squeeze(2)[cohort.client]
-        both = torch.cat([z * torch.relu(scale), z * torch.relu(-scale)], dim=1)
-        chosen = top_k(cohort, both, both, k, signed_distance)
-        gap = (both[chosen.links.source] - both[chosen.links.target]).abs()
-        plus, minus = gap.chunk(2, dim=1)
-        return Latent(chosen.links, chosen.softmax(torch.relu((plus - minus).sum(1))))
     left, right = factors(kind, cohort, z, w)
     chosen = top_k(cohort, left, right, k)
     score = chosen.links.dot(left, right)
@@ -98,6 +94,16 @@ def learn(kind: Learner, cohort: Cohort, w: Weights, k: int) -> Latent:
     if kind == "gaug":
         return Latent(chosen.links, chosen.normalised(torch.sigmoid(score)), GIVEN)
     return Latent(chosen.links, chosen.normalised(torch.relu(score)))
+
+
+def _learn_glcn(cohort: Cohort, w: Weights, k: int) -> Latent:
+    """a . |z_u - z_v| as a distance along positive scales minus one along negative scales."""
+    z, scale = cohort.smoothed @ w["weight"], w["scale"].squeeze(2)[cohort.client]
+    both = torch.cat([z * torch.relu(scale), z * torch.relu(-scale)], dim=1)
+    chosen = top_k(cohort, both, both, k, signed_distance)
+    gap = (both[chosen.links.source] - both[chosen.links.target]).abs()
+    plus, minus = gap.chunk(2, dim=1)
+    return Latent(chosen.links, chosen.softmax(torch.relu((plus - minus).sum(1))))
 
 
 @torch.no_grad()
