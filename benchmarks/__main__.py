@@ -32,8 +32,8 @@ CELLS = (
     ("cora", "overlapping", 50, "fedpub"),
 )
 # Where every method takes turns with FedAvg.
-SIDE_BY_SIDE = (("cora", "disjoint", 10), ("minesweeper", "disjoint", 10))
-METHODS = ("fedavg", "fedpub", "fediih", "fedssa")
+SIDE_BY_SIDE = (("cora", "disjoint", 10), ("minesweeper", "disjoint", 10), ("squirrel", "disjoint", 5))
+METHODS = ("fedavg", "fedpub", "fediih", "fedssa", "fedhero", "fedsheafhn")
 MEMORY = (("cora", "overlapping", 50), ("pubmed", "disjoint", 20))
 PLAIN = {"fedavg": PlainFedAvg, "fedpub": PlainFedPub}
 
@@ -91,7 +91,13 @@ def side_by_side(dataset: str, partition: str, clients: int, rounds: int) -> lis
                 times[name].append(seconds * 1e3)
     middle = {name: median(values) for name, values in times.items()}
     return [
-        {"cell": f"{dataset} {partition} {clients}", "method": name, "ms": ms, "times_fedavg": ms / middle["fedavg"]}
+        {
+            "cell": f"{dataset} {partition} {clients}",
+            "method": name,
+            "ms": ms,
+            "epochs": trainings[name].method.settings.epochs,
+            "times_fedavg": ms / middle["fedavg"],
+        }
         for name, ms in middle.items()
     ]
 
@@ -150,10 +156,11 @@ def main() -> None:
         figures = f"{r['plain_ms']:11.1f} {r['ours_ms']:9.1f} {r['ratio']:5.1f}x {r['ratio_best']:9.1f}x"
         print(f"{r['cell']:24} {r['method']:8} {figures}")
     for b in beside:
-        print(f"{b['cell']:24} {b['method']:8} {b['ms']:9.1f} ms a round, {b['times_fedavg']:5.1f} x FedAvg")
+        figures = f"{b['ms']:9.1f} ms a round of {b['epochs']:2} local epochs, {b['times_fedavg']:5.1f} x FedAvg"
+        print(f"{b['cell']:24} {b['method']:10} {figures}")
     memory = [] if chosen.skip_memory else [peak(*cell, method) for cell in MEMORY for method in METHODS]
     for m in memory:
-        print(f"{m['cell']:24} {m['method']:8} graph loaded {m['loaded_mb']:6.0f} MB, peak {m['peak_mb']:6.0f} MB")
+        print(f"{m['cell']:24} {m['method']:10} graph loaded {m['loaded_mb']:6.0f} MB, peak {m['peak_mb']:6.0f} MB")
     if chosen.out:
         about = {"torch": torch.__version__, "threads": chosen.threads}
         write_json(chosen.out, {"rounds": rows, "side_by_side": beside, "memory": memory} | about)

@@ -27,6 +27,14 @@ VARIANTS = [(name, {}) for name in methods()] + [
     ("fedssa", {"basis": "bernstein", "node_clusters": 20, "structure_clusters": 20}),
     ("fedssa", {"semantic": False, "structural": False}),
     ("fedssa", {"components": 3}),
+    ("fedsheafhn", {"refresh": 1, "warmup": 3, "diffusion": "gat"}),
+    ("fedsheafhn", {"client_vector": "one-hot", "attention": False, "fresh_moments": False}),
+    ("fedhero", {"learner": "attention", "channels": 1, "k": 4}),
+    ("fedhero", {"learner": "gat", "own_dropout": 0.5}),
+    ("fedhero", {"learner": "glcn", "share": "gcn", "k": 4}),
+    ("fedhero", {"learner": "gaug", "share": "all", "k": 4}),
+    ("fedhero", {"learner": "cosine", "latent": "bernoulli", "k": 4}),
+    ("fedhero", {"share": "none", "share_projection": False}),
 ]
 
 

@@ -1,4 +1,4 @@
-"""FedHERO: Chen et al., A Federated Learning Approach for Node Classification Task on Heterophilic Graphs, 2024.
+"""FedHERO: Chen et al., FedHERO: A Federated Learning Approach for Node Classification Task on Heterophilic Graphs, 2025.
 
 How neighbours carry labels differs from client to client, so that what one learns about its own graph does not help the others.
 Each client therefore also learns which of its nodes should be neighbours: a structure learner, shared by all, builds a
@@ -24,6 +24,8 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 - *Own features.* On graphs whose features identify nodes the classifier learns its training nodes by heart from X and Z^0. With
   `own_dropout` a node is, while training, now and then classified without them. Off by default, as in the paper.
 - *Bernoulli* latent graphs (Table 9) are drawn at inference, as there, each node having k neighbours on average.
+- *Equal scores.* Of nodes that score the same the first are taken. Scores that differ by rounding only may be ordered otherwise
+  in a cohort of another size; that is the one way in which results depend on it.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class FedHEROSettings(AdamSettings):
         learner: the structure learner (Table 4): heads (eq. 3), cosine, attention, gat, glcn or gaug.
         learner_hidden: width of the structure learner's graph convolution.
         heads: N_H, heads of eq. 3.
-        k: latent neighbours a node.
+        k: latent neighbours a node, at least 2: a single one has all the weight, and the learner nothing to learn.
         latent: how latent neighbours are chosen at inference (Table 9): top-k, or bernoulli (drawn, k on average).
         alpha: weight of the given graph's channel, below 1; the latent graph's has the rest.
         smoothness: lambda, how strongly latent neighbours are made to have like features.
@@ -83,7 +85,7 @@ class FedHEROSettings(AdamSettings):
     learner: Learner = "heads"
     learner_hidden: Count = 64
     heads: Count = 4
-    k: Count = 20
+    k: Annotated[int, Field(ge=2)] = 20
     latent: Literal["top-k", "bernoulli"] = "top-k"
     alpha: Annotated[float, Field(ge=0, lt=1)] = 0.2
     smoothness: NonNegative = 0.1
@@ -99,7 +101,7 @@ class FedHERO(AdamMethod):
     """State: the model, of which the latent graph's channel is averaged."""
 
     title = "FedHERO"
-    paper = "Chen et al., 2024"
+    paper = "Chen et al., 2025"
     Settings = FedHEROSettings
     settings: FedHEROSettings
     uploads = (
@@ -139,6 +141,12 @@ class FedHERO(AdamMethod):
         state = super().start(cohort)
         start_metric(self.settings.learner, part(self.weights(state), LEARNER))
         return state
+
+    def sends(self, name: str) -> bool:
+        """What is shared, and the number of nodes where anything is."""
+        if name == NODES:
+            return self.settings.share != "none"
+        return super().sends(name) and self.shares(name.removeprefix(MODEL))
 
     def shares(self, name: str) -> bool:
         """Whether the weight `name` is averaged."""

@@ -126,6 +126,8 @@ def _candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def bernoulli(cohort: Cohort, left: Tensor, right: Tensor, degree: int, draws: Draws) -> Chosen:
     """Each pair (u, v) with a chance that is proportional to max(left_u . right_v, 0), `degree` of them a node on average.
 
+    A chance is one at most, so that a node whose scores are few or very unequal has fewer.
+
     The draws belong to the client: row u's n numbers depend on its client and its place there only.
     """
     source, target = [], []

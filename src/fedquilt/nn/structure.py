@@ -40,7 +40,7 @@ class Latent:
 
     Attributes:
         links: its pairs (u, v). weight: [E] what v counts at u; they sum to one at every node that has a neighbour.
-        given: share of the mean over given neighbours that is mixed in.
+        given: share of the mean over given neighbours that is mixed in (nothing, where a node has none).
     """
 
     links: Links
