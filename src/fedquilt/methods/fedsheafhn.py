@@ -11,9 +11,12 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 - *Direction.* The paper calls trained - generated the gradient and descends along it, away from what clients learned. Here
   generated - trained is back-propagated, so that generated weights move toward trained ones.
 - *Attention* is computed from the descriptions, as everything before it: a free N x N matrix could not serve newcomers.
+- *Reading.* Descriptions of clients have most in common, so that a last layer that reads them as they are writes the same for
+  everyone. It reads how they differ from the mean of those who train; what is common is in its bias.
 - *Step.* The networks before the last layer follow Adam. The last layer has 128 numbers for each generated weight, for which
-  Adam's moments would triple the server's memory and time; it takes a plain gradient step of the length at which a client
-  like all others moves by the mean change: 1 / max_i sum_j (1 + r_i . r_j), r_i of length one being what it reads.
+  Adam's moments would triple the server's memory and time; it takes plain gradient steps. The bias moves by `server_step` times
+  the mean change; the matrix by `personal_step` over the largest eigenvalue of what it reads, so that along the direction in
+  which clients differ most they move by that share of their own change.
 - *Start.* The last layer starts by writing the common start for everyone; the paper's random one would start clients anywhere.
 - *Scale.* Embeddings are scaled to one length at the server: what tells clients apart is their direction, and a client that
   sends a huge one gains nothing.
@@ -39,13 +42,14 @@ from fedquilt.errors import FedquiltError
 from fedquilt.methods.adam import MODEL, as_leaves, slopes
 from fedquilt.methods.backbone import BackboneMethod
 from fedquilt.methods.contract import State, Task, Update, register
-from fedquilt.methods.settings import BackboneSettings, Count, Positive
+from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive
 from fedquilt.nn.hypernetwork import LAST, Diffusion, Hypernetwork
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_step
 from fedquilt.privacy.crossing import Crossing, Message, dense
 
 UPDATE, EMBEDDING = "update.", "embedding"
+NOTHING = 1e-12  # clients that differ by less are alike
 NET, VECTORS, HEARD = "net.", "vectors", "heard"
 # The paper trains "between 1 and 15" local epochs a round, "tailored to each dataset"; chosen on validation, as is whether
 # Adam starts afresh in every round.
@@ -74,7 +78,8 @@ class FedSheafHNSettings(BackboneSettings):
         attention: attention over clients after the diffusion (Table 3).
         width: width of the server's networks.
         server_lr: Adam's learning rate for the server's networks but for the last layer.
-        server_step: length of the last layer's step; at 1 a client like all others moves by the mean change.
+        server_step: share of the clients' mean change by which what is common to all generated weights moves in a round.
+        personal_step: share of a client's own change by which its generated weights move away from the common ones, at most.
         fresh_moments: start Adam afresh at the clients in every round.
         newcomer_epochs: epochs a newcomer trains what it was given.
     """
@@ -89,6 +94,7 @@ class FedSheafHNSettings(BackboneSettings):
     width: Count = 128
     server_lr: Positive = 0.001
     server_step: Positive = 1.0
+    personal_step: NonNegative = 0.1
     fresh_moments: bool = True
     newcomer_epochs: Count = 10
 
@@ -222,7 +228,7 @@ class FedSheafHN(BackboneMethod):
     def learn(self, server: State, changes: Weights, senders: Tensor) -> None:
         """Eq. 9 to 11: one step of the networks toward what the senders arrived at, by the chain rule.
 
-        With generated weights g = r W + b of client i, loss |g - trained|^2 / 2 and change c = trained - g, the gradient of W
+        With generated weights g = r W + b of a client, loss |g - trained|^2 / 2 and change c = trained - g, the gradient of W
         is -r^T c, that of b is -c, and that of r, from which autograd goes on to the other parameters, is -c W^T.
 
         Args:
@@ -230,28 +236,34 @@ class FedSheafHN(BackboneMethod):
         """
         s, params = self.settings, self.parameters(server)
         trunk = as_leaves({name: value for name, value in params.items() if not name.startswith(LAST)})
-        read = self.net.represent(trunk, self.described(server[VECTORS]))[senders]
+        read = self.read(trunk, self.described(server[VECTORS]))[senders]
         last = {name: (params[f"{LAST}{name}.weight"], params[f"{LAST}{name}.bias"]) for name in changes}
         toward = torch.stack([change @ last[name][0].T for name, change in changes.items()]).sum(0)
         grads = slopes(-(read * toward).sum(), trunk)
         with torch.no_grad():
-            rate = s.server_step / float((1.0 + read @ read.T).sum(1).max())
+            widest = float(torch.linalg.eigvalsh(read.T @ read)[-1])
+            personal = s.personal_step / widest if widest > NOTHING else 0.0
             for name, change in changes.items():
-                last[name][0].addmm_(read.T, change, alpha=rate)
-                last[name][1].add_(change.sum(0), alpha=rate)
+                last[name][0].addmm_(read.T, change, alpha=personal)
+                last[name][1].add_(change.mean(0), alpha=s.server_step)
         named = {NET + name: params[name] for name in trunk}
         adam_step(named, {NET + name: grad for name, grad in grads.items()}, server, s.server_lr, 0.0)
+
+    def read(self, params: Weights, vectors: Tensor) -> Tensor:
+        """What the last layer reads of each client: how it differs from the mean of those who train, [N, D] -> [N, width]."""
+        represented = self.net.represent(params, vectors)
+        return represented - represented[: self.task.clients].mean(0)
 
     @torch.no_grad()
     def write(self, params: Weights, vectors: Tensor, receivers: Tensor) -> Message:
         """Eq. 6 to 8: the weights of the receivers, from the vectors of everybody."""
-        read = self.net.represent(params, vectors)[receivers]
+        read = self.read(params, vectors)[receivers]
         return {MODEL + name: w for name, w in self.net.generate(params, read).items()}
 
     def similarity(self, server: State) -> Tensor | None:
-        """How far two clients share what they learn: the cosine of what the last layer reads, [M, M]."""
+        """How far two clients share what is personal: the cosine of what the last layer reads of them, in [-1, 1], [M, M]."""
         with torch.no_grad():
-            read = self.net.represent(self.parameters(server), self.described(server[VECTORS]))
+            read = F.normalize(self.read(self.parameters(server), self.described(server[VECTORS])), dim=1)
         return (read @ read.T).cpu()
 
     # -- newcomers -------------------------------------------------------------------------------------------------

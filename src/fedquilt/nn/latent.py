@@ -87,7 +87,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest of each row and their places: [..., n] -> [..., k], [..., k].
 
     Of equal scores the first are taken, so that the choice does not depend on how the rows lie: one more than k is looked for,
-    and where it equals the last one the row is sorted.
+    and where it equals the last one the row is gone through again.
     """
     if k == scores.shape[-1]:
         best, place = scores.topk(k, dim=-1)
@@ -96,8 +96,11 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     tied = (best[..., k - 1] == best[..., k]) & (best[..., k] > -torch.inf)
     best, place = best[..., :k], place[..., :k]
     if bool(tied.any()):
-        ranked = scores[tied].sort(dim=-1, descending=True, stable=True)
-        best[tied], place[tied] = ranked.values[:, :k], ranked.indices[:, :k]
+        rows, last = scores[tied], best[tied][:, -1:]
+        above, equal = rows > last, rows == last
+        missing = k - above.sum(1, keepdim=True)
+        first = torch.nonzero(above | (equal & (equal.cumsum(1, dtype=torch.int32) <= missing)))[:, 1].view(-1, k)
+        best[tied], place[tied] = rows.gather(1, first), first
     return best, place
 
 

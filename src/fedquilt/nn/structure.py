@@ -126,13 +126,16 @@ def factors(kind: Learner, cohort: Cohort, z: Tensor, w: Weights) -> tuple[Tenso
 
 
 def scaled(cohort: Cohort, z: Tensor, scale: Tensor) -> Tensor:
-    """The heads' vectors scale_h * z_u of length one side by side: [R, d], [M, heads, d] -> [R, heads d], over root(heads)."""
+    """The heads' vectors scale_h * z_u, each of length one, side by side: [R, d], [M, heads, d] -> [R, heads d].
+
+    Inner products of them are sums of cosines; what makes them means is taken out again where weights are normalised.
+    """
     _, heads, width = scale.shape
     if cohort.length is not None:  # one broadcast product, whose gradient is a sum
         each = z.view(cohort.clients, cohort.length, 1, width) * scale.unsqueeze(1)
     else:
         each = z.unsqueeze(1) * scale[cohort.client]
-    return unit(each.reshape(-1, heads, width)).flatten(1) / heads**0.5
+    return unit(each.reshape(-1, heads, width)).flatten(1)
 
 
 def signed_distance(left: Tensor, right: Tensor) -> Tensor:
