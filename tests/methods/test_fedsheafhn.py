@@ -242,7 +242,7 @@ def test_bytes_by_hand() -> None:
 @pytest.mark.parametrize("senders", [[0, 1, 2, 3, 4], [1, 3], [2]], ids=str)
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"server_step": 0.3, "server_lr": 0.02}, *NETWORKS],
+    [{}, {"server_step": 0.3, "server_lr": 0.02, "personal_step": 0.7}, {"personal_step": 0.0}, *NETWORKS],
     ids=named,
 )
 def test_the_step_is_that_of_plain_autograd(settings: dict[str, Any], senders: list[int]) -> None:
@@ -251,15 +251,17 @@ def test_the_step_is_that_of_plain_autograd(settings: dict[str, Any], senders: l
     s, server, who = method.settings, busy(method), torch.tensor(senders)
     added = flat(changes(method, len(senders)))
     params = {name: value.clone().requires_grad_() for name, value in method.parameters(server).items()}
-    read = method.net.represent(params, method.described(server[VECTORS]))[who]
+    represented = method.net.represent(params, method.described(server[VECTORS]))
+    read = (represented - represented.mean(0))[who]
     written = method.net.generate(params, read)
     loss = torch.zeros(())
     for name, w in written.items():
         trained = w.detach().flatten(1) + added[name]
         loss = loss + (w.flatten(1) - trained).square().sum() / 2
     loss.backward()
-    gram = (read @ read.T).detach().numpy()
-    rate = s.server_step / max((1.0 + row).sum() for row in gram)
+    widest = float(np.linalg.norm(read.detach().numpy(), 2)) ** 2
+    matrix = s.personal_step / widest if widest > 1e-12 else 0.0  # after a graph convolution clients are equal
+    rates = {"weight": matrix, "bias": s.server_step / len(senders)}
     trunk = {name: p for name, p in params.items() if not name.startswith(LAST)}
     adam = torch.optim.Adam(list(trunk.values()), lr=s.server_lr)
     for name, p in trunk.items():
@@ -269,7 +271,9 @@ def test_the_step_is_that_of_plain_autograd(settings: dict[str, Any], senders: l
     method.learn(server, added, who)
     found = method.parameters(server)
     for name, p in params.items():
-        expected = p.detach() - rate * p.grad if name.startswith(LAST) else p.detach()
+        expected = p.detach()
+        if name.startswith(LAST):
+            expected = expected - rates[name.rsplit(".", 1)[1]] * p.grad
         assert float((found[name] - expected).abs().max()) < 1e-9, name
     assert server[STEP].tolist() == [2.0]
 
@@ -335,12 +339,22 @@ def test_what_one_client_learns_helps_those_like_it() -> None:
     assert float(method.similarity(server)[0, 1]) > float(method.similarity(server)[0, 2:].max())
 
 
+@pytest.mark.parametrize("step", [0.0, 0.1, 1.0])
+def test_how_personal_weights_are_is_set(step: float) -> None:
+    method = make(personal_step=step)
+    for name, w in after_changes(method, numbers(0, 5, 8)).items():
+        mean, start = w.mean(0), method.model.start(3, 1, torch.device("cpu"))[name.removeprefix("model.")][0]
+        apart = float((w - mean).flatten(1).norm(dim=1).mean() / (mean - start).norm())
+        assert (apart == pytest.approx(0.0, abs=1e-6)) if not step else (0.1 * step < apart < 10 * step)
+
+
 def test_similarity_is_a_cosine() -> None:
     training, _ = tapped(3)
     found = training.method.similarity(training.server)
     assert_near(found, found.T, 1e-6)
     assert_near(found.diagonal(), torch.ones(5), 1e-5)
-    assert bool((found >= 0).all())
+    assert float(found.min()) < 0  # what is read of clients is how they differ from their mean
+    assert float(found.abs().max()) <= 1 + 1e-5
     assert {0, -1} <= set(training.similarities)
 
 
@@ -578,7 +592,8 @@ def test_a_newcomer_stands_beside_those_who_trained() -> None:
     given = method.admit(method.lasting(server), {EMBEDDING: new})
     vectors = torch.cat([server[VECTORS], new])
     scaled = vectors / vectors.norm(dim=1, keepdim=True) * 8**0.5
-    everyone = method.net.generate(method.parameters(server), method.net.represent(method.parameters(server), scaled))
+    represented = method.net.represent(method.parameters(server), scaled)
+    everyone = method.net.generate(method.parameters(server), represented - represented[:5].mean(0))
     for name in GRAPH_LAYERS:
         assert_near(given[f"model.{name}"], everyone[name][5:], 1e-5)
 
