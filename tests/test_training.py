@@ -17,7 +17,7 @@ from fedquilt.cohort import Client
 from fedquilt.engines import Report
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.split import NONE, TEST, VAL
-from fedquilt.methods.contract import Method, State
+from fedquilt.methods.contract import Method, State, methods
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.runs import SeedFolder
 from fedquilt.training import BEST, Plan, Progress, Training, mean, participants, percent
@@ -269,6 +269,7 @@ VARIANTS: list[tuple[str, dict[str, Any], float]] = [
     ("fedavg", {}, 0.6),
     ("fedpub", {"threshold": 0.5}, 0.6),
     ("fedpub", {"similarity": "gradient"}, 0.6),
+    *((name, {}, 0.6) for name, method in methods().items() if name != "fedavg" and not method.single_round),
 ]
 
 

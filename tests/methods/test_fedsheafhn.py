@@ -260,7 +260,9 @@ def test_the_step_is_that_of_plain_autograd(settings: dict[str, Any], senders: l
         loss = loss + (w.flatten(1) - trained).square().sum() / 2
     loss.backward()
     widest = float(np.linalg.norm(read.detach().numpy(), 2)) ** 2
-    matrix = s.personal_step / widest if widest > 1e-12 else 0.0  # after a graph convolution clients are equal
+    matrix = (
+        s.personal_step / widest if read.square().sum() > 1e-12 else 0.0
+    )  # after a graph convolution clients are equal
     rates = {"weight": matrix, "bias": s.server_step / len(senders)}
     trunk = {name: p for name, p in params.items() if not name.startswith(LAST)}
     adam = torch.optim.Adam(list(trunk.values()), lr=s.server_lr)

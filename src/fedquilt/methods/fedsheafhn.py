@@ -241,8 +241,7 @@ class FedSheafHN(BackboneMethod):
         toward = torch.stack([change @ last[name][0].T for name, change in changes.items()]).sum(0)
         grads = slopes(-(read * toward).sum(), trunk)
         with torch.no_grad():
-            widest = float(torch.linalg.eigvalsh(read.T @ read)[-1])
-            personal = s.personal_step / widest if widest > NOTHING else 0.0
+            personal = s.personal_step * inverse_spread(read)
             for name, change in changes.items():
                 last[name][0].addmm_(read.T, change, alpha=personal)
                 last[name][1].add_(change.mean(0), alpha=s.server_step)
@@ -279,3 +278,12 @@ class FedSheafHN(BackboneMethod):
         theirs = dense(uploads.get(EMBEDDING, trained.new_zeros(count, trained.shape[1])))
         newcomers = torch.arange(len(trained), len(trained) + count, device=trained.device)
         return self.write(self.parameters(lasting), self.described(torch.cat([trained, theirs])), newcomers)
+
+
+def inverse_spread(read: Tensor) -> float:
+    """One over the largest eigenvalue of read^T read, [n, d] -> number; 0 where nothing differs from anything."""
+    gram = (read.T @ read).double()
+    total = float(gram.trace())
+    if total <= NOTHING:
+        return 0.0
+    return 1.0 / (total * float(torch.linalg.eigvalsh(gram / total)[-1]))  # of unit size: tiny numbers upset the solver
