@@ -45,7 +45,7 @@ from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive
 from fedquilt.nn.draws import Draws, client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights, gcn, linear
-from fedquilt.nn.models import Shapes
+from fedquilt.nn.models import Shapes, activate, part
 from fedquilt.nn.objective import training_loss
 from fedquilt.nn.structure import SAMPLED, Latent, Learner, learn, learner_shapes, sample, start_metric
 from fedquilt.privacy.crossing import Crossing, Message, dense
@@ -173,12 +173,9 @@ class FedHERO(AdamMethod):
 
     def layers(self, w: Weights, cohort: Cohort, latent: Latent, dropout: Dropout | None) -> list[Tensor]:
         """Z^0, Z^1, Z^2, each [R, H]."""
-
-        def activate(z: Tensor, layer: int) -> Tensor:
-            return torch.relu(z) if dropout is None else dropout(cohort, z, layer)
-
         alpha = self.settings.alpha
-        z = activate(linear(cohort, cohort.x, w[PROJECTION + "weight"], w[PROJECTION + "bias"]), 0)
+        z = linear(cohort, cohort.x, w[PROJECTION + "weight"], w[PROJECTION + "bias"])
+        z = activate(cohort, z, dropout, 0)
         out = [z]
         for layer in LAYERS:
             shared, own = part(w, f"{GLOBAL}{layer}."), part(w, f"{LOCAL}{layer}.")
@@ -188,7 +185,7 @@ class FedHERO(AdamMethod):
             else:
                 both = alpha * (cohort.gcn @ z) + (1.0 - alpha) * latent.propagate(cohort, z)
                 z = linear(cohort, both, shared["weight"], shared["bias"])
-            z = activate(z, layer)
+            z = activate(cohort, z, dropout, layer)
             out.append(z)
         return out
 
@@ -225,11 +222,6 @@ class FedHERO(AdamMethod):
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m with n_m the nodes of client m."""
         return {n: weighted_mean(dense(v), dense(uploads[NODES])) for n, v in uploads.items() if n != NODES}
-
-
-def part(weights: Weights, prefix: str) -> Weights:
-    """The weights whose names start with `prefix`, without it."""
-    return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
 
 
 @torch.no_grad()

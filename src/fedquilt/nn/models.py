@@ -77,16 +77,16 @@ class Model(ABC):
 
     def __call__(self, cohort: Cohort, weights: Weights, dropout: Dropout | None = None) -> Output:
         """Logits and embeddings of every row; `dropout` as while training, None for evaluation."""
-        h = _activate(cohort, self.first(cohort, _part(weights, "conv1")), dropout, 0)
-        return self._last(cohort, self.second(cohort, h, _part(weights, "conv2")), weights, dropout)
+        h = activate(cohort, self.first(cohort, part(weights, "conv1.")), dropout, 0)
+        return self._last(cohort, self.second(cohort, h, part(weights, "conv2.")), weights, dropout)
 
     def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
         """The same at the training nodes only (the rows of `cohort.training`), for less."""
-        h = _activate(cohort, self.first(cohort, _part(weights, "conv1")), dropout, 0)
-        return self._last(cohort.training, self.second_training(cohort, h, _part(weights, "conv2")), weights, dropout)
+        h = activate(cohort, self.first(cohort, part(weights, "conv1.")), dropout, 0)
+        return self._last(cohort.training, self.second_training(cohort, h, part(weights, "conv2.")), weights, dropout)
 
     def _last(self, rows: Rows, z: Tensor, weights: Weights, dropout: Dropout | None) -> Output:
-        h = _activate(rows, z, dropout, 1)
+        h = activate(rows, z, dropout, 1)
         return Output(layers.linear(rows, h, weights["classifier.weight"], weights["classifier.bias"]), z)
 
 
@@ -103,11 +103,13 @@ def common_start(shapes: Shapes, seed: int, clients: int, device: torch.device) 
     return weights
 
 
-def _part(weights: Weights, prefix: str) -> Weights:
-    return {name.removeprefix(prefix + "."): w for name, w in weights.items() if name.startswith(prefix + ".")}
+def part(weights: Weights, prefix: str) -> Weights:
+    """The weights whose names start with `prefix`, without it."""
+    return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
 
 
-def _activate(rows: Rows, z: Tensor, dropout: Dropout | None, layer: int) -> Tensor:
+def activate(rows: Rows, z: Tensor, dropout: Dropout | None, layer: int) -> Tensor:
+    """ReLU, and dropout while training: [R, H] -> [R, H]."""
     return torch.relu(z) if dropout is None else dropout(rows, z, layer)
 
 
