@@ -34,6 +34,7 @@ lint: install    ## ruff and mypy
 
 bench: install   ## speed and memory against a plain loop over clients with PyG
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.latent_memory
 
 clean:           ## remove the .venv and caches
 	rm -rf $(VENV) build .pytest_cache .ruff_cache .mypy_cache .hypothesis

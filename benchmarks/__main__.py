@@ -19,8 +19,8 @@ from statistics import median
 import torch
 
 from benchmarks.plain import PlainFedAvg, PlainFedPub
-from fedquilt.api import Experiment
 from fedquilt.errors import FedquiltError
+from fedquilt.experiment import Experiment
 from fedquilt.runs import write_json
 from fedquilt.runs.config import RunConfig
 from fedquilt.training import Training

@@ -8,6 +8,7 @@ tests cover all of them whatever `Cohort` would choose for the clients at hand.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -15,6 +16,7 @@ import scipy.sparse as sp
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedquilt import cohort as cohort_module
 from fedquilt.cohort import Client, Cohort
@@ -158,3 +160,28 @@ def assert_near(actual: Tensor, expected: Tensor, tolerance: float = 1e-5) -> No
         scale = max(1.0, float(expected.abs().max()))
         worst = float((actual.double() - expected.double()).abs().max())
         assert worst <= tolerance * scale, f"differs by {worst:.3g} where the largest entry is {scale:.3g}"
+
+
+def numbers(seed: int, *shape: int) -> Tensor:
+    """Standard normal numbers that depend on the seed only."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def doubles(seed: int, *shape: int) -> Tensor:
+    """The same in double precision."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers of any dense tensor that is made inside the block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for one in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(one, Tensor) and one.layout == torch.strided:
+                self.numbers = max(self.numbers, one.numel())
+        return out

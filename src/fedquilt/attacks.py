@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.contract import Method, methods
+from fedquilt.methods.contract import EMBEDDING, Method, methods
 from fedquilt.privacy.crossing import Message, Sparse, declared, dense
 from fedquilt.randomness import torch_stream
 from fedquilt.runs.config import AttackKind
 
-EMBEDDING = "embedding"
 _NOTHING_WITH_THESE_SETTINGS = (
     "With these settings the method uploads no embedding to attack; leave out the attack, or choose settings with which "
     "it does."

@@ -23,7 +23,7 @@ from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.structure import Latent, learn, sample
 from fedquilt.privacy.crossing import declared
 from fedquilt.training import Plan, Training
-from support import LAYOUTS, PADDING, assert_near, dense_adjacency, dense_features, lay, random_client
+from support import LAYOUTS, PADDING, assert_near, dense_adjacency, dense_features, lay, numbers, random_client
 
 LEARNERS = ("heads", "cosine", "attention", "gat", "glcn", "gaug")
 LEARNER = {"learner.weight", "learner.bias", "learner.left", "learner.right"}
@@ -48,10 +48,6 @@ def tapped(
 ) -> tuple[Training, Wiretap]:
     clients = clients or ragged_clients()
     return tapped_run(make(clients, **settings), clients, rounds, participation)
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def scrambled(method: FedHERO, cohort: Cohort) -> State:

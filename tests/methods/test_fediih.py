@@ -26,7 +26,7 @@ from fedquilt.nn.dropout import Dropout
 from fedquilt.privacy.crossing import declared
 from fedquilt.randomness import torch_stream
 from fedquilt.training import Plan, Training
-from support import assert_near, dense_adjacency, dense_features
+from support import assert_near, dense_adjacency, dense_features, numbers
 
 seeds = st.integers(0, 2**31)
 WEIGHTS = {f"model.{layer}.{kind}" for layer in ("projection", "classifier") for kind in ("weight", "bias")}
@@ -42,10 +42,6 @@ def make(clients: list[Client] | None = None, **settings: Any) -> FedIIH:
 def tapped(rounds: int = 4, participation: float = 1.0, **settings: Any) -> tuple[Training, Wiretap]:
     clients = ragged_clients()
     return tapped_run(make(clients, **settings), clients, rounds, participation)
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def scrambled(method: FedIIH, cohort: Cohort) -> dict[str, Tensor]:

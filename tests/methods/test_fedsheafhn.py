@@ -34,7 +34,7 @@ from fedquilt.nn.optim import FIRST, SECOND, STEP
 from fedquilt.privacy.crossing import declared
 from fedquilt.runs import SeedFolder
 from fedquilt.training import Plan, Training
-from support import assert_near
+from support import assert_near, numbers
 
 GRAPH_LAYERS = ("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias")
 UPDATES = {UPDATE + name for name in GRAPH_LAYERS}
@@ -73,10 +73,6 @@ def tapped(
 ) -> tuple[Training, Wiretap]:
     clients = clients or ragged_clients()
     return tapped_run(make(clients, **settings), clients, rounds, participation)
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def changes(method: FedSheafHN, count: int, seed: int = 0) -> dict[str, Tensor]:

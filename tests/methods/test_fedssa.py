@@ -34,7 +34,7 @@ from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.spectral import KINDS, client_basis, homophily, normalised
 from fedquilt.privacy.crossing import declared
 from fedquilt.training import Plan, Training
-from support import assert_near, dense_adjacency, dense_features, lay, random_client
+from support import assert_near, dense_adjacency, dense_features, lay, numbers, random_client
 
 seeds = st.integers(0, 2**31)
 STRUCTURAL = {"filter", "energy"}
@@ -51,10 +51,6 @@ def tapped(
 ) -> tuple[Training, Wiretap]:
     clients = clients or ragged_clients()
     return tapped_run(make(clients, **settings), clients, rounds, participation)
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def covariances(seed: int, *shape: int) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedquilt.cohort import Client, Cohort
 from fedquilt.nn.edges import Edges, Links
-from support import PADDING, assert_near, client_lists, dense_adjacency, lay, random_client
+from support import PADDING, assert_near, client_lists, dense_adjacency, lay, numbers, random_client
 
 FACTORS = [1, 3]
 seeds = st.integers(0, 2**31)
@@ -68,10 +68,6 @@ def dense_sum(pairs: list[tuple[int, int]], factors: int, rows: int, weight: Ten
 
 def dense_dot(pairs: list[tuple[int, int]], factors: int, rows: int, c: Tensor, z: Tensor) -> Tensor:
     return (c @ z.T)[dense_index(pairs, factors, rows)]
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize("rows", PADDING)

@@ -14,24 +14,20 @@ from torch import Tensor
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
 from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal, kl_full, kl_mixture, matched, quadrature
-from support import assert_near
+from support import assert_near, doubles
 
 seeds = st.integers(0, 2**31)
 widths = st.integers(1, 6)
 
 
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def covariances(seed: int, *shape: int) -> Tensor:
     """[..., d, d] positive definite."""
-    root = numbers(seed, *shape, shape[-1])
+    root = doubles(seed, *shape, shape[-1])
     return root @ root.mT / shape[-1] + 0.2 * torch.eye(shape[-1], dtype=torch.float64)
 
 
 def sampled(mean: Tensor, covariance: Tensor, count: int, seed: int) -> Tensor:
-    return mean + numbers(seed, count, len(mean)) @ torch.linalg.cholesky(covariance).mT
+    return mean + doubles(seed, count, len(mean)) @ torch.linalg.cholesky(covariance).mT
 
 
 # -- Kullback-Leibler ------------------------------------------------------------------------------
@@ -39,7 +35,7 @@ def sampled(mean: Tensor, covariance: Tensor, count: int, seed: int) -> Tensor:
 
 @given(seed=seeds, shape=st.lists(st.integers(1, 4), min_size=1, max_size=3), variance=st.floats(0.05, 20.0))
 def test_kl_diagonal_equals_torchs(seed: int, shape: list[int], variance: float) -> None:
-    mean, logvar, other = numbers(seed, 3, *shape)
+    mean, logvar, other = doubles(seed, 3, *shape)
     found = kl_diagonal(mean, logvar, other, variance)
     assert_near(
         found, kl_divergence(Normal(mean, (0.5 * logvar).exp()), Normal(other, torch.tensor(variance).sqrt())), 1e-6
@@ -48,20 +44,20 @@ def test_kl_diagonal_equals_torchs(seed: int, shape: list[int], variance: float)
 
 
 def test_kl_diagonal_of_equals_is_zero_and_has_gradients() -> None:
-    mean = numbers(0, 5, 3).requires_grad_()
+    mean = doubles(0, 5, 3).requires_grad_()
     logvar = torch.full((5, 3), math.log(0.7), dtype=torch.float64, requires_grad=True)
     kl = kl_diagonal(mean, logvar, mean.detach(), 0.7)
     assert float(kl.detach().abs().max()) < 1e-12
     kl.sum().backward()
     assert float(mean.grad.abs().max()) < 1e-12
     assert float(logvar.grad.abs().max()) < 1e-12
-    args = tuple(numbers(i, 4, 2).requires_grad_() for i in range(3))
+    args = tuple(doubles(i, 4, 2).requires_grad_() for i in range(3))
     assert torch.autograd.gradcheck(lambda m, s, o: kl_diagonal(m, s, o, 1.7), args)
 
 
 def test_kl_diagonal_equals_a_sampled_estimate() -> None:
-    mean, logvar, other, variance = numbers(0, 3), numbers(1, 3), numbers(2, 3), 1.5
-    x = mean + numbers(3, 200_000, 3) * (0.5 * logvar).exp()
+    mean, logvar, other, variance = doubles(0, 3), doubles(1, 3), doubles(2, 3), 1.5
+    x = mean + doubles(3, 200_000, 3) * (0.5 * logvar).exp()
     ratio = Normal(mean, (0.5 * logvar).exp()).log_prob(x) - Normal(other, math.sqrt(variance)).log_prob(x)
     error = ratio.std(0) / math.sqrt(len(x))
     assert ((ratio.mean(0) - kl_diagonal(mean, logvar, other, variance)).abs() < 4 * error).all()
@@ -69,7 +65,7 @@ def test_kl_diagonal_equals_a_sampled_estimate() -> None:
 
 @given(seed=seeds, batch=st.lists(st.integers(1, 3), max_size=2), width=widths)
 def test_kl_full_equals_torchs(seed: int, batch: list[int], width: int) -> None:
-    mean, other = numbers(seed, 2, *batch, width)
+    mean, other = doubles(seed, 2, *batch, width)
     one, two = covariances(seed + 1, *batch, width), covariances(seed + 2, *batch, width)
     found = kl_full(mean, one, other, two)
     assert found.shape == tuple(batch)
@@ -80,7 +76,7 @@ def test_kl_full_equals_torchs(seed: int, batch: list[int], width: int) -> None:
 
 def test_kl_full_of_everyone_to_everyone() -> None:
     """Batches broadcast: [n, 1] against [1, n]."""
-    mean, covariance = numbers(0, 4, 3), covariances(1, 4, 3)
+    mean, covariance = doubles(0, 4, 3), covariances(1, 4, 3)
     found = kl_full(mean.unsqueeze(1), covariance.unsqueeze(1), mean.unsqueeze(0), covariance.unsqueeze(0))
     assert found.shape == (4, 4)
     for i in range(4):
@@ -91,7 +87,7 @@ def test_kl_full_of_everyone_to_everyone() -> None:
 
 
 def test_kl_full_equals_a_sampled_estimate() -> None:
-    mean, other = numbers(0, 2, 3)
+    mean, other = doubles(0, 2, 3)
     one, two = covariances(1, 3), covariances(2, 3)
     x = sampled(mean, one, 200_000, 3)
     ratio = MultivariateNormal(mean, one).log_prob(x) - MultivariateNormal(other, two).log_prob(x)
@@ -101,7 +97,7 @@ def test_kl_full_equals_a_sampled_estimate() -> None:
 
 @given(seed=seeds, width=widths, variance=st.floats(0.1, 10.0))
 def test_kl_full_of_diagonal_covariances_is_the_sum_over_dimensions(seed: int, width: int, variance: float) -> None:
-    mean, logvar, other = numbers(seed, 3, 4, width)
+    mean, logvar, other = doubles(seed, 3, 4, width)
     spherical = variance * torch.eye(width, dtype=torch.float64).expand(4, -1, -1)
     found = kl_full(mean, torch.diag_embed(logvar.exp()), other, spherical)
     assert_near(found, kl_diagonal(mean, logvar, other, variance).sum(-1), 1e-9)
@@ -134,20 +130,20 @@ def integrated(one: tuple[float, float], two: tuple[float, float]) -> float:
 def test_jensen_shannon_on_the_line_equals_the_integral(one: tuple[float, float], two: tuple[float, float]) -> None:
     mean = torch.tensor([[[one[0]], [two[0]]]])
     logvar = torch.tensor([[[one[1]], [two[1]]]]).square().log()
-    found = jensen_shannon(mean, logvar, numbers(0, 200_000, 1))
+    found = jensen_shannon(mean, logvar, doubles(0, 200_000, 1))
     assert float(found[0, 0, 1]) == pytest.approx(integrated(one, two), abs=0.005)
 
 
 def test_jensen_shannon_equals_a_sampled_estimate_in_several_dimensions() -> None:
-    mean, logvar = numbers(0, 2, 3, 4), 0.5 * numbers(1, 2, 3, 4)
-    found = jensen_shannon(mean, logvar, numbers(2, 100_000, 4))
+    mean, logvar = doubles(0, 2, 3, 4), 0.5 * doubles(1, 2, 3, 4)
+    found = jensen_shannon(mean, logvar, doubles(2, 100_000, 4))
     assert found.shape == (2, 3, 3)
     for k in range(2):
         own = [Independent(Normal(mean[k, i], (0.5 * logvar[k, i]).exp()), 1) for i in range(3)]
         for i, j in ((0, 1), (0, 2), (1, 2)):
             halves = []
             for p, q, seed in ((own[i], own[j], 3), (own[j], own[i], 4)):
-                x = p.mean + p.stddev * numbers(seed, 100_000, 4)
+                x = p.mean + p.stddev * doubles(seed, 100_000, 4)
                 mixed = torch.logaddexp(p.log_prob(x), q.log_prob(x)) - math.log(2.0)
                 halves.append(float((p.log_prob(x) - mixed).mean()) / math.log(2.0))
             assert float(found[k, i, j]) == pytest.approx(np.mean(halves), abs=0.01)
@@ -155,8 +151,8 @@ def test_jensen_shannon_equals_a_sampled_estimate_in_several_dimensions() -> Non
 
 @given(seed=seeds, factors=st.integers(1, 3), count=st.integers(1, 5), width=widths, spread=st.floats(0.0, 20.0))
 def test_jensen_shannon_is_a_distance(seed: int, factors: int, count: int, width: int, spread: float) -> None:
-    mean, logvar = spread * numbers(seed, factors, count, width), numbers(seed + 1, factors, count, width)
-    found = jensen_shannon(mean, logvar, numbers(seed + 2, 50, width))
+    mean, logvar = spread * doubles(seed, factors, count, width), doubles(seed + 1, factors, count, width)
+    found = jensen_shannon(mean, logvar, doubles(seed + 2, 50, width))
     assert found.shape == (factors, count, count)
     assert found.dtype == torch.float32
     assert torch.equal(found, found.mT)
@@ -166,7 +162,7 @@ def test_jensen_shannon_is_a_distance(seed: int, factors: int, count: int, width
 
 
 def test_jensen_shannon_far_apart_close_together_and_equal() -> None:
-    noise = numbers(0, 500, 3)
+    noise = doubles(0, 500, 3)
     mean = torch.tensor([[0.0] * 3, [50.0] * 3, [0.01] * 3, [0.0] * 3]).unsqueeze(0)
     found = jensen_shannon(mean, torch.zeros(1, 4, 3), noise)[0]
     assert float(found[0, 1]) > 0.9999
@@ -178,13 +174,13 @@ def test_jensen_shannon_far_apart_close_together_and_equal() -> None:
 
 @given(seed=seeds, shift=st.floats(-100.0, 100.0))
 def test_jensen_shannon_ignores_a_common_shift(seed: int, shift: float) -> None:
-    mean, logvar, noise = numbers(seed, 2, 4, 3), numbers(seed + 1, 2, 4, 3), numbers(seed + 2, 100, 3)
+    mean, logvar, noise = doubles(seed, 2, 4, 3), doubles(seed + 1, 2, 4, 3), doubles(seed + 2, 100, 3)
     moved = jensen_shannon(mean + shift, logvar, noise)
     assert torch.allclose(moved, jensen_shannon(mean, logvar, noise), atol=1e-6)
 
 
 def test_jensen_shannon_of_float32_is_that_of_float64() -> None:
-    mean, logvar, noise = numbers(0, 2, 4, 3).float(), numbers(1, 2, 4, 3).float(), numbers(2, 100, 3).float()
+    mean, logvar, noise = doubles(0, 2, 4, 3).float(), doubles(1, 2, 4, 3).float(), doubles(2, 100, 3).float()
     found = jensen_shannon(mean, logvar, noise)
     assert_near(found, jensen_shannon(mean.double(), logvar.double(), noise.double()), 1e-5)
 
@@ -226,7 +222,7 @@ def test_jensen_shannon_by_quadrature_equals_the_integral(one: tuple[float, floa
 
 
 def test_equal_weights_are_the_default() -> None:
-    mean, logvar, noise = numbers(0, 2, 4, 3), numbers(1, 2, 4, 3), numbers(2, 50, 3)
+    mean, logvar, noise = doubles(0, 2, 4, 3), doubles(1, 2, 4, 3), doubles(2, 50, 3)
     even = torch.full((50,), 1 / 50, dtype=torch.float64)
     assert torch.equal(jensen_shannon(mean, logvar, noise), jensen_shannon(mean, logvar, noise, even))
     # A draw of weight two is the draw twice.
@@ -241,7 +237,7 @@ def test_equal_weights_are_the_default() -> None:
 @given(seed=seeds, batch=st.lists(st.integers(1, 3), max_size=2), width=widths, count=st.integers(1, 5))
 def test_matched_equals_equation_six(seed: int, batch: list[int], width: int, count: int) -> None:
     """sum_i w_i (S_i + m_i m_i^T) - m m^T."""
-    mean, covariance = numbers(seed, *batch, count, width), covariances(seed + 1, *batch, count, width)
+    mean, covariance = doubles(seed, *batch, count, width), covariances(seed + 1, *batch, count, width)
     weight = torch.rand(*batch, 3, count, generator=torch.Generator().manual_seed(seed)).double() + 0.01
     centre, spread = matched(mean, covariance, weight)
     share = weight / weight.sum(-1, keepdim=True)
@@ -254,7 +250,7 @@ def test_matched_equals_equation_six(seed: int, batch: list[int], width: int, co
 
 
 def test_matched_equals_the_moments_of_draws_from_the_mixture() -> None:
-    mean, covariance = 2 * numbers(0, 3, 2), covariances(1, 3, 2)
+    mean, covariance = 2 * doubles(0, 3, 2), covariances(1, 3, 2)
     weight = torch.tensor([[2.0, 1.0, 1.0]], dtype=torch.float64)
     centre, spread = matched(mean, covariance, weight)
     draws = torch.cat([sampled(mean[i], covariance[i], 100_000 * int(weight[0, i]), i + 2) for i in range(3)])
@@ -263,7 +259,7 @@ def test_matched_equals_the_moments_of_draws_from_the_mixture() -> None:
 
 
 def test_matched_of_one_of_equals_and_of_nothing() -> None:
-    mean, covariance = numbers(0, 3, 2), covariances(1, 3, 2)
+    mean, covariance = doubles(0, 3, 2), covariances(1, 3, 2)
     weight = torch.tensor([[0.0, 5.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
     centre, spread = matched(mean, covariance, weight)
     assert_near(centre[0], mean[1], 1e-12)
@@ -277,7 +273,7 @@ def test_matched_of_one_of_equals_and_of_nothing() -> None:
 
 @given(seed=seeds, scale=st.floats(1e-3, 1e3))
 def test_matched_ignores_the_scale_of_the_weights(seed: int, scale: float) -> None:
-    mean, covariance, weight = numbers(seed, 4, 3), covariances(seed + 1, 4, 3), numbers(seed + 2, 2, 4).abs()
+    mean, covariance, weight = doubles(seed, 4, 3), covariances(seed + 1, 4, 3), doubles(seed + 2, 2, 4).abs()
     for one, two in zip(matched(mean, covariance, weight), matched(mean, covariance, scale * weight), strict=True):
         assert_near(one, two, 1e-9)
 
@@ -292,8 +288,8 @@ def test_kl_to_a_mixture_of_one_is_exact(apart: float) -> None:
 
 @given(seed=seeds, batch=st.lists(st.integers(1, 3), max_size=2), count=st.integers(1, 5))
 def test_kl_mixture_equals_the_formula(seed: int, batch: list[int], count: int) -> None:
-    apart = 3 * numbers(seed, *batch, count).abs()
-    weight = torch.softmax(numbers(seed + 1, *batch, count), -1)
+    apart = 3 * doubles(seed, *batch, count).abs()
+    weight = torch.softmax(doubles(seed + 1, *batch, count), -1)
     found = kl_mixture(apart, weight)
     assert found.shape == tuple(batch)
     assert_near(found, -((weight * (-apart).exp()).sum(-1)).log(), 1e-9)
@@ -316,7 +312,7 @@ def test_kl_mixture_is_close_to_sampling_for_components_far_apart() -> None:
 
 @given(seed=seeds, nearness=st.floats(0.0, 20.0))
 def test_components_without_weight_do_not_matter(seed: int, nearness: float) -> None:
-    apart, weight = 5 * numbers(seed, 3).abs(), torch.softmax(numbers(seed + 1, 3), -1)
+    apart, weight = 5 * doubles(seed, 3).abs(), torch.softmax(doubles(seed + 1, 3), -1)
     expected = float(kl_mixture(apart, weight))
     zero = torch.zeros(1, dtype=torch.float64)
     more = torch.cat([apart, zero + nearness]), torch.cat([weight, zero])

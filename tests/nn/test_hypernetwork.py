@@ -16,15 +16,11 @@ from torch_geometric.nn import GATConv, GCNConv
 
 from fedquilt.nn.hypernetwork import LAST, Diffusion, Hypernetwork
 from fedquilt.nn.models import Gcn
-from support import assert_near
+from support import assert_near, doubles
 
 KINDS = get_args(Diffusion)
 SHAPES = {"conv1.weight": (3, 2), "conv1.bias": (2,), "deep": (2, 3, 2)}
 seeds = st.integers(0, 2**31)
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def make(diffusion: Any = "sheaf", **changes: Any) -> Hypernetwork:
@@ -33,13 +29,13 @@ def make(diffusion: Any = "sheaf", **changes: Any) -> Hypernetwork:
 
 
 def common(seed: int = 0) -> dict[str, Tensor]:
-    return {name: numbers(seed + i, *shape).float() for i, (name, shape) in enumerate(SHAPES.items())}
+    return {name: doubles(seed + i, *shape).float() for i, (name, shape) in enumerate(SHAPES.items())}
 
 
 def scrambled(net: Hypernetwork, seed: int = 0) -> dict[str, Tensor]:
     """Parameters with nothing left at zero, in double precision; hidden units that all clients use."""
     params = net.start(seed, common())
-    drawn = {name: 0.5 * numbers(seed + i, *value.shape) for i, (name, value) in enumerate(params.items())}
+    drawn = {name: 0.5 * doubles(seed + i, *value.shape) for i, (name, value) in enumerate(params.items())}
     return drawn | {
         name: value.abs() + 1.0 for name, value in drawn.items() if name.startswith("mlp") and "bias" in name
     }
@@ -110,7 +106,7 @@ def reference(net: Hypernetwork, p: dict[str, Tensor], vectors: Tensor) -> Tenso
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_a_step_equals_the_reference(kind: str, count: int) -> None:
     net = make(kind)
-    p, x = scrambled(net), numbers(7, count, 8)
+    p, x = scrambled(net), doubles(7, count, 8)
     for layer in range(2):
         assert_near(net.step(p, x, layer), STEPS[kind](net, p, x, layer), 1e-9)
 
@@ -120,7 +116,7 @@ def test_a_step_equals_the_reference(kind: str, count: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_last_layer_reads_equals_the_reference(kind: str, attention: bool, layers: int) -> None:
     net = make(kind, attention=attention, layers=layers)
-    p, vectors = scrambled(net), numbers(3, 6, 5)
+    p, vectors = scrambled(net), doubles(3, 6, 5)
     found = net.represent(p, vectors)
     assert found.shape == (6, 8)
     assert_near(found, reference(net, p, vectors), 1e-9)
@@ -129,7 +125,7 @@ def test_what_the_last_layer_reads_equals_the_reference(kind: str, attention: bo
 
 def test_generate_is_a_linear_layer_a_weight() -> None:
     net = make()
-    p, read = scrambled(net), numbers(1, 4, 8)
+    p, read = scrambled(net), doubles(1, 4, 8)
     found = net.generate(p, read)
     assert {name: tuple(w.shape) for name, w in found.items()} == {n: (4, *shape) for n, shape in SHAPES.items()}
     for name, w in found.items():
@@ -162,7 +158,7 @@ def test_parameters_are_those_that_are_declared(kind: str, attention: bool) -> N
 def test_everyone_is_written_the_common_start_at_first(kind: str) -> None:
     net, start = make(kind), common()
     params = net.start(0, start)
-    for vectors in (torch.zeros(3, 5), numbers(0, 3, 5).float(), 1e6 * numbers(1, 3, 5).float()):
+    for vectors in (torch.zeros(3, 5), doubles(0, 3, 5).float(), 1e6 * doubles(1, 3, 5).float()):
         for name, w in net.generate(params, net.represent(params, vectors)).items():
             assert torch.equal(w, start[name].expand(3, *w.shape[1:]))
     params[f"{LAST}deep.bias"].zero_()
@@ -180,7 +176,7 @@ def test_the_trunk_starts_from_the_seed() -> None:
 @given(seed=seeds, count=st.integers(1, 7))
 def test_clients_may_come_in_any_order(kind: str, seed: int, count: int) -> None:
     net = make(kind)
-    p, vectors = scrambled(net, seed), numbers(seed + 99, count, 5)
+    p, vectors = scrambled(net, seed), doubles(seed + 99, count, 5)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     straight, turned = (net.generate(p, net.represent(p, v)) for v in (vectors, vectors[order]))
     for name in SHAPES:
@@ -191,7 +187,7 @@ def test_clients_may_come_in_any_order(kind: str, seed: int, count: int) -> None
 @pytest.mark.parametrize("kind", KINDS)
 def test_clients_see_each_other_only_through_diffusion_and_attention(kind: str, attention: bool) -> None:
     net = make(kind, attention=attention)
-    p, vectors = scrambled(net), numbers(3, 4, 5)
+    p, vectors = scrambled(net), doubles(3, 4, 5)
     before = net.represent(p, vectors)
     vectors[3] += 1.0
     after = net.represent(p, vectors)
@@ -203,7 +199,7 @@ def test_clients_see_each_other_only_through_diffusion_and_attention(kind: str, 
 @pytest.mark.parametrize("kind", KINDS)
 def test_equal_clients_are_written_equal_weights(kind: str) -> None:
     net = make(kind, layers=1)
-    p, vectors = scrambled(net), 2 * numbers(3, 4, 5)
+    p, vectors = scrambled(net), 2 * doubles(3, 4, 5)
     vectors[2] = vectors[0]
     read = net.represent(p, vectors)
     assert_near(read[2], read[0], 1e-9)
@@ -217,7 +213,7 @@ def test_equal_clients_are_written_equal_weights(kind: str) -> None:
 def test_the_same_parameters_serve_any_number_of_clients(kind: str, count: int) -> None:
     net = make(kind)
     p = {name: value.float() for name, value in scrambled(net).items()}
-    for vectors in (numbers(1, count, 5).float(), torch.zeros(count, 5)):
+    for vectors in (doubles(1, count, 5).float(), torch.zeros(count, 5)):
         read = net.represent(p, vectors)
         assert read.shape == (count, 8)
         assert bool(torch.isfinite(read).all())
@@ -235,7 +231,7 @@ def test_gradients_reach_every_parameter(kind: str, attention: bool) -> None:
     net = make(kind, attention=attention, layers=1 if kind == "gat" else 2)
     for params in (scrambled(net), {name: value.double() for name, value in net.start(1, common()).items()}):
         leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
-        written = net.generate(leaves, net.represent(leaves, 2 * numbers(3, 6, 5)))
+        written = net.generate(leaves, net.represent(leaves, 2 * doubles(3, 6, 5)))
         sum((w - 1.0).square().sum() for w in written.values()).backward()
         for name, leaf in leaves.items():
             assert bool(torch.isfinite(leaf.grad).all()), name
@@ -248,7 +244,7 @@ def test_gradients_reach_every_parameter(kind: str, attention: bool) -> None:
 def test_gradients_pass_gradcheck() -> None:
     net = make("sheaf", hidden=4, layers=1)
     params = scrambled(net)
-    names, vectors = list(net.trunk_shapes()), numbers(5, 3, 5)
+    names, vectors = list(net.trunk_shapes()), doubles(5, 3, 5)
 
     def read(*values: Tensor) -> Tensor:
         return net.represent(dict(zip(names, values, strict=True)), vectors)
@@ -260,6 +256,6 @@ def test_it_writes_the_layers_of_a_client_model() -> None:
     """The shapes of a backbone: what is written has the client before everything else, as stacked weights have."""
     shapes = {name: shape for name, shape in Gcn(7, 8, 3).shapes().items() if not name.startswith("classifier.")}
     net = make(outputs=shapes)
-    params = net.start(0, {name: numbers(i, *shape).float() for i, (name, shape) in enumerate(shapes.items())})
-    written = net.generate(params, net.represent(params, numbers(0, 4, 5).float()))
+    params = net.start(0, {name: doubles(i, *shape).float() for i, (name, shape) in enumerate(shapes.items())})
+    written = net.generate(params, net.represent(params, doubles(0, 4, 5).float()))
     assert {name: tuple(w.shape) for name, w in written.items()} == {n: (4, *shape) for n, shape in shapes.items()}

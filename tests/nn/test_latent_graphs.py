@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -15,21 +14,16 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedquilt.cohort import Client, Cohort
 from fedquilt.nn import latent
 from fedquilt.nn.draws import Draws, client_keys
 from fedquilt.nn.edges import Links
 from fedquilt.nn.latent import Chosen, bernoulli, top_k
-from support import PADDING, assert_near, client_lists, equal_clients, lay, random_client
+from support import PADDING, Largest, assert_near, client_lists, equal_clients, lay, numbers, random_client
 
 seeds = st.integers(0, 2**31)
 CHUNKS = [1, 7, 60, 2**20]
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def whole_numbers(seed: int, *shape: int) -> Tensor:
@@ -210,21 +204,6 @@ def test_choosing_is_not_differentiated() -> None:
 
 
 # -- memory ------------------------------------------------------------------------------------------
-
-
-class Largest(TorchDispatchMode):
-    """The most numbers of any tensor that is made inside the block."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for one in out if isinstance(out, (tuple, list)) else [out]:
-            if isinstance(one, Tensor):
-                self.numbers = max(self.numbers, one.numel())
-        return out
 
 
 @pytest.mark.parametrize("rows", PADDING)

@@ -12,20 +12,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedquilt.nn.sheaf import diffuse, normalised, restriction_maps, sheaf_laplacian
-from support import assert_near
+from support import assert_near, doubles
 
 seeds = st.integers(0, 2**31)
 counts = st.integers(1, 6)
 stalks = st.integers(1, 4)
 
 
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def random_maps(seed: int, stalk: int, count: int) -> Tensor:
     """[d, N, N], zero for u = v as a node has no edge with itself."""
-    return numbers(seed, stalk, count, count) * (1 - torch.eye(count))
+    return doubles(seed, stalk, count, count) * (1 - torch.eye(count))
 
 
 def coboundary(maps: Tensor) -> np.ndarray:
@@ -63,7 +59,7 @@ def test_the_laplacian_is_the_coboundarys_square(seed: int, count: int, stalk: i
 
 @given(seed=seeds, count=counts, stalk=stalks)
 def test_it_does_to_a_node_what_equation_three_says(seed: int, count: int, stalk: int) -> None:
-    maps, x = random_maps(seed, stalk, count), numbers(seed + 1, count, stalk)
+    maps, x = random_maps(seed, stalk, count), doubles(seed + 1, count, stalk)
     for u in range(count):
         expected = sum(
             (maps[:, u, v] * (maps[:, u, v] * x[u] - maps[:, v, u] * x[v]) for v in range(count) if v != u),
@@ -75,8 +71,8 @@ def test_it_does_to_a_node_what_equation_three_says(seed: int, count: int, stalk
 @given(seed=seeds, count=st.integers(2, 6), stalk=stalks)
 def test_it_is_zero_on_global_sections_and_on_nothing_else(seed: int, count: int, stalk: int) -> None:
     """F_u x_u = F_v x_v = s_uv on every edge: choose x and s, and the maps follow. d of them, one a dimension."""
-    x = numbers(seed, count, stalk).sign() * (0.3 + numbers(seed + 1, count, stalk).abs())
-    shared = numbers(seed + 2, stalk, count, count)
+    x = doubles(seed, count, stalk).sign() * (0.3 + doubles(seed + 1, count, stalk).abs())
+    shared = doubles(seed + 2, stalk, count, count)
     shared = (0.3 + (shared + shared.mT).abs()) * (1 - torch.eye(count))
     maps = shared / x.T.unsqueeze(2)
     laplacian = sheaf_laplacian(maps)
@@ -144,7 +140,7 @@ def test_a_node_whose_maps_are_zero_takes_no_part_and_breaks_no_gradient() -> No
 
 def test_gradients_pass_gradcheck() -> None:
     off = 1 - torch.eye(4)
-    maps = numbers(0, 2, 4, 4).requires_grad_()
+    maps = doubles(0, 2, 4, 4).requires_grad_()
     assert torch.autograd.gradcheck(lambda m: normalised(sheaf_laplacian(m * off)), maps)
 
 
@@ -153,7 +149,7 @@ def test_gradients_pass_gradcheck() -> None:
 
 @given(seed=seeds, count=counts, stalk=stalks, width=st.integers(1, 6))
 def test_maps_are_tanh_of_the_concatenated_pair(seed: int, count: int, stalk: int, width: int) -> None:
-    x, weight = numbers(seed, count, width), numbers(seed + 1, stalk, 2 * width)
+    x, weight = doubles(seed, count, width), doubles(seed + 1, stalk, 2 * width)
     maps = restriction_maps(x, weight[:, :width].T, weight[:, width:].T)
     assert maps.shape == (stalk, count, count)
     for u in range(count):
@@ -165,17 +161,17 @@ def test_maps_are_tanh_of_the_concatenated_pair(seed: int, count: int, stalk: in
 
 def test_equal_nodes_agree_with_each_other() -> None:
     """Their maps into the edge between them are one and the same, so nothing flows where they hold the same."""
-    x = numbers(0, 1, 5).expand(3, -1)
-    maps = restriction_maps(x, numbers(1, 5, 2), numbers(2, 5, 2))
+    x = doubles(0, 1, 5).expand(3, -1)
+    maps = restriction_maps(x, doubles(1, 5, 2), doubles(2, 5, 2))
     laplacian = normalised(sheaf_laplacian(maps))
-    held = numbers(3, 1, 2, 4).expand(3, -1, -1)
+    held = doubles(3, 1, 2, 4).expand(3, -1, -1)
     assert_near(diffuse(held, laplacian, torch.eye(2).double(), torch.eye(4).double()), held, 1e-9)
 
 
 @given(seed=seeds, count=counts, stalk=stalks, channels=st.integers(1, 4))
 def test_a_step_equals_the_kronecker_formula(seed: int, count: int, stalk: int, channels: int) -> None:
-    x, maps = numbers(seed, count, stalk, channels), random_maps(seed + 1, stalk, count)
-    one, two = numbers(seed + 2, stalk, stalk), numbers(seed + 3, channels, channels)
+    x, maps = doubles(seed, count, stalk, channels), random_maps(seed + 1, stalk, count)
+    one, two = doubles(seed + 2, stalk, stalk), doubles(seed + 3, channels, channels)
     laplacian = normalised(sheaf_laplacian(maps))
     stacked = x.reshape(count * stalk, channels).numpy()
     flow = whole(laplacian) @ np.kron(np.eye(count), one.numpy()) @ stacked @ two.numpy()
@@ -186,6 +182,6 @@ def test_a_step_equals_the_kronecker_formula(seed: int, count: int, stalk: int, 
 
 
 def test_a_node_alone_stays_as_it_is() -> None:
-    x = numbers(0, 1, 3, 2)
-    laplacian = normalised(sheaf_laplacian(restriction_maps(numbers(1, 1, 4), numbers(2, 4, 3), numbers(3, 4, 3))))
-    assert torch.equal(diffuse(x, laplacian, numbers(4, 3, 3), numbers(5, 2, 2)), x)
+    x = doubles(0, 1, 3, 2)
+    laplacian = normalised(sheaf_laplacian(restriction_maps(doubles(1, 1, 4), doubles(2, 4, 3), doubles(3, 4, 3))))
+    assert torch.equal(diffuse(x, laplacian, doubles(4, 3, 3), doubles(5, 2, 2)), x)

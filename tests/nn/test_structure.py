@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
 from unittest import mock
 
 import numpy as np
@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedquilt.cohort import Client, Cohort
 from fedquilt.nn import latent as latent_module
@@ -30,7 +29,18 @@ from fedquilt.nn.structure import (
     scaled,
     start_metric,
 )
-from support import LAYOUTS, PADDING, assert_near, dense_adjacency, dense_features, equal_clients, lay, random_client
+from support import (
+    LAYOUTS,
+    PADDING,
+    Largest,
+    assert_near,
+    dense_adjacency,
+    dense_features,
+    equal_clients,
+    lay,
+    numbers,
+    random_client,
+)
 
 KINDS: tuple[Learner, ...] = get_args(Learner)
 FEATURES, HIDDEN, HEADS = 6, 5, 3
@@ -53,10 +63,6 @@ def some_clients() -> list[Client]:
     for client in clients:
         assert len(np.unique(dense_adjacency(client) + np.eye(client.graph.nodes), axis=0)) == client.graph.nodes
     return clients
-
-
-def numbers(seed: int, *shape: int) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def random_weights(kind: Learner, clients: int, seed: int = 0) -> Weights:
@@ -274,21 +280,6 @@ def test_empty_nodes_give_finite_gradients(kind: Learner, rows: str) -> None:
 
 
 # -- memory ------------------------------------------------------------------------------------------
-
-
-class Largest(TorchDispatchMode):
-    """The most numbers of any tensor that is made inside the block."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for one in out if isinstance(out, (tuple, list)) else [out]:
-            if isinstance(one, Tensor) and one.layout == torch.strided:
-                self.numbers = max(self.numbers, one.numel())
-        return out
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -26,6 +26,7 @@ from fedquilt.errors import unknown
 from fedquilt.privacy.crossing import Crossing, Message, declared
 
 State = dict[str, Tensor]
+EMBEDDING = "embedding"  # what every method calls the upload by which its server tells clients apart; attacks replace it
 
 
 @dataclass(frozen=True)

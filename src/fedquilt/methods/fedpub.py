@@ -39,7 +39,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.adam import MODEL, weighted_mean
 from fedquilt.methods.backbone import BackboneMethod
-from fedquilt.methods.contract import State, Task, register
+from fedquilt.methods.contract import EMBEDDING, State, Task, register
 from fedquilt.methods.fedavg import TRAIN_NODES
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive
 from fedquilt.nn.dropout import Dropout
@@ -48,7 +48,7 @@ from fedquilt.nn.models import matrices
 from fedquilt.privacy.crossing import Crossing, Message, Sparse, dense
 from fedquilt.randomness import derive, numpy_stream
 
-MASK, EMBEDDING, LABEL_SHARE = "mask.", "embedding", "label_share"
+MASK, LABEL_SHARE = "mask.", "label_share"
 BLOCKS, BLOCK_NODES, P_INSIDE, P_ACROSS = 5, 100, 0.1, 0.01
 COMMUNITY = 0.5  # similarity above which two clients are one community, when communities are explicit (Table 11)
 

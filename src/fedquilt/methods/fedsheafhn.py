@@ -41,14 +41,14 @@ from fedquilt.cohort import Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.adam import MODEL, as_leaves, slopes
 from fedquilt.methods.backbone import BackboneMethod
-from fedquilt.methods.contract import State, Task, Update, register
+from fedquilt.methods.contract import EMBEDDING, State, Task, Update, register
 from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive
 from fedquilt.nn.hypernetwork import LAST, Diffusion, Hypernetwork
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_step
 from fedquilt.privacy.crossing import Crossing, Message, dense
 
-UPDATE, EMBEDDING = "update.", "embedding"
+UPDATE = "update."
 NOTHING = 1e-12  # clients that differ by less are alike
 NET, VECTORS, HEARD = "net.", "vectors", "heard"
 # The paper trains "between 1 and 15" local epochs a round, "tailored to each dataset"; chosen on validation, as is whether

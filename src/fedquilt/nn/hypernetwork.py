@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedquilt.nn.layers import Weights
+from fedquilt.nn.layers import SLOPE, Weights
 from fedquilt.nn.models import Shapes, common_start
 from fedquilt.nn.routing import unit
 from fedquilt.nn.sheaf import diffuse, normalised, restriction_maps, sheaf_laplacian
@@ -25,7 +25,6 @@ from fedquilt.randomness import derive
 
 Diffusion = Literal["sheaf", "gcn", "gat", "none"]
 LAST = "out."  # what the names of the last layer's parameters start with
-GAT_SLOPE = 0.2
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ class Hypernetwork:
             mixed = z.mean(0, keepdim=True).expand_as(z)
         else:
             score = (z @ params[f"conv{layer}.target"]) + (z @ params[f"conv{layer}.source"]).T
-            mixed = torch.softmax(F.leaky_relu(score, GAT_SLOPE), dim=1) @ z
+            mixed = torch.softmax(F.leaky_relu(score, SLOPE), dim=1) @ z
         return F.elu(mixed + params[f"conv{layer}.bias"])
 
     def generate(self, params: Weights, represented: Tensor) -> Weights:

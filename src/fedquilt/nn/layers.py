@@ -15,6 +15,7 @@ from fedquilt.rows import Rows
 
 Input = Tensor | FeatureMatrix
 Weights = dict[str, Tensor]
+SLOPE = 0.2  # of graph attention's LeakyReLU
 
 
 def _times(rows: Rows, h: Input, weight: Tensor) -> Tensor:
@@ -69,7 +70,7 @@ def gat(cohort: Cohort, h: Input, weight: Tensor, source: Tensor, target: Tensor
     to_others = (z * source[cohort.client]).sum(-1)
     to_self = (z * target[cohort.client]).sum(-1)
     u, v = cohort.edges
-    score = torch.nn.functional.leaky_relu(to_others[u] + to_self[v], 0.2)
+    score = torch.nn.functional.leaky_relu(to_others[u] + to_self[v], SLOPE)
     highest = torch.full((cohort.rows, heads), -torch.inf, device=z.device).scatter_reduce(
         0, v.unsqueeze(1).expand(-1, heads), score.detach(), "amax"
     )

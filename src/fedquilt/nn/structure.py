@@ -24,12 +24,11 @@ from fedquilt.cohort import Cohort
 from fedquilt.nn.draws import Draws
 from fedquilt.nn.edges import Links
 from fedquilt.nn.latent import Chosen, bernoulli, top_k
-from fedquilt.nn.layers import Weights, gcn_first
+from fedquilt.nn.layers import SLOPE, Weights, gcn_first
 from fedquilt.nn.models import Shapes
 from fedquilt.nn.routing import unit
 
 Learner = Literal["heads", "cosine", "attention", "gat", "glcn", "gaug"]
-SLOPE = 0.2  # of the graph attention's LeakyReLU
 GIVEN = 0.5  # share of the given graph in GAug's mixture
 SAMPLED = ("heads", "cosine")  # whose scores can be read as chances
 
