@@ -26,7 +26,8 @@ from fedquilt.errors import unknown
 from fedquilt.privacy.crossing import Crossing, Message, declared
 
 State = dict[str, Tensor]
-EMBEDDING = "embedding"  # what every method calls the upload by which its server tells clients apart; attacks replace it
+# What every method calls the upload by which its server tells clients apart; attacks replace it.
+EMBEDDING = "embedding"
 
 
 @dataclass(frozen=True)
