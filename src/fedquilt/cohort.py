@@ -169,19 +169,20 @@ class TrainingRows(Rows):
         self.position = places.clamp_min(0)
         self.index = self.position + torch.from_numpy(cohort.start).to(cohort.device)[self.client]
 
-    def _operator(self, blocks: Sequence[sp.csr_matrix]) -> SparseMatrix:
+    def operator(self, blocks: Sequence[sp.csr_matrix]) -> SparseMatrix:
+        """These rows of the clients' operators [n_m, n_m]: [T, R]."""
         chosen = [block[nodes] for block, nodes in zip(blocks, self._own, strict=True)]
         return SparseMatrix(self.diagonal(chosen, self._cohort.start.tolist(), self._cohort.rows)).to(self.device)
 
     @cached_property
     def gcn(self) -> SparseMatrix:
         """These rows of the cohort's GCN operator: [T, R]."""
-        return self._operator([c.gcn for c in self._cohort.members])
+        return self.operator([c.gcn for c in self._cohort.members])
 
     @cached_property
     def mean(self) -> SparseMatrix:
         """These rows of the cohort's mean over neighbours: [T, R]."""
-        return self._operator([c.mean for c in self._cohort.members])
+        return self.operator([c.mean for c in self._cohort.members])
 
 
 class Cohort(Rows, Keeper):

@@ -78,3 +78,9 @@ class Rows:
         if self.length is not None:
             return (h.view(self.clients, self.length, h.shape[1]) + bias.unsqueeze(1)).view(h.shape)
         return h + bias[self.client]
+
+    def scale(self, h: Tensor, factor: Tensor) -> Tensor:
+        """h_m times f_m, unit by unit, for every client: h [R, H], factor [M, H] -> [R, H]."""
+        if self.length is not None:
+            return (h.view(self.clients, self.length, h.shape[1]) * factor.unsqueeze(1)).view(h.shape)
+        return h * factor[self.client]

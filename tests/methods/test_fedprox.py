@@ -9,6 +9,7 @@ from federations import make_method, make_task, make_training, pyg_loop, ragged_
 from fedquilt.cohort import Cohort
 from fedquilt.methods.adam import KEYS
 from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.models import common_start
 from fedquilt.training import Plan, Training
 from support import assert_near
 
@@ -54,7 +55,7 @@ def test_mu_zero_is_fedavg() -> None:
 def test_rounds_equal_a_plain_loop(mu: float) -> None:
     clients = ragged_clients()
     method = make_method("fedprox", clients, make_task(clients, epochs=3), dropout=0.0, lr=0.01, mu=mu)
-    start = method.model.start(3, len(clients), torch.device("cpu"))
+    start = common_start(method.shapes(), 3, len(clients), torch.device("cpu"))
     own, _ = pyg_loop(clients, start, 3, 3, 0.01, mu=mu)
     training = make_training(method, clients, Plan(3))
     training.run()

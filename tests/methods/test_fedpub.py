@@ -18,6 +18,7 @@ from fedquilt.methods.adam import KEYS
 from fedquilt.methods.fedpub import FedPub, cosine, prune, random_graph, shrink_toward_zero
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.models import common_start
 from fedquilt.nn.objective import training_loss
 from fedquilt.privacy.crossing import Sparse, dense, message_bytes
 from fedquilt.randomness import numpy_stream
@@ -87,7 +88,7 @@ def test_explicit_communities_are_those_over_one_half(seed: int, receivers: int,
 def test_aggregation_equals_numpy(settings: dict[str, Any], participation: float) -> None:
     training, tap = tapped(4, participation, **settings)
     method, whole = training.method, np.zeros((5, 5))
-    start = method.model.start(3, 5, torch.device("cpu"))
+    start = common_start(method.shapes(), 3, 5, torch.device("cpu"))
     sent = {f"model.{n}": w.double().numpy().copy() for n, w in start.items()}
     parts = [r["participants"] if r["participants"] != "all" else list(range(5)) for r in training.records]
     for r, (here, there) in enumerate(itertools.pairwise(parts)):

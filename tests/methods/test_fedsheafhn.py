@@ -30,6 +30,7 @@ from fedquilt.graphs import load_graph
 from fedquilt.methods.contract import State
 from fedquilt.methods.fedsheafhn import EMBEDDING, HEARD, NET, TAILORED, UPDATE, VECTORS, FedSheafHN
 from fedquilt.nn.hypernetwork import LAST
+from fedquilt.nn.models import common_start
 from fedquilt.nn.optim import FIRST, SECOND, STEP
 from fedquilt.privacy.crossing import declared
 from fedquilt.runs import SeedFolder
@@ -124,7 +125,7 @@ def test_clients_train_as_plain_models_do(fresh: bool) -> None:
     training = make_training(method, clients, Plan(4))
     tap, found = Wiretap(training.engine), []
     training.on_round = lambda record: found.append(copied(training.engine.personal()))
-    start = {name: w[0] for name, w in method.model.start(3, 1, torch.device("cpu")).items()}
+    start = {name: w[0] for name, w in common_start(method.shapes(), 3, 1, torch.device("cpu")).items()}
     training.run()
     for m, client in enumerate(clients):
         net = PlainGcn(client, start)
@@ -183,7 +184,11 @@ def test_dropout_draws_differ_from_round_to_round() -> None:
     for dropout in (0.5, 0.0):
         method = make(dropout=dropout)
         cohort = Cohort(ragged_clients())
-        down = {f"model.{n}": w for n, w in method.model.start(3, 5, torch.device("cpu")).items() if n in GRAPH_LAYERS}
+        down = {
+            f"model.{n}": w
+            for n, w in common_start(method.shapes(), 3, 5, torch.device("cpu")).items()
+            if n in GRAPH_LAYERS
+        }
         one, two = (method.local_update(method.start(cohort), cohort, down, r).personal for r in (1, 2))
         same = [torch.equal(one[name], two[name]) for name in GRAPH_LAYERS]
         assert same == [dropout == 0] * 4
@@ -341,7 +346,10 @@ def test_what_one_client_learns_helps_those_like_it() -> None:
 def test_how_personal_weights_are_is_set(step: float) -> None:
     method = make(personal_step=step)
     for name, w in after_changes(method, numbers(0, 5, 8)).items():
-        mean, start = w.mean(0), method.model.start(3, 1, torch.device("cpu"))[name.removeprefix("model.")][0]
+        mean, start = (
+            w.mean(0),
+            common_start(method.shapes(), 3, 1, torch.device("cpu"))[name.removeprefix("model.")][0],
+        )
         apart = float((w - mean).flatten(1).norm(dim=1).mean() / (mean - start).norm())
         assert (apart == pytest.approx(0.0, abs=1e-6)) if not step else (0.1 * step < apart < 10 * step)
 
@@ -372,7 +380,7 @@ def test_the_start_is_written_until_something_was_learned() -> None:
     server, hello = method.server_start()
     assert hello == {}
     assert not server[HEARD].any()
-    start = method.model.start(3, 5, torch.device("cpu"))
+    start = common_start(method.shapes(), 3, 5, torch.device("cpu"))
     down = method.aggregate(server, {EMBEDDING: numbers(0, 5, 8)}, EVERYONE, EVERYONE)
     assert_same({name.removeprefix("model."): w for name, w in down.items()}, {n: start[n] for n in GRAPH_LAYERS})
 

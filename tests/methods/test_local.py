@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from federations import Wiretap, make_method, make_training, pyg_loop, ragged_clients
+from fedquilt.nn.models import common_start
 from fedquilt.training import Plan
 from support import assert_near
 
@@ -22,7 +23,7 @@ def test_nothing_crosses() -> None:
 def test_each_client_trains_alone() -> None:
     clients = ragged_clients()
     method = make_method("local", clients, dropout=0.0, lr=0.005)
-    start = method.model.start(3, len(clients), torch.device("cpu"))
+    start = common_start(method.shapes(), 3, len(clients), torch.device("cpu"))
     own, _ = pyg_loop(clients, start, 1, 4, 0.005)  # four rounds of one epoch are one round of four
     training = make_training(method, clients, Plan(4))
     training.run()

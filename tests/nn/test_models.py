@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedquilt.cohort import Client
 from fedquilt.nn.draws import client_keys
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.models import Model, matrices
+from fedquilt.nn.models import Model, common_start, matrices
 from support import LAYOUTS, PADDING, assert_near, client_lists, lay, with_training_nodes
 
 CPU = torch.device("cpu")
@@ -133,7 +133,7 @@ def test_a_client_computes_the_same_alone(kind: str, clients: list[Client], seed
 @pytest.mark.parametrize("kind", KINDS)
 def test_start_is_glorot_with_zero_biases_and_the_same_for_everyone(kind: str) -> None:
     model = Model.kinds[kind](300, 64, 7)
-    weights = model.start(3, 4, CPU)
+    weights = common_start(model.shapes(), 3, 4, CPU)
     assert list(weights) == list(model.shapes())
     for name, shape in model.shapes().items():
         w = weights[name]
@@ -156,10 +156,10 @@ def test_start_is_glorot_with_zero_biases_and_the_same_for_everyone(kind: str) -
 @pytest.mark.parametrize("kind", KINDS)
 def test_start_depends_on_the_seed_alone(kind: str) -> None:
     model = Model.kinds[kind](6, 8, 3)
-    one = model.start(0, 3, CPU)
+    one = common_start(model.shapes(), 0, 3, CPU)
     torch.manual_seed(123)
     torch.rand(10)
-    again, more, other = model.start(0, 3, CPU), model.start(0, 11, CPU), model.start(1, 3, CPU)
+    again, more, other = (common_start(model.shapes(), seed, n, CPU) for seed, n in ((0, 3), (0, 11), (1, 3)))
     for name in one:
         assert torch.equal(one[name], again[name])
         assert torch.equal(one[name][0], more[name][10])
@@ -168,7 +168,7 @@ def test_start_depends_on_the_seed_alone(kind: str) -> None:
 
 def test_start_weights_of_clients_are_not_one_memory() -> None:
     """Clients train their own: a change of one client's weights must not reach another's."""
-    weights = Model.kinds["gcn"](6, 8, 3).start(0, 3, CPU)
+    weights = common_start(Model.kinds["gcn"](6, 8, 3).shapes(), 0, 3, CPU)
     before = weights["conv1.weight"][1].clone()
     weights["conv1.weight"][0].add_(1.0)
     assert torch.equal(weights["conv1.weight"][1], before)

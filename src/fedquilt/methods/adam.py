@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -50,8 +51,8 @@ class AdamMethod(Method):
         """The tensors of the state that Adam updates, by their names in the state."""
         return {name: tensor for name, tensor in state.items() if name.startswith(MODEL)}
 
-    def rates(self) -> dict[str, float]:
-        """Learning rates of tensors that do not have the method's `lr`, by their names in the state."""
+    def rates(self, state: State) -> dict[str, float | Sequence[float]]:
+        """Learning rates of tensors that do not have the method's `lr`, by their names in the state: one, or one a client."""
         return {}
 
     def weights(self, state: State) -> Weights:
@@ -79,7 +80,8 @@ class AdamMethod(Method):
         for step in steps:
             dropout = Dropout(self.settings.dropout, state[KEYS], step)
             grads, loss = self.gradients(state, cohort, dropout, down)
-            adam_step(self.trained(state), grads, state, self.settings.lr, self.settings.weight_decay, self.rates())
+            s = self.settings
+            adam_step(self.trained(state), grads, state, s.lr, s.weight_decay, self.rates(state))
             self.after_step(state, down)
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, loss)

@@ -11,7 +11,7 @@ from fedquilt.methods.contract import State, Task
 from fedquilt.methods.settings import BackboneSettings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
-from fedquilt.nn.models import Model, Shapes
+from fedquilt.nn.models import Model, Network, Shapes
 from fedquilt.nn.objective import training_loss
 from fedquilt.privacy.crossing import Message
 
@@ -23,7 +23,12 @@ class BackboneMethod(AdamMethod):
 
     def __init__(self, settings: BackboneSettings, task: Task) -> None:
         super().__init__(settings, task)
-        self.model = Model.kinds[settings.model](task.features, settings.hidden, task.classes)
+        self.model = self.make_model()
+
+    def make_model(self) -> Network:
+        """The backbone that the settings name."""
+        s, task = self.settings, self.task
+        return Model.kinds[s.model](task.features, s.hidden, task.classes)
 
     def shapes(self) -> Shapes:
         """The backbone's."""

@@ -44,7 +44,7 @@ from fedquilt.methods.fedavg import TRAIN_NODES
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights, masked
-from fedquilt.nn.models import matrices
+from fedquilt.nn.models import common_start, matrices
 from fedquilt.privacy.crossing import Crossing, Message, Sparse, dense
 from fedquilt.randomness import derive, numpy_stream
 
@@ -208,7 +208,7 @@ class FedPub(BackboneMethod):
         seed = torch.tensor([derive(self.task.seed, "server", "random graph")], dtype=torch.int64)
         server = {"similarity": torch.zeros(self.task.clients, self.task.clients), "graph_seed": seed}
         if self.settings.similarity == "gradient":
-            start = self.model.start(self.task.seed, self.task.clients, torch.device("cpu"))
+            start = common_start(self.shapes(), self.task.seed, self.task.clients, torch.device("cpu"))
             server |= {"sent." + name: w for name, w in start.items()}
         return server, {"graph_seed": seed}
 

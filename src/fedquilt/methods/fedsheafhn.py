@@ -45,6 +45,7 @@ from fedquilt.methods.contract import EMBEDDING, State, Task, Update, register
 from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive
 from fedquilt.nn.hypernetwork import LAST, Diffusion, Hypernetwork
 from fedquilt.nn.layers import Weights
+from fedquilt.nn.models import common_start
 from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_step
 from fedquilt.privacy.crossing import Crossing, Message, dense
 
@@ -177,7 +178,7 @@ class FedSheafHN(BackboneMethod):
         if not down and self.sends(EMBEDDING):
             return {}
         given = down or {
-            MODEL + n: w for n, w in self.model.start(self.task.seed, cohort.clients, cohort.device).items()
+            MODEL + n: w for n, w in common_start(self.shapes(), self.task.seed, cohort.clients, cohort.device).items()
         }
         return {UPDATE + n: personal[n] - dense(given[MODEL + n]) for n in self.generated}
 
@@ -191,7 +192,7 @@ class FedSheafHN(BackboneMethod):
 
     def server_start(self) -> tuple[State, Message]:
         """Networks that write the common start, and no embedding yet; nothing is sent before the warm-up."""
-        start = self.model.start(self.task.seed, 1, torch.device("cpu"))
+        start = common_start(self.shapes(), self.task.seed, 1, torch.device("cpu"))
         params = self.net.start(self.task.seed, {name: start[name][0] for name in self.generated})
         server: State = {NET + name: value for name, value in params.items()} | {STEP: torch.zeros(1)}
         for name, value in params.items():

@@ -32,6 +32,7 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -173,7 +174,7 @@ class FedSSA(AdamMethod):
         """The model and the coefficients."""
         return super().trained(state) | {FILTER: state[FILTER]}
 
-    def rates(self) -> dict[str, float]:
+    def rates(self, state: State) -> dict[str, float | Sequence[float]]:
         """The coefficients' own."""
         return {FILTER: self.settings.filter_lr}
 

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -31,6 +31,19 @@ class Output:
 
     logits: Tensor
     embedding: Tensor
+
+
+class Network(Protocol):
+    """What a method needs of a network: its shared weights by name, and what it does to a cohort."""
+
+    def shapes(self) -> Shapes:
+        """Every weight by name, without the leading client axis."""
+
+    def __call__(self, cohort: Cohort, weights: Weights) -> Output:
+        """For every row, as for evaluation."""
+
+    def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
+        """The same at the training nodes only (the rows of `cohort.training`), with dropout."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +83,6 @@ class Model(ABC):
         out = {f"conv1.{name}": shape for name, shape in self.layer_shapes(self.features).items()}
         out |= {f"conv2.{name}": shape for name, shape in self.layer_shapes(self.hidden).items()}
         return out | {"classifier.weight": (self.hidden, self.classes), "classifier.bias": (self.classes,)}
-
-    def start(self, seed: int, clients: int, device: torch.device) -> Weights:
-        """The common start of this model's weights."""
-        return common_start(self.shapes(), seed, clients, device)
 
     def __call__(self, cohort: Cohort, weights: Weights, dropout: Dropout | None = None) -> Output:
         """Logits and embeddings of every row; `dropout` as while training, None for evaluation."""

@@ -6,10 +6,9 @@ sat out some rounds still corrects its bias by its own steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
 
 from fedquilt.nn.layers import Weights
 
@@ -34,40 +33,43 @@ def adam_step(
     state: Weights,
     lr: float,
     weight_decay: float,
-    rates: Mapping[str, float] | None = None,
+    rates: Mapping[str, float | Sequence[float]] | None = None,
 ) -> None:
     """One step of Adam (Kingma and Ba, 2015), in place, with L2 decay added to the gradient of the ``model.`` weights.
 
     Masks and other private switches do not decay: Adam normalises its step, so even a tiny decay would pull every entry
-    without a gradient of its own to zero at full speed. `rates` names weights with a learning rate of their own. Where all
-    clients are at the same step the stacked tensors go in whole; otherwise each client's slice goes in with its own step.
+    without a gradient of its own to zero at full speed. `rates` names weights with a learning rate of their own, or with one
+    for each client. Where all clients are at the same step and rate the stacked tensors go in whole; otherwise each client's
+    slice goes in with its own.
     """
     step = state[STEP]
     step += 1
-    together = bool((step == step[0]).all())
-    groups: dict[tuple[float, float], list[str]] = {}
+    clients, together = len(step), bool((step == step[0]).all())
+    # What goes into one call: (name, client), or (name, None) for all clients.
+    groups: dict[tuple[float, float], list[tuple[str, int | None]]] = {}
     for name in weights:
-        rate = (rates or {}).get(name, lr)
-        groups.setdefault((rate, weight_decay if name.startswith("model.") else 0.0), []).append(name)
-    for (rate, decay), names in groups.items():
+        rate, decay = (rates or {}).get(name, lr), weight_decay if name.startswith("model.") else 0.0
+        if isinstance(rate, float) and together:
+            groups.setdefault((rate, decay), []).append((name, None))
+            continue
+        each = [rate] * clients if isinstance(rate, float) else rate
+        for m, own in enumerate(each):
+            groups.setdefault((own, decay), []).append((name, m))
+    for (rate, decay), slices in groups.items():
         sources = (
             weights,
             grads,
-            {n: state[FIRST + n] for n in names},
-            {n: state[SECOND + n] for n in names},
+            {name: state[FIRST + name] for name, _ in slices},
+            {name: state[SECOND + name] for name, _ in slices},
         )
-        lists = [[source[n] for n in names] for source in sources]
-        steps: list[Tensor] = [step[0]] * len(names)
-        if not together:
-            lists = [[tensor[m] for tensor in tensors for m in range(len(step))] for tensors in lists]
-            steps = [step[m] for _ in names for m in range(len(step))]
+        lists = [[source[n] if m is None else source[n][m] for n, m in slices] for source in sources]
         torch._fused_adam_(
             lists[0],
             lists[1],
             lists[2],
             lists[3],
             [],
-            steps,
+            [step[m or 0] for _, m in slices],
             lr=rate,
             beta1=BETAS[0],
             beta2=BETAS[1],

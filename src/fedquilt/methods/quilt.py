@@ -1,0 +1,245 @@
+"""Quilt: a method of our own (docs/quilt.md).
+
+What features and labels *mean* is common to all data owners; *how the graph carries it* is not. So the feature layer and the
+classifier are shared, and each client looks at its graph through filters of its own (`fedquilt.nn.filters`), which never
+leave it. Two rules make the sharing work:
+
+- *Evidence.* Each patch of the shared weights is averaged over those who have something to say about it: the weights of a
+  feature over the clients by how many of their training nodes have the feature, themselves or in a neighbour; the classifier's
+  weights of a class by how many training nodes are of that class:
+
+      W[f] = sum_m e_mf W_m[f] / sum_m e_mf
+
+  A plain average lets clients that never saw a feature vote on it with the random numbers they started from.
+- *Reach.* Each client keeps a private mask and works with W (1 + O_m). Its mask learns at the rate lr n_m / (n_m + reach),
+  where n_m is the number of its training nodes: who has many labels can afford to differ, who has few relies on the others.
+  What is sent is W, without the mask.
+
+Nothing about anyone's structure crosses: no coefficients, no mask, and nothing of a node.
+
+How it came about, what every part is worth and what was left out is in docs/quilt.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedquilt.cohort import Client, Cohort
+from fedquilt.errors import FedquiltError
+from fedquilt.methods.adam import MODEL, weighted_mean
+from fedquilt.methods.backbone import BackboneMethod
+from fedquilt.methods.contract import State, Task, register
+from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
+from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive, Rate
+from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.filters import FILTER, IDENTITY, Basis, FilterNet
+from fedquilt.nn.layers import Weights, masked
+from fedquilt.nn.models import Network, matrices
+from fedquilt.privacy.crossing import Crossing, Message, dense
+
+MASK, MASK_LR = "mask.", "mask lr"
+EVIDENCE = FEATURES_SEEN, CLASSES_SEEN = "seen.features", "seen.classes"
+FLOOR = 1e-3  # evidence that every training node counts for, so that what nobody saw is averaged plainly
+
+
+@dataclass(frozen=True)
+class QuiltSettings(BackboneSettings):
+    """The backbone's settings and Quilt's own.
+
+    Attributes:
+        model: filter (private polynomial filters, `fedquilt.nn.filters`), or a usual backbone: gcn, sage or mlp.
+        order: how many steps away the filters reach.
+        groups: groups of hidden units, each with a filter of its own; at the start they look at different distances.
+        basis: the filters' basis: powers scaled to be equally loud, plain powers (monomial), or chebyshev.
+        filter_lr: Adam's learning rate for the filters' coefficients.
+        node_dropout: share of nodes whose input is dropped in a training step, before it spreads.
+        identity: rows of a private table by which a client can tell who a neighbour is, for graphs where that says more than
+            what neighbours look like; 0: none.
+        evidence: average by evidence (off: by training nodes, as FedAvg does).
+        masks: private masks on the shared weights.
+        reach: training nodes at which a client's mask learns half as fast as the weights.
+        share: what is averaged: layer (what reads features), head (the classifier), filter; what is not named stays at home.
+    """
+
+    model: Literal["filter", "gcn", "sage", "mlp"] = "filter"  # type: ignore[assignment]
+    order: Count = 4
+    groups: Count = 5
+    basis: Basis = "scaled"
+    filter_lr: Positive = 0.02
+    node_dropout: Rate = 0.2
+    identity: Annotated[int, Field(ge=0)] = 0
+    evidence: bool = True
+    masks: bool = True
+    reach: NonNegative = 200.0
+    share: str = "layer,head"
+
+
+@register("quilt")
+class Quilt(BackboneMethod):
+    """State: the shared weights as trained since (``model.``), masks (``mask.``), coefficients and the table of identities."""
+
+    title = "Quilt"
+    paper = "ours, docs/quilt.md"
+    Settings = QuiltSettings
+    settings: QuiltSettings
+    uploads = (
+        WEIGHTS,
+        Crossing(FILTER, "The coefficients of the client's graph filters; only if you ask for it with share=filter."),
+        Crossing(FEATURES_SEEN, "For each feature, how many training nodes have it, themselves or in a neighbour."),
+        Crossing(CLASSES_SEEN, "How many training nodes of each class the client has."),
+        TRAIN_NODES,
+    )
+    downloads = (AVERAGE, Crossing(FILTER, "The average of the participants' coefficients.", shared=True))
+
+    def __init__(self, settings: QuiltSettings, task: Task) -> None:
+        self.shared = {part.strip() for part in settings.share.split(",") if part.strip()}
+        if unknown := self.shared - {"layer", "head", "filter"}:
+            raise FedquiltError(f"Quilt cannot share '{min(unknown)}': give share as any of layer, head, filter.")
+        if settings.model != "filter" and (settings.identity or "filter" in self.shared):
+            raise FedquiltError(
+                f"identity and share=filter are for model=filter, not {settings.model}; leave them out."
+            )
+        super().__init__(settings, task)
+        self.maskable = matrices(self.model.shapes()) if settings.masks else ()
+
+    def make_model(self) -> Network:
+        """The filter network, or the backbone that the settings name."""
+        s, task = self.settings, self.task
+        if s.model != "filter":
+            return super().make_model()
+        return FilterNet(task.features, s.hidden, task.classes, s.order, s.groups, s.identity, s.node_dropout, s.basis)
+
+    def shares(self, name: str) -> bool:
+        """Whether the weight `name` is averaged with the others'."""
+        return ("head" if name.startswith("classifier.") else "layer") in self.shared
+
+    def sends(self, name: str) -> bool:
+        """Evidence is sent where it is used; coefficients where they are shared."""
+        asked = {
+            FILTER: "filter" in self.shared,
+            FEATURES_SEEN: self.settings.evidence and "layer" in self.shared,
+            CLASSES_SEEN: self.settings.evidence and "head" in self.shared,
+            TRAIN_NODES.name: bool(self.shared),
+        }
+        return asked.get(name, super().sends(name))
+
+    # -- at the client -------------------------------------------------------------------------------------------
+
+    def start(self, cohort: Cohort) -> State:
+        """The common start, and how fast the mask of each client learns: lr n / (n + reach), [M]."""
+        nodes = cohort.train_count
+        return super().start(cohort) | {MASK_LR: self.settings.lr * nodes / (nodes + self.settings.reach)}
+
+    def private(self, weights: Weights) -> State:
+        """Masks of ones, kept as offsets from one; filters that look at one distance each; blank identities."""
+        state = {MASK + name: torch.zeros_like(weights[name]) for name in self.maskable}
+        if isinstance(self.model, FilterNet):
+            state |= self.model.private_start(weights["hidden.bias"])
+        return state
+
+    def own(self, state: State) -> Weights:
+        """The coefficients and the table of identities."""
+        return {name: state[name] for name in (FILTER, IDENTITY) if name in state}
+
+    def trained(self, state: State) -> Weights:
+        """Everything but what Adam keeps."""
+        return super().trained(state) | {MASK + name: state[MASK + name] for name in self.maskable} | self.own(state)
+
+    def rates(self, state: State) -> dict[str, float | Sequence[float]]:
+        """The coefficients' own, and each client's for its mask."""
+        own = state[MASK_LR].tolist() if self.maskable else []
+        return {FILTER: self.settings.filter_lr} | {MASK + name: own for name in self.maskable}
+
+    def acting(self, state: State) -> Weights:
+        """The weights as they act: W (1 + O) where there is a mask."""
+        return masked(self.weights(state), {name: state[MASK + name] for name in self.maskable}) | self.own(state)
+
+    def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
+        """The cross-entropy's at V = W (1 + O): dW = dV (1 + O) and dO = dV W."""
+        grads, loss = self.acting_gradients(self.acting(state), cohort, dropout)
+        out: Weights = {name: grads.pop(name) for name in self.own(state)}
+        for name, grad in grads.items():
+            if name in self.maskable:
+                out[MASK + name] = grad * state[MODEL + name]
+                grad.addcmul_(grad, state[MASK + name])
+            out[MODEL + name] = grad
+        return out, loss
+
+    def personal(self, state: State) -> State:
+        """What the weights, masks and filters amount to: the model as it is used."""
+        return self.acting(state)
+
+    def receive(self, state: State, down: Message) -> None:
+        """Take over the average of what is shared."""
+        for name, value in down.items():
+            state[name].copy_(dense(value))
+
+    def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
+        """The shared weights without the mask, and the evidence for them."""
+        message: Message = {MODEL + name: w for name, w in self.weights(state).items() if self.shares(name)}
+        if self.sends(FILTER):
+            message[FILTER] = state[FILTER]
+        if self.sends(FEATURES_SEEN):
+            message[FEATURES_SEEN] = cohort.once(FEATURES_SEEN, lambda c: of_each(c, features_seen))
+        if self.sends(CLASSES_SEEN):
+            message[CLASSES_SEEN] = cohort.once(CLASSES_SEEN, lambda c: of_each(c, classes_seen))
+        if self.sends(TRAIN_NODES.name):
+            message[TRAIN_NODES.name] = cohort.train_count
+        return message
+
+    # -- at the server ---------------------------------------------------------------------------------------------
+
+    def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
+        """Each patch averaged over those who have evidence for it."""
+        if not self.shared:
+            return {}
+        nodes = dense(uploads[TRAIN_NODES.name])
+        seen = {name: dense(uploads[name]) + FLOOR * nodes.unsqueeze(1) for name in EVIDENCE if name in uploads}
+        message: Message = {}
+        for name, value in uploads.items():
+            stack, weight = dense(value), self.evidence_for(name)
+            if name in EVIDENCE or name == TRAIN_NODES.name:
+                continue
+            if weight not in seen:
+                message[name] = weighted_mean(stack, nodes)
+            elif weight == FEATURES_SEEN:
+                message[name] = patched(stack, seen[weight])
+            else:
+                message[name] = patched(stack.transpose(1, -1), seen[weight]).transpose(0, -1)
+        return message
+
+    def evidence_for(self, name: str) -> str | None:
+        """What the weight `name` is averaged by: its first axis is features, or its last classes, or neither."""
+        if name.startswith(MODEL + "classifier."):
+            return CLASSES_SEEN
+        first = name.startswith((MODEL + "hidden.", MODEL + "conv1.")) and not name.endswith(".bias")
+        return FEATURES_SEEN if first else None
+
+
+def patched(stack: Tensor, seen: Tensor) -> Tensor:
+    """sum_m e_mp W_m[p] / sum_m e_mp for every patch p: stack [M, P, ...], seen [M, P] -> [P, ...]."""
+    share = seen / seen.sum(0)
+    return torch.einsum("mp,mp...->p...", share, stack)
+
+
+def of_each(cohort: Cohort, count: Callable[[Client], np.ndarray]) -> Tensor:
+    """What `count` gives for each client, [M, P] float32."""
+    return torch.from_numpy(np.stack([count(client) for client in cohort.members]).astype(np.float32)).to(cohort.device)
+
+
+def features_seen(client: Client) -> np.ndarray:
+    """[F]: training nodes that have the feature, themselves or in a neighbour."""
+    near = client.gcn[client.training_nodes] @ client.graph.x
+    return np.asarray((near != 0).sum(axis=0)).ravel()
+
+
+def classes_seen(client: Client) -> np.ndarray:
+    """[C]: training nodes of each class."""
+    return np.bincount(client.graph.y[client.training_nodes], minlength=client.graph.classes)
