@@ -98,3 +98,24 @@ def test_multiply_and_add(layout: str, sizes: list[int], seed: int) -> None:
     out = rows.add(rows.multiply(h, weight), bias)
     for m in range(len(sizes)):
         assert_near(rows.parts_of(out)[m], rows.parts_of(h)[m].double() @ weight[m].double() + bias[m])
+
+
+@pytest.mark.parametrize("layout", PADDING)
+@given(sizes=sizes, seed=seeds)
+def test_scale_multiplies_each_unit_of_a_client_by_a_factor_of_its_own(
+    layout: str, sizes: list[int], seed: int
+) -> None:
+    rows = make(sizes, layout)
+    stream = torch.Generator().manual_seed(seed)
+    h = torch.randn(rows.rows, 3, generator=stream).requires_grad_()
+    factor = torch.randn(len(sizes), 3, generator=stream).requires_grad_()
+    out, pull = rows.scale(h, factor), torch.randn(rows.rows, 3, generator=stream)
+    assert out.shape == h.shape
+    to_h, to_factor = torch.autograd.grad((out * pull).sum(), [h, factor])
+    own, scaled, pulls, back = (rows.parts_of(tensor.detach()) for tensor in (h, out, pull, to_h))
+    spans = pull.split(rows.spans), h.detach().split(rows.spans)
+    for m in range(len(sizes)):
+        for unit in range(3):
+            assert torch.equal(scaled[m][:, unit], own[m][:, unit] * factor[m, unit].detach())
+            assert torch.equal(back[m][:, unit], pulls[m][:, unit] * factor[m, unit].detach())
+        assert_near(to_factor[m], (spans[0][m].double() * spans[1][m].double()).sum(0))

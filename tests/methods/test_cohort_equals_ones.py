@@ -68,6 +68,15 @@ FEDHERO: list[dict[str, Any]] = [
     *({"share": kind} for kind in ("gcn", "all", "none")),
     {"share_projection": False, "k": 2},
 ]
+QUILT: list[dict[str, Any]] = [
+    *({"basis": kind} for kind in ("monomial", "chebyshev")),
+    {"identity": 4},
+    {"evidence": False, "masks": False},
+    {"reach": 0.0, "order": 1, "groups": 1},
+    {"share": "filter,layer"},
+    {"share": ""},
+    {"model": "sage"},
+]
 
 
 def named(settings: dict[str, Any]) -> str:
@@ -156,6 +165,14 @@ def test_fedhero_in_all_its_variants(
     whole = train("fedhero", small, False, participation, None, 2)
     for size in (1, 3):
         assert_alike(train("fedhero", small, False, participation, size, 2), whole)
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.6])
+@pytest.mark.parametrize("settings", QUILT, ids=named)
+def test_quilt_in_all_its_variants(settings: dict[str, Any], participation: float) -> None:
+    whole = train("quilt", settings, True, participation, None, 2)
+    for size in (1, 3):
+        assert_alike(train("quilt", settings, True, participation, size, 2), whole)
 
 
 @pytest.mark.parametrize("name", [n for n in methods() if n != "majority"])

@@ -139,6 +139,66 @@ def test_weights_with_rates_of_their_own(data: st.DataObject, seed: int, clients
             assert torch.equal(w, before[name])
 
 
+each_rate = st.sampled_from([0.0, 1e-4, 0.05, LR])
+
+
+@settings(max_examples=20)
+@given(data=st.data(), seed=st.integers(0, 2**31), clients=st.integers(1, 4))
+def test_weights_with_a_rate_for_each_client(data: st.DataObject, seed: int, clients: int) -> None:
+    """As one torch.optim.Adam a client with rates of its own, clients at the same step or not."""
+    weights, decay = draw(clients, seed), data.draw(st.sampled_from([0.0, 0.05]))
+    own = st.one_of(each_rate, st.lists(each_rate, min_size=clients, max_size=clients))
+    rates: dict[str, float | list[float]] = data.draw(st.dictionaries(st.sampled_from([*SHAPES]), own, min_size=1))
+
+    def rates_of(m: int) -> dict[str, float]:
+        return {name: rate if isinstance(rate, float) else rate[m] for name, rate in rates.items()}
+
+    state, alone = adam_start(weights), [Alone(weights, m, decay, rates_of(m)) for m in range(clients)]
+    before = {name: w.clone() for name, w in weights.items()}
+    together = data.draw(st.booleans())
+    for step in range(6):
+        everyone = set(range(clients))
+        chosen = sorted(everyone if together else data.draw(st.sets(st.integers(0, clients - 1), min_size=1)))
+        grads = draw(clients, seed + step + 1)
+        groups = [{name: t[chosen] for name, t in group.items()} for group in (weights, grads, state)]
+        mine = {name: rate if isinstance(rate, float) else [rate[m] for m in chosen] for name, rate in rates.items()}
+        adam_step(*groups, LR, decay, mine)
+        for kept, moved in zip((weights, grads, state), groups, strict=True):
+            for name in kept:
+                kept[name][chosen] = moved[name]
+        for m in chosen:
+            alone[m].step(grads, m)
+    for name, w in weights.items():
+        assert_near(w, torch.stack([one.weights[name] for one in alone]), 2e-5)
+        for m in range(clients):
+            if rates_of(m).get(name) == 0.0:
+                assert torch.equal(w[m], before[name][m])
+
+
+def test_equal_rates_for_each_client_are_one_rate() -> None:
+    """Bit by bit: whether the stacked tensors go in whole or client by client."""
+    name, found = "mask.conv1.weight", []
+    for rate in (0.05, [0.05] * 3, (0.05,) * 3):
+        weights = draw(3, 0)
+        state = adam_start(weights)
+        for step in range(3):
+            adam_step(weights, draw(3, step + 1), state, LR, 0.01, {name: rate})
+        found.append(weights | state)
+    for other in found[1:]:
+        assert all(torch.equal(found[0][n], other[n]) for n in found[0])
+
+
+def test_rates_of_clients_move_their_own_slices_alone() -> None:
+    """The first step of Adam is as long as the rate, whatever the gradient."""
+    own, rates = "model.conv1.bias", [0.5, 0.0, 0.125]
+    weights, before = draw(3, 0), draw(3, 0)
+    adam_step(weights, draw(3, 1), adam_start(weights), LR, 0.0, {own: rates})
+    for name, w in weights.items():
+        for m in range(3):
+            moved = (w[m] - before[name][m]).abs()
+            assert_near(moved, torch.full_like(moved, rates[m] if name == own else LR), 1e-4)
+
+
 def test_a_rate_moves_its_own_weight_alone() -> None:
     """The first step of Adam is as long as the rate, whatever the gradient."""
     own, rates = "model.conv1.bias", {"model.conv1.bias": 0.5}

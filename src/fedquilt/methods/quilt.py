@@ -1,4 +1,4 @@
-"""Quilt: a method of our own (docs/quilt.md).
+"""Quilt: the method of fedquilt, 2026; docs/quilt.md says more.
 
 What features and labels *mean* is common to all data owners; *how the graph carries it* is not. So the feature layer and the
 classifier are shared, and each client looks at its graph through filters of its own (`fedquilt.nn.filters`), which never
@@ -86,7 +86,7 @@ class Quilt(BackboneMethod):
     """State: the shared weights as trained since (``model.``), masks (``mask.``), coefficients and the table of identities."""
 
     title = "Quilt"
-    paper = "ours, docs/quilt.md"
+    paper = "fedquilt, 2026"
     Settings = QuiltSettings
     settings: QuiltSettings
     uploads = (
