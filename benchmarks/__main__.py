@@ -33,7 +33,7 @@ CELLS = (
 )
 # Where every method takes turns with FedAvg.
 SIDE_BY_SIDE = (("cora", "disjoint", 10), ("minesweeper", "disjoint", 10), ("squirrel", "disjoint", 5))
-METHODS = ("fedavg", "fedpub", "fediih", "fedssa", "fedhero", "fedsheafhn")
+METHODS = ("fedavg", "fedpub", "fediih", "fedssa", "fedhero", "fedsheafhn", "quilt")
 MEMORY = (("cora", "overlapping", 50), ("pubmed", "disjoint", 20))
 PLAIN = {"fedavg": PlainFedAvg, "fedpub": PlainFedPub}
 

@@ -68,8 +68,10 @@ def test_identities_and_shared_filters_are_for_the_filter_network(settings: dict
 
 @pytest.mark.parametrize(
     "settings",
-    [{"order": 0}, {"groups": 0}, {"basis": "fourier"}, {"filter_lr": 0.0}, {"node_dropout": 1.0}, {"identity": -1}]
-    + [{"reach": -1.0}, {"model": "gat"}, {"masks": "perhaps"}],
+    [
+        *({"order": 0}, {"groups": 0}, {"basis": "fourier"}, {"filter_lr": 0.0}, {"node_dropout": 1.0}),
+        *({"identity": -1}, {"reach": -1.0}, {"model": "gat"}, {"masks": "perhaps"}),
+    ],
     ids=str,
 )
 def test_impossible_settings_are_refused_by_name(settings: dict[str, Any]) -> None:
@@ -168,7 +170,7 @@ def test_what_is_sent_does_not_depend_on_what_is_private(settings: dict[str, Any
 def test_a_round_costs_no_more_bytes_than_fedavgs(hidden: int, participation: float) -> None:
     """Where there are fewer features than the second layer has weights: evidence costs less than that layer."""
     clients = ragged_clients(sparse=True)
-    assert FEATURES < hidden**2
+    assert hidden**2 > FEATURES
     mine, theirs = (
         tapped_run(make_method(name, clients, hidden=hidden), clients, 3, participation)[0]
         for name in ("quilt", "fedavg")

@@ -121,8 +121,9 @@ class Quilt(BackboneMethod):
         return ("head" if name.startswith("classifier.") else "layer") in self.shared
 
     def sends(self, name: str) -> bool:
-        """Evidence is sent where it is used; coefficients where they are shared."""
+        """Weights and coefficients are sent where they are shared; evidence where it is used."""
         asked = {
+            WEIGHTS.name: bool(self.shared & {"layer", "head"}),
             FILTER: "filter" in self.shared,
             FEATURES_SEEN: self.settings.evidence and "layer" in self.shared,
             CLASSES_SEEN: self.settings.evidence and "head" in self.shared,
@@ -135,7 +136,9 @@ class Quilt(BackboneMethod):
     def start(self, cohort: Cohort) -> State:
         """The common start, and how fast the mask of each client learns: lr n / (n + reach), [M]."""
         nodes = cohort.train_count
-        return super().start(cohort) | {MASK_LR: self.settings.lr * nodes / (nodes + self.settings.reach)}
+        return super().start(cohort) | {
+            MASK_LR: self.settings.lr * nodes / (nodes + self.settings.reach).clamp_min(1.0)
+        }
 
     def private(self, weights: Weights) -> State:
         """Masks of ones, kept as offsets from one; filters that look at one distance each; blank identities."""
@@ -225,8 +228,11 @@ class Quilt(BackboneMethod):
 
 def patched(stack: Tensor, seen: Tensor) -> Tensor:
     """sum_m e_mp W_m[p] / sum_m e_mp for every patch p: stack [M, P, ...], seen [M, P] -> [P, ...]."""
-    share = seen / seen.sum(0)
-    return torch.einsum("mp,mp...->p...", share, stack)
+    share = (seen / seen.sum(0)).view(*seen.shape, *[1] * (stack.dim() - 2))
+    out = torch.zeros_like(stack[0])
+    for mine, weight in zip(stack, share, strict=True):  # client by client: nothing as large as the stack is made
+        out.addcmul_(mine, weight)
+    return out
 
 
 def of_each(cohort: Cohort, count: Callable[[Client], np.ndarray]) -> Tensor:
@@ -236,8 +242,8 @@ def of_each(cohort: Cohort, count: Callable[[Client], np.ndarray]) -> Tensor:
 
 def features_seen(client: Client) -> np.ndarray:
     """[F]: training nodes that have the feature, themselves or in a neighbour."""
-    near = client.gcn[client.training_nodes] @ client.graph.x
-    return np.asarray((near != 0).sum(axis=0)).ravel()
+    near = client.gcn[client.training_nodes] @ (client.graph.x != 0).astype(np.float32)
+    return np.asarray((near > 0).sum(axis=0)).ravel()
 
 
 def classes_seen(client: Client) -> np.ndarray:

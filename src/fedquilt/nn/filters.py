@@ -35,6 +35,7 @@ from fedquilt.rows import Rows
 Basis = Literal["scaled", "monomial", "chebyshev"]
 FILTER, IDENTITY = "filter", "identity"
 NODE_LAYER = 1  # which of a step's random numbers drop nodes
+FAINT = 1e-6  # share of ||X|| under which what is left of it is rounding
 COLUMNS = 128  # features that are dense at a time while their powers are measured
 
 
@@ -152,12 +153,16 @@ def _scales(cohort: Cohort, order: int) -> Tensor:
 
 
 def distance_scales(client: Client, order: int) -> np.ndarray:
-    """||X|| / ||A^k X|| for k = 0 .. K (Frobenius norms), [K + 1] float32; zero where nothing is left of X.
+    """||X|| / ||A^k X|| for k = 0 .. K (Frobenius norms), [K + 1] float32.
+
+    Zero where nothing is left of X but rounding; ones where there is nothing to begin with (identities may still spread).
 
     ||A^k X||^2 is the sum over features, so that a few columns at a time need be dense.
     """
     a = normalised(client)
     x = sp.csc_matrix(client.graph.x, dtype=np.float64)
+    if not x.count_nonzero():
+        return np.ones(order + 1, dtype=np.float32)
     square = np.zeros(order + 1)
     for first in range(0, x.shape[1], COLUMNS):
         part = x[:, first : first + COLUMNS].toarray()
@@ -165,5 +170,5 @@ def distance_scales(client: Client, order: int) -> np.ndarray:
             square[k] += (part * part).sum()
             part = a @ part
     length = np.sqrt(square)
-    heard = length > 1e-9 * length[0]
+    heard = length > FAINT * length[0]
     return np.divide(length[0], length, out=np.zeros_like(length), where=heard).astype(np.float32)

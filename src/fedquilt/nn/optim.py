@@ -49,10 +49,10 @@ def adam_step(
     groups: dict[tuple[float, float], list[tuple[str, int | None]]] = {}
     for name in weights:
         rate, decay = (rates or {}).get(name, lr), weight_decay if name.startswith("model.") else 0.0
-        if isinstance(rate, float) and together:
+        if isinstance(rate, (int, float)) and together:
             groups.setdefault((rate, decay), []).append((name, None))
             continue
-        each = [rate] * clients if isinstance(rate, float) else rate
+        each = [rate] * clients if isinstance(rate, (int, float)) else rate
         for m, own in enumerate(each):
             groups.setdefault((own, decay), []).append((name, m))
     for (rate, decay), slices in groups.items():
