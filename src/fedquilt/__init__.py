@@ -1,7 +1,7 @@
 """fedquilt: one personal graph neural network per data owner, trained together, without moving anyone's graph.
 
 import fedquilt
-run = fedquilt.run("fedpub", "cora", clients=10, seeds=[0, 1, 2])
+run = fedquilt.run("quilt", "cora", clients=10, seeds=[0, 1, 2])
 print(run)
 """
 

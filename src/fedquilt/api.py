@@ -29,7 +29,7 @@ GRAPH_FILE = "graph.npz"  # where the run folder keeps a graph that was given as
 
 
 def run(
-    method: str = "fedpub",
+    method: str = "quilt",
     dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
     *,
     out: str | os.PathLike[str] | None = None,

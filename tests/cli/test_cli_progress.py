@@ -37,7 +37,7 @@ def test_a_seed_that_stopped_early_still_ends_with_its_line(capsys: pytest.Captu
     on_round(record(1, 30.0))
     lines.close()
     lines.close()
-    assert capsys.readouterr().err == "fedpub seed 0: 2 of 50 rounds done, best val 30.00 in round 1\n"
+    assert capsys.readouterr().err == "quilt seed 0: 2 of 50 rounds done, best val 30.00 in round 1\n"
 
 
 def test_quiet_watches_nothing(capsys: pytest.CaptureFixture[str]) -> None:

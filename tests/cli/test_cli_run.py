@@ -11,15 +11,15 @@ from cli_helpers import SMALL, interrupt_at, outcome, without_seconds
 def test_run_writes_a_folder_of_its_own_and_prints_the_table(call: Callable, here: Path) -> None:
     called = call(f"run {SMALL} --seeds 0,1")
     assert called.status == 0, called.err
-    folder = here / "runs" / "fedpub-patchwork-disjoint-3"
+    folder = here / "runs" / "quilt-patchwork-disjoint-3"
     result = json.loads((folder / "result.json").read_text())
     assert f"{result['test_mean']:.2f} ± {result['test_std']:.2f}" in called.out
-    assert "Written to runs/fedpub-patchwork-disjoint-3" in called.out
-    assert "fedpub seed 1: 3 of 3 rounds done" in called.err
+    assert "Written to runs/quilt-patchwork-disjoint-3" in called.out
+    assert "quilt seed 1: 3 of 3 rounds done" in called.err
     config = json.loads((folder / "config.json").read_text())
     assert config["resolved"]["settings"]["hidden"] == 8
     # The same again goes to a folder of its own.
-    assert "runs/fedpub-patchwork-disjoint-3-2" in call(f"run {SMALL} --quiet").out
+    assert "runs/quilt-patchwork-disjoint-3-2" in call(f"run {SMALL} --quiet").out
 
 
 def test_json_is_the_result_and_nothing_else(call: Callable, here: Path) -> None:
@@ -67,10 +67,10 @@ def test_sizes_say_how_many_clients(call: Callable) -> None:
     ("options", "says"),
     [
         ("--method fedpup", "There is no method 'fedpup'; did you mean 'fedpub'?"),
-        ("--set hiden=8", "There is no setting of fedpub 'hiden'; did you mean 'hidden'?"),
-        ("--set lr=-1", "The setting lr=-1 of method 'fedpub' is not possible"),
+        ("--set hiden=8", "There is no setting of quilt 'hiden'; did you mean 'hidden'?"),
+        ("--set lr=-1", "The setting lr=-1 of method 'quilt' is not possible"),
         ("--set lr", "--set lr is not of the form name=value"),
-        ("--set model=sage", "FED-PUB's functional embeddings"),
+        ("-m fedpub --set model=sage", "FED-PUB's functional embeddings"),
         ("--method majority --set lr=1", "Method 'majority' has no settings"),
         ("--dataset patchwrk", "There is no dataset 'patchwrk'; did you mean 'patchwork'?"),
         ("--dataset nothing.npz", "There is no file or folder 'nothing.npz'"),
@@ -86,7 +86,7 @@ def test_sizes_say_how_many_clients(call: Callable) -> None:
         ("--metric auc", "auc needs two classes"),
         ("--metric f2", "There is no metric 'f2'"),
         ("--epochs 2 --set epochs=3", "Local epochs are given twice, as epochs=2 and as the setting epochs=3"),
-        ("--attack gaussian --set matching=false", "With these settings the method uploads no embedding to attack"),
+        ("-m fedpub --attack gaussian --set matching=false", "With these settings the method uploads no embedding to attack"),
         ("--device tpu9", "There is no device 'tpu9'"),
         ("--config nothing.yaml", "The config file nothing.yaml cannot be read"),
     ],
@@ -138,12 +138,12 @@ def test_after_ctrl_c_resume_gives_what_an_undisturbed_run_gives(
     line = f"run {SMALL} --rounds 5 --seeds 0,1 --participation 0.7 --checkpoint-every 0 -q"
     assert call(f"{line} --out whole").status == 0
     with monkeypatch.context() as patch:
-        interrupt_at(patch, 3)
+        interrupt_at(patch, 3, "quilt")
         called = call(f"{line} --out stopped")
         assert called.status == 130
         assert called.sentence == "stopped; continue with 'fedquilt resume stopped'."
         # Where no folder was named, the sentence still names it.
-        assert "resume runs/fedpub-patchwork-disjoint-3'" in call(line).sentence
+        assert "resume runs/quilt-patchwork-disjoint-3'" in call(line).sentence
     called = call("resume stopped --json -q")
     assert called.status == 0
     assert outcome(here / "stopped") == outcome(here / "whole")

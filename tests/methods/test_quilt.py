@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from federations import CLASSES, FEATURES, assert_same, make_method, make_task, ragged_clients, tapped_run
 from fedquilt.cohort import Client, Cohort
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.graph import Graph
 from fedquilt.methods.adam import KEYS
 from fedquilt.methods.contract import State
 from fedquilt.methods.quilt import FLOOR, Quilt, classes_seen, features_seen, of_each, patched
@@ -518,3 +519,17 @@ def test_every_model_learns(model: str) -> None:
     training, _ = tapped_run(make(clients, model=model, dropout=0.0, node_dropout=0.0), clients, 8, 1.0)
     losses = [record["train_loss"] for record in training.records]
     assert all(after < before for before, after in itertools.pairwise(losses))
+
+
+def test_features_that_cancel_are_seen_all_the_same() -> None:
+    graph = Graph("pair", np.array([[0], [1]]), np.array([[1.0], [-1.0]], dtype=np.float32), np.array([0, 1]), 2)
+    assert features_seen(Client(0, graph, np.zeros(2, dtype=np.int8))).tolist() == [2]
+
+
+def test_a_client_without_training_nodes_keeps_its_mask_whatever_the_reach() -> None:
+    clients = with_training_nodes((0, 5))
+    method = make_method("quilt", clients, reach=0.0)
+    state, cohort = method.start(Cohort(clients)), Cohort(clients)
+    update = method.local_update(state, cohort, {}, 0)
+    assert not any(w.isnan().any() for w in update.personal.values())
+    assert not state["mask.hidden.weight"][0].any()

@@ -87,10 +87,12 @@ def operator(client: Client) -> np.ndarray:
 
 
 def scales(client: Client, order: int) -> list[float]:
-    """s_k = ||X|| / ||A^k X||, zero where nothing is left."""
+    """s_k = ||X|| / ||A^k X||, zero where nothing is left, ones where there was nothing."""
     a, x = operator(client), dense_features(client).astype(np.float64)
+    if not x.any():
+        return [1.0] * (order + 1)
     lengths = [norm(matrix_power(a, k) @ x) for k in range(order + 1)]
-    return [lengths[0] / length if length > 1e-9 * lengths[0] else 0.0 for length in lengths]
+    return [lengths[0] / length if length > 1e-6 * lengths[0] else 0.0 for length in lengths]
 
 
 def basis_matrices(client: Client, basis: str, order: int) -> list[np.ndarray]:
@@ -407,8 +409,8 @@ def test_distance_scales_of_more_features_than_are_dense_at_a_time(features: int
 
 def test_distance_scales_are_zero_where_nothing_is_left() -> None:
     rng = np.random.default_rng(0)
-    assert distance_scales(random_client(rng, 0, 8, filled=0.0), 3).tolist() == [0, 0, 0, 0]
-    assert distance_scales(random_client(rng, 0, 8, filled=0.0, sparse=True), 2).tolist() == [0, 0, 0]
+    assert distance_scales(random_client(rng, 0, 8, filled=0.0), 3).tolist() == [1, 1, 1, 1]
+    assert distance_scales(random_client(rng, 0, 8, filled=0.0, sparse=True), 2).tolist() == [1, 1, 1]
     assert distance_scales(random_client(rng, 0, 8, edges=0.0, filled=1.0), 3).tolist() == [1, 0, 0, 0]
     assert distance_scales(random_client(rng, 0, 1, filled=1.0), 2).tolist() == [1, 0, 0]
     # Two leaves of a star that are opposites: the middle hears nothing, however far.

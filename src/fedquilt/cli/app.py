@@ -23,7 +23,7 @@ def example(*commands: str) -> str:
 app = typer.Typer(
     name="fedquilt",
     help="Train one personal graph neural network per data owner, together, without moving anyone's graph.",
-    epilog=example("fedquilt demo", "fedquilt run --method fedpub --dataset cora --clients 10 --seeds 0,1,2"),
+    epilog=example("fedquilt demo", "fedquilt run --dataset cora --clients 10 --seeds 0,1,2"),
     rich_markup_mode="rich",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -44,19 +44,19 @@ app.command(
 )(run.run)
 app.command(
     rich_help_panel=TRAIN,
-    epilog=example("fedquilt compare --methods local,fedavg,fedpub --dataset cora --clients 10 --seeds 0,1,2"),
+    epilog=example("fedquilt compare --methods local,fedavg,fedpub,quilt --dataset cora --clients 10 --seeds 0,1,2"),
 )(compare.compare)
 app.command(
     rich_help_panel=TRAIN,
-    epilog=example("fedquilt resume runs/fedpub-cora-disjoint-10"),
+    epilog=example("fedquilt resume runs/quilt-cora-disjoint-10"),
 )(run.resume)
 app.command(
     rich_help_panel=LOOK,
-    epilog=example("fedquilt show runs/fedpub-cora-disjoint-10"),
+    epilog=example("fedquilt show runs/quilt-cora-disjoint-10"),
 )(show.show)
 app.command(
     rich_help_panel=PREPARE,
-    epilog=example("fedquilt methods", "fedquilt methods fedpub"),
+    epilog=example("fedquilt methods", "fedquilt methods quilt"),
 )(methods.methods)
 app.command(
     rich_help_panel=PREPARE,

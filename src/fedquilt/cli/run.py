@@ -20,7 +20,7 @@ def run(
         typer.Option(
             "--method",
             "-m",
-            help="A name (see [bold]fedquilt methods[/]). Default: fedpub.",
+            help="A name (see [bold]fedquilt methods[/]). Default: quilt.",
             rich_help_panel=o.WHAT,
         ),
     ] = None,

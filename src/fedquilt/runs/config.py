@@ -22,7 +22,7 @@ class RunConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    method: str = "fedpub"
+    method: str = "quilt"
     dataset: str = "patchwork"
     partition: str = "disjoint"
     clients: Annotated[int, Field(ge=1)] | None = 10
