@@ -86,7 +86,10 @@ def test_sizes_say_how_many_clients(call: Callable) -> None:
         ("--metric auc", "auc needs two classes"),
         ("--metric f2", "There is no metric 'f2'"),
         ("--epochs 2 --set epochs=3", "Local epochs are given twice, as epochs=2 and as the setting epochs=3"),
-        ("-m fedpub --attack gaussian --set matching=false", "With these settings the method uploads no embedding to attack"),
+        (
+            "-m fedpub --attack gaussian --set matching=false",
+            "With these settings the method uploads no embedding to attack",
+        ),
         ("--device tpu9", "There is no device 'tpu9'"),
         ("--config nothing.yaml", "The config file nothing.yaml cannot be read"),
     ],

@@ -8,6 +8,7 @@ import torch
 
 from federations import Wiretap, make_method, make_task, make_training, pyg_loop, ragged_clients
 from fedquilt.methods.adam import weighted_mean
+from fedquilt.nn.models import common_start
 from fedquilt.training import Plan
 from support import assert_near
 
@@ -20,7 +21,7 @@ def test_rounds_equal_a_plain_loop(rounds: int, sparse: bool, epochs: int, decay
     clients = ragged_clients(sparse=sparse)
     settings = {"dropout": 0.0, "lr": 0.02, "weight_decay": decay}
     method = make_method("fedavg", clients, make_task(clients, epochs=epochs), **settings)
-    start = method.model.start(3, len(clients), torch.device("cpu"))
+    start = common_start(method.shapes(), 3, len(clients), torch.device("cpu"))
     own, mean = pyg_loop(clients, start, rounds, epochs, 0.02, weight_decay=decay)
     training = make_training(method, clients, Plan(rounds + 1))
     for r in range(rounds):

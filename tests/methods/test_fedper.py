@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from federations import Wiretap, make_method, make_training, pyg_loop, ragged_clients
+from fedquilt.nn.models import common_start
 from fedquilt.training import Plan
 from support import assert_near
 
@@ -40,7 +41,7 @@ def test_graph_layers_agree_after_receiving_and_classifiers_differ() -> None:
 def test_rounds_equal_a_plain_loop() -> None:
     clients = ragged_clients()
     method = make_method("fedper", clients, dropout=0.0, lr=0.01)
-    start = method.model.start(3, len(clients), torch.device("cpu"))
+    start = common_start(method.shapes(), 3, len(clients), torch.device("cpu"))
     own, _ = pyg_loop(clients, start, 3, 1, 0.01, average=lambda name: name.startswith("conv"))
     training = make_training(method, clients, Plan(3))
     training.run()
