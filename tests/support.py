@@ -7,6 +7,7 @@ tests cover all of them whatever `Cohort` would choose for the clients at hand.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 from unittest import mock
@@ -185,3 +186,22 @@ class Largest(TorchDispatchMode):
             if isinstance(one, Tensor) and one.layout == torch.strided:
                 self.numbers = max(self.numbers, one.numel())
         return out
+
+
+def hard_clients() -> list[Client]:
+    """One node; no edge; a clique with sparse features; no features; isolated nodes beside others; sizes far apart."""
+    rng = np.random.default_rng(5)
+    return [
+        random_client(rng, 0, 1),
+        random_client(rng, 1, 12, edges=0.0),
+        random_client(rng, 2, 3, edges=1.0, filled=0.3, sparse=True),
+        random_client(rng, 3, 7, filled=0.0),
+        random_client(rng, 4, 16, edges=0.12),
+    ]
+
+
+def dense_operator(client: Client) -> np.ndarray:
+    """D^-1/2 A D^-1/2 without self-loops, [n, n] float64."""
+    a = dense_adjacency(client)
+    scale = np.array([1.0 / math.sqrt(d) if d else 0.0 for d in a.sum(1)])
+    return scale[:, None] * a * scale[None, :]

@@ -463,14 +463,14 @@ def test_masks_learn_the_faster_the_more_labels_there_are(lr: float, reach: floa
     method, cohort = make(clients, lr=lr, reach=reach, filter_lr=0.07, node_dropout=0.0, dropout=0.0), Cohort(clients)
     state = method.start(cohort)
     expected = [lr * n / (n + reach) for n in (1, 4, 9, 14)]
-    assert state["mask lr"].tolist() == pytest.approx(expected)
+    assert state["mask_lr"].tolist() == pytest.approx(expected)
     if reach == 0:
-        assert state["mask lr"].tolist() == pytest.approx([lr] * 4)
+        assert state["mask_lr"].tolist() == pytest.approx([lr] * 4)
     # The first step of Adam is as long as the rate, whatever the gradient.
     before = {name: tensor.clone() for name, tensor in state.items()}
     grads, _ = method.gradients(state, cohort, Dropout(0.0, state[KEYS], 0), {})
     method.local_update(state, cohort, {}, 0)
-    assert torch.equal(state["mask lr"], before["mask lr"])
+    assert torch.equal(state["mask_lr"], before["mask_lr"])
     for name, grad in grads.items():
         for m in range(4):
             rate = expected[m] if name.startswith("mask.") else 0.07 if name == "filter" else lr
@@ -496,7 +496,7 @@ def test_rates_stay_with_their_clients_where_some_sit_out() -> None:
     training, _ = tapped_run(make(clients, reach=5.0), clients, 4, 0.6)
     counts = [len(client.training_nodes) for client in clients]
     assert len(set(counts)) > 1
-    rates = training.engine.state()["mask lr"].tolist()
+    rates = training.engine.state()["mask_lr"].tolist()
     assert rates == pytest.approx([0.01 * n / (n + 5.0) for n in counts])
 
 

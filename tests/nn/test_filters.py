@@ -25,8 +25,9 @@ from support import (
     Largest,
     assert_near,
     client_lists,
-    dense_adjacency,
     dense_features,
+    dense_operator,
+    hard_clients,
     lay,
     random_client,
     with_training_nodes,
@@ -39,18 +40,6 @@ IDENTITIES = [0, 3, 50]  # none, fewer rows than most clients have nodes, more
 HIDDEN = 10
 seeds = st.integers(0, 2**31)
 Arrays = dict[str, np.ndarray]
-
-
-def hard_clients() -> list[Client]:
-    """One node; no edge; a clique with sparse features; no features; isolated nodes beside others; sizes far apart."""
-    rng = np.random.default_rng(5)
-    return [
-        random_client(rng, 0, 1),
-        random_client(rng, 1, 12, edges=0.0),
-        random_client(rng, 2, 3, edges=1.0, filled=0.3, sparse=True),
-        random_client(rng, 3, 7, filled=0.0),
-        random_client(rng, 4, 16, edges=0.12),
-    ]
 
 
 def make(cohort: Cohort, basis: str = "scaled", order: int = 4, groups: int = 5, **changes: Any) -> FilterNet:
@@ -79,16 +68,9 @@ def calm(cohort: Cohort) -> Dropout:
 # -- the formula -----------------------------------------------------------------------------------
 
 
-def operator(client: Client) -> np.ndarray:
-    """D^-1/2 A D^-1/2."""
-    a = dense_adjacency(client)
-    scale = np.array([1.0 / math.sqrt(d) if d else 0.0 for d in a.sum(1)])
-    return scale[:, None] * a * scale[None, :]
-
-
 def scales(client: Client, order: int) -> list[float]:
     """s_k = ||X|| / ||A^k X||, zero where nothing is left, ones where there was nothing."""
-    a, x = operator(client), dense_features(client).astype(np.float64)
+    a, x = dense_operator(client), dense_features(client).astype(np.float64)
     if not x.any():
         return [1.0] * (order + 1)
     lengths = [norm(matrix_power(a, k) @ x) for k in range(order + 1)]
@@ -97,7 +79,7 @@ def scales(client: Client, order: int) -> list[float]:
 
 def basis_matrices(client: Client, basis: str, order: int) -> list[np.ndarray]:
     """s_k A^k, A^k or T_k(A): K + 1 arrays [n, n]."""
-    a = operator(client)
+    a = dense_operator(client)
     if basis == "chebyshev":
         out = [np.eye(len(a)), a]
         for _ in range(2, order + 1):
@@ -173,7 +155,7 @@ def test_so_it_does_for_any_clients(
 def test_chebyshev_polynomials_are_cosines_of_multiples() -> None:
     """Guards the recurrence that the reference uses: T_k(cos t) = cos k t at the eigenvalues of A."""
     client = random_client(np.random.default_rng(0), 0, 12)
-    values, vectors = np.linalg.eigh(operator(client))
+    values, vectors = np.linalg.eigh(dense_operator(client))
     angle = np.arccos(np.clip(values, -1, 1))
     for k, t in enumerate(basis_matrices(client, "chebyshev", 4)):
         assert np.allclose(t, vectors @ np.diag(np.cos(k * angle)) @ vectors.T, atol=1e-7)
@@ -420,7 +402,7 @@ def test_distance_scales_are_zero_where_nothing_is_left() -> None:
 
 def test_scaled_distances_are_equally_loud() -> None:
     client = random_client(np.random.default_rng(0), 0, 30, filled=1.0)
-    a, x, s = operator(client), dense_features(client).astype(np.float64), distance_scales(client, 4)
+    a, x, s = dense_operator(client), dense_features(client).astype(np.float64), distance_scales(client, 4)
     assert s[4] > 2  # they fade otherwise
     for k in range(5):
         assert norm(s[k] * matrix_power(a, k) @ x) == pytest.approx(norm(x), rel=1e-5)

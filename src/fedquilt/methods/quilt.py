@@ -44,7 +44,7 @@ from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import Network, matrices
 from fedquilt.privacy.crossing import Crossing, Message, dense
 
-MASK, MASK_LR = "mask.", "mask lr"
+MASK, MASK_LR = "mask.", "mask_lr"
 EVIDENCE = FEATURES_SEEN, CLASSES_SEEN = "seen.features", "seen.classes"
 FLOOR = 1e-3  # evidence that every training node counts for, so that what nobody saw is averaged plainly
 
@@ -215,7 +215,7 @@ class Quilt(BackboneMethod):
             elif weight == FEATURES_SEEN:
                 message[name] = patched(stack, seen[weight])
             else:
-                message[name] = patched(stack.transpose(1, -1), seen[weight]).transpose(0, -1)
+                message[name] = patched(stack.transpose(1, -1), seen[weight]).transpose(0, -1).contiguous()
         return message
 
     def evidence_for(self, name: str) -> str | None:
