@@ -533,3 +533,14 @@ def test_a_client_without_training_nodes_keeps_its_mask_whatever_the_reach() -> 
     update = method.local_update(state, cohort, {}, 0)
     assert not any(w.isnan().any() for w in update.personal.values())
     assert not state["mask.hidden.weight"][0].any()
+
+
+def test_its_findings_are_each_clients_mean_filter() -> None:
+    clients = ragged_clients()
+    state = make_method("quilt", clients, groups=2, order=3).start(Cohort(clients))
+    state["filter"].copy_(torch.rand(state["filter"].shape, generator=torch.Generator().manual_seed(1)))
+    found = make_method("quilt", clients, groups=2, order=3).findings({}, state)
+    assert found.keys() == {"coefficients"}
+    assert_near(found["coefficients"], (state["filter"][:, 0] + state["filter"][:, 1]) / 2)
+    sage = make_method("quilt", clients, model="sage")
+    assert sage.findings({}, sage.start(Cohort(clients))) == {}

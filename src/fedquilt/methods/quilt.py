@@ -2,7 +2,10 @@
 
 What features and labels *mean* is common to all data owners; *how the graph carries it* is not. So the feature layer and the
 classifier are shared, and each client looks at its graph through filters of its own (`fedquilt.nn.filters`), which never
-leave it. Two rules make the sharing work:
+leave it. What is shared is averaged patch by patch over those who have evidence for it, and a private mask lets a client differ,
+the more the more labels it has.
+
+Two rules make the sharing work:
 
 - *Evidence.* Each patch of the shared weights is averaged over those who have something to say about it: the weights of a
   feature over the clients by how many of their training nodes have the feature, themselves or in a neighbour; the classifier's
@@ -217,6 +220,10 @@ class Quilt(BackboneMethod):
             else:
                 message[name] = patched(stack.transpose(1, -1), seen[weight]).transpose(0, -1).contiguous()
         return message
+
+    def findings(self, server: State, clients: State) -> dict[str, Tensor]:
+        """Each client's filter, the mean over its groups: what is near and far to it."""
+        return {"coefficients": clients[FILTER].mean(1)} if FILTER in clients else {}
 
     def evidence_for(self, name: str) -> str | None:
         """What the weight `name` is averaged by: its first axis is features, or its last classes, or neither."""
