@@ -2,8 +2,8 @@
 
 What features and labels *mean* is common to all data owners; *how the graph carries it* is not. So the feature layer and the
 classifier are shared, and each client looks at its graph through filters of its own (`fedquilt.nn.filters`), which never
-leave it. What is shared is averaged patch by patch over those who have evidence for it, and a private mask lets a client differ,
-the more the more labels it has.
+leave it. What is shared is averaged patch by patch over those who have evidence for it, and a private mask lets a client
+differ, the more the more labels it has.
 
 Two rules make the sharing work:
 
