@@ -134,6 +134,18 @@ def test_the_network_equals_its_formula(basis: str, order: int, groups: int, ide
     assert_equals_the_formula(net, cohort, random_weights(net, cohort.clients, order))
 
 
+@pytest.mark.parametrize("rows", PADDING)
+@pytest.mark.parametrize("groups", [1, 5])
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("basis", BASES)
+def test_so_it_does_with_fewer_hidden_units_than_features(basis: str, order: int, groups: int, rows: str) -> None:
+    """Then what features become is spread, not features."""
+    cohort = lay(hard_clients(), rows)
+    net = make(cohort, basis, order, groups, hidden=5)
+    assert net.hidden < net.features <= HIDDEN
+    assert_equals_the_formula(net, cohort, random_weights(net, cohort.clients, order))
+
+
 @pytest.mark.parametrize(("rows", "features"), LAYOUTS)
 @pytest.mark.parametrize("basis", BASES)
 @settings(max_examples=8)
@@ -222,16 +234,16 @@ def test_training_without_any_training_node_is_empty() -> None:
     assert out.logits.shape == (0, cohort.classes)
 
 
-@pytest.mark.parametrize("identity", [0, 3])
+@pytest.mark.parametrize(("identity", "hidden"), [(0, 4), (0, 6), (3, 4)])
 @pytest.mark.parametrize("basis", BASES)
-def test_gradients_equal_finite_differences_of_the_formula(basis: str, identity: int) -> None:
+def test_gradients_equal_finite_differences_of_the_formula(basis: str, identity: int, hidden: int) -> None:
     """At the training nodes with dropout of nodes and units; what is kept is read off, the rest is NumPy."""
     clients = hard_clients()
     for client in clients:
         client.split[: -(-client.graph.nodes // 2)] = 0
         client.graph.y[client.graph.y < 0] = 0
     cohort = lay(clients)
-    net = make(cohort, basis, 2, 2, hidden=4, identity=identity, node_dropout=0.25)
+    net = make(cohort, basis, 2, 2, hidden=hidden, identity=identity, node_dropout=0.25)
     weights = random_weights(net, cohort.clients, 1)
     dropout = Dropout(0.5, client_keys(7, cohort), 3)
     pull = torch.randn(cohort.training.rows, cohort.classes, generator=torch.Generator().manual_seed(2))

@@ -10,13 +10,15 @@ equally loud: powers of A fade, and the more the less alike neighbours are. (The
 of A^k, have s_k = 1.) E, where asked for, is a row of numbers for every
 node: on graphs where *who* the neighbours are says more than what they look like.
 
-Memory: O(R H) for each power (the filters act on X W, not on X), nothing that grows with features times nodes.
+Filters act on X W, or on X where features are fewer than hidden units: the narrower of the two is spread.
+
+Memory: O(R H) for each power, nothing that grows with features times nodes beyond the features themselves.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -83,17 +85,45 @@ class FilterNet:
 
     def __call__(self, cohort: Cohort, weights: Weights) -> Output:
         """Logits and the hidden layer before its ReLU of every row, as for evaluation."""
-        z = self._input(cohort, weights)
-        near, far = self._sums(cohort, z, self._terms(cohort, weights))
+        terms = self._terms(cohort, weights)
+        if self._narrow:
+            powers: Tensor = cohort.once(("powers", self.order, self.basis == "chebyshev"), self._powers)
+            return self._last(cohort, self._mixed(cohort, powers, terms, weights), weights, None)
+        near, far = self._sums(cohort, self._input(cohort, weights), terms)
         return self._last(cohort, near + _operator(cohort) @ far, weights, None)
 
     def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
         """The same at the training nodes only (the rows of `cohort.training`), for less, with dropout."""
-        rows, z = cohort.training, self._input(cohort, weights)
+        rows, terms, keep = cohort.training, self._terms(cohort, weights), None
         if self.node_dropout:
-            z = z * Dropout(self.node_dropout, dropout.keys, dropout.step).mask(cohort, 1, NODE_LAYER)
-        near, far = self._sums(cohort, z, self._terms(cohort, weights))
+            keep = Dropout(self.node_dropout, dropout.keys, dropout.step).mask(cohort, 1, NODE_LAYER)
+        if self._narrow:
+            powers = self._powers(cohort, keep)[rows.index]
+            return self._last(rows, self._mixed(rows, powers, terms, weights), weights, dropout)
+        z = self._input(cohort, weights)
+        near, far = self._sums(cohort, z if keep is None else z * keep, terms)
         return self._last(rows, near[rows.index] + _training_operator(cohort) @ far, weights, dropout)
+
+    @property
+    def _narrow(self) -> bool:
+        """Whether features are fewer than hidden units, so that it is they who are spread, which takes no gradient."""
+        return self.features <= self.hidden and not self.identity
+
+    @torch.no_grad()
+    def _powers(self, cohort: Cohort, keep: Tensor | None = None) -> Tensor:
+        """B_0(A) X .. B_K(A) X side by side, [R, (K + 1) F], without the nodes that `keep` [R, 1] drops."""
+        a, twice = _operator(cohort), self.basis == "chebyshev"
+        x: Tensor = cohort.once("dense features", _dense_features)
+        out = [x if keep is None else x * keep]
+        for k in range(1, self.order + 1):
+            spread = a @ out[-1]
+            out.append(2.0 * spread - out[-2] if twice and k > 1 else spread)
+        return torch.cat(out, dim=1)
+
+    def _mixed(self, rows: Rows, powers: Tensor, terms: list[Tensor], weights: Weights) -> Tensor:
+        """sum_k terms_k B_k(A) X W in one product: [R, (K + 1) F] -> [R, H]."""
+        scaled = torch.stack(terms, dim=1).unsqueeze(2) * weights["hidden.weight"].unsqueeze(1)
+        return rows.multiply(powers, scaled.flatten(1, 2))
 
     def _terms(self, cohort: Cohort, weights: Weights) -> list[Tensor]:
         """c_gk s_k for each k, for every unit that of its group: K + 1 tensors [M, H]."""
@@ -140,6 +170,13 @@ def _training_operator(cohort: Cohort) -> SparseMatrix:
     """The training nodes' rows of it, [T, R]."""
     made: SparseMatrix = cohort.once("training adjacency", lambda c: c.training.operator(_blocks(c)))
     return made
+
+
+def _dense_features(cohort: Cohort) -> Tensor:
+    """X of all clients, [R, F]."""
+    raw: list[Any] = [m.graph.x for m in cohort.members]
+    parts = [x.toarray() if sp.issparse(x) else np.asarray(x) for x in raw]
+    return cohort.rows_of([torch.from_numpy(part.astype(np.float32)) for part in parts], 0.0)
 
 
 def _blocks(cohort: Cohort) -> list[sp.csr_matrix]:
