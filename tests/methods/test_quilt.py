@@ -449,7 +449,7 @@ def test_masks_start_at_ones_on_the_matrices() -> None:
 def test_without_masks_there_are_none(settings: dict[str, Any]) -> None:
     method, cohort = make(masks=False, **settings), Cohort(ragged_clients())
     state = method.start(cohort)
-    assert not any("mask." in name for name in (*state, *method.trained(state), *method.rates(state)))
+    assert not any("mask." in name for name in (*state, *method.trained(state), *method.rates(cohort)))
     method.local_update(state, cohort, {}, 0)
     assert not any("mask." in name for name in state)
     for name, w in method.personal(state).items():
@@ -463,14 +463,14 @@ def test_masks_learn_the_faster_the_more_labels_there_are(lr: float, reach: floa
     method, cohort = make(clients, lr=lr, reach=reach, filter_lr=0.07, node_dropout=0.0, dropout=0.0), Cohort(clients)
     state = method.start(cohort)
     expected = [lr * n / (n + reach) for n in (1, 4, 9, 14)]
-    assert state["mask_lr"].tolist() == pytest.approx(expected)
-    if reach == 0:
-        assert state["mask_lr"].tolist() == pytest.approx([lr] * 4)
+    for name in ("mask.hidden.weight", "mask.classifier.weight"):
+        assert method.rates(cohort)[name] == pytest.approx(expected)
+        if reach == 0:
+            assert method.rates(cohort)[name] == pytest.approx([lr] * 4)
     # The first step of Adam is as long as the rate, whatever the gradient.
     before = {name: tensor.clone() for name, tensor in state.items()}
     grads, _ = method.gradients(state, cohort, Dropout(0.0, state[KEYS], 0), {})
     method.local_update(state, cohort, {}, 0)
-    assert torch.equal(state["mask_lr"], before["mask_lr"])
     for name, grad in grads.items():
         for m in range(4):
             rate = expected[m] if name.startswith("mask.") else 0.07 if name == "filter" else lr
@@ -493,11 +493,15 @@ def test_masks_of_clients_without_labels_stand_still() -> None:
 
 def test_rates_stay_with_their_clients_where_some_sit_out() -> None:
     clients = ragged_clients()
-    training, _ = tapped_run(make(clients, reach=5.0), clients, 4, 0.6)
+    method, used = make(clients, reach=5.0), []
+    plain = method.rates
+    method.rates = lambda cohort: used.append((cohort.ids.tolist(), found := plain(cohort))) or found
+    tapped_run(method, clients, 4, 0.6)
     counts = [len(client.training_nodes) for client in clients]
     assert len(set(counts)) > 1
-    rates = training.engine.state()["mask_lr"].tolist()
-    assert rates == pytest.approx([0.01 * n / (n + 5.0) for n in counts])
+    assert len({tuple(ids) for ids, _ in used}) > 1
+    for ids, rates in used:
+        assert rates["mask.hidden.weight"] == pytest.approx([0.01 * counts[m] / (counts[m] + 5.0) for m in ids])
 
 
 # -- other backbones -------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class AdamMethod(Method):
         """The tensors of the state that Adam updates, by their names in the state."""
         return {name: tensor for name, tensor in state.items() if name.startswith(MODEL)}
 
-    def rates(self, state: State) -> dict[str, float | Sequence[float]]:
+    def rates(self, cohort: Cohort) -> dict[str, float | Sequence[float]]:
         """Learning rates of tensors that do not have the method's `lr`, by their names in the state: one, or one a client."""
         return {}
 
@@ -81,7 +81,7 @@ class AdamMethod(Method):
             dropout = Dropout(self.settings.dropout, state[KEYS], step)
             grads, loss = self.gradients(state, cohort, dropout, down)
             s = self.settings
-            adam_step(self.trained(state), grads, state, s.lr, s.weight_decay, self.rates(state))
+            adam_step(self.trained(state), grads, state, s.lr, s.weight_decay, self.rates(cohort))
             self.after_step(state, down)
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, loss)

@@ -174,7 +174,7 @@ class FedSSA(AdamMethod):
         """The model and the coefficients."""
         return super().trained(state) | {FILTER: state[FILTER]}
 
-    def rates(self, state: State) -> dict[str, float | Sequence[float]]:
+    def rates(self, cohort: Cohort) -> dict[str, float | Sequence[float]]:
         """The coefficients' own."""
         return {FILTER: self.settings.filter_lr}
 

@@ -47,7 +47,7 @@ from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import Network, matrices
 from fedquilt.privacy.crossing import Crossing, Message, dense
 
-MASK, MASK_LR = "mask.", "mask_lr"
+MASK = "mask."
 EVIDENCE = FEATURES_SEEN, CLASSES_SEEN = "seen.features", "seen.classes"
 FLOOR = 1e-3  # evidence that every training node counts for, so that what nobody saw is averaged plainly
 
@@ -136,13 +136,6 @@ class Quilt(BackboneMethod):
 
     # -- at the client -------------------------------------------------------------------------------------------
 
-    def start(self, cohort: Cohort) -> State:
-        """The common start, and how fast the mask of each client learns: lr n / (n + reach), [M]."""
-        nodes = cohort.train_count
-        return super().start(cohort) | {
-            MASK_LR: self.settings.lr * nodes / (nodes + self.settings.reach).clamp_min(1.0)
-        }
-
     def private(self, weights: Weights) -> State:
         """Masks of ones, kept as offsets from one; filters that look at one distance each; blank identities."""
         state = {MASK + name: torch.zeros_like(weights[name]) for name in self.maskable}
@@ -158,9 +151,10 @@ class Quilt(BackboneMethod):
         """Everything but what Adam keeps."""
         return super().trained(state) | {MASK + name: state[MASK + name] for name in self.maskable} | self.own(state)
 
-    def rates(self, state: State) -> dict[str, float | Sequence[float]]:
-        """The coefficients' own, and each client's for its mask."""
-        own = state[MASK_LR].tolist() if self.maskable else []
+    def rates(self, cohort: Cohort) -> dict[str, float | Sequence[float]]:
+        """The coefficients' own, and each client's for its mask: lr n / (n + reach)."""
+        nodes = cohort.train_count
+        own = (self.settings.lr * nodes / (nodes + self.settings.reach).clamp_min(1.0)).tolist()
         return {FILTER: self.settings.filter_lr} | {MASK + name: own for name in self.maskable}
 
     def acting(self, state: State) -> Weights:
@@ -210,9 +204,9 @@ class Quilt(BackboneMethod):
         seen = {name: dense(uploads[name]) + FLOOR * nodes.unsqueeze(1) for name in EVIDENCE if name in uploads}
         message: Message = {}
         for name, value in uploads.items():
-            stack, weight = dense(value), self.evidence_for(name)
             if name in EVIDENCE or name == TRAIN_NODES.name:
                 continue
+            stack, weight = dense(value), self.evidence_for(name)
             if weight not in seen:
                 message[name] = weighted_mean(stack, nodes)
             elif weight == FEATURES_SEEN:
