@@ -119,6 +119,13 @@ class Training:
         if self.plan.participation < 1 and self.progress.next_round == 0:
             self.engine.evaluate()  # clients that sit out the first rounds count with the model they start from
         while self.progress.next_round < self.rounds and not self._tired():
+            self.advance(1)
+        self.findings = self._find()
+        return self.progress
+
+    def advance(self, rounds: int) -> None:
+        """Train so many rounds further; when it returns, their figures have been read."""
+        for _ in range(rounds):
             record = self._round(self.progress.next_round)
             self.records.append(record)
             if self.folder is not None:
@@ -126,8 +133,6 @@ class Training:
                 if time.monotonic() - self._saved_at > self.plan.checkpoint_seconds:
                     self.save()
             self.on_round(record)
-        self.findings = self._find()
-        return self.progress
 
     def _round(self, round: int) -> Record:
         began = time.perf_counter()
