@@ -28,7 +28,7 @@ ROUNDS = 6
 class Scripted:
     """An engine that trains nothing and reports what it is told, round by round."""
 
-    device = torch.device("cpu")
+    device, records = torch.device("cpu"), False
 
     def __init__(self, val: list[float], test: list[float], clients: int = 2) -> None:
         self.val, self.test, self.clients, self.now, self.asked = val, test, clients, -1, []
@@ -36,10 +36,10 @@ class Scripted:
     def _report(self) -> Report:
         nan = torch.full((self.clients,), math.nan)
         val, test = (torch.full((self.clients,), v[self.now]) for v in (self.val, self.test))
-        return Report(nan, nan, val, test)
+        return Report(nan, nan, val, test, torch.ones(self.clients))
 
     def evaluate(self) -> Report:
-        return Report(*torch.zeros(4, self.clients))
+        return Report(*torch.zeros(4, self.clients), torch.ones(self.clients))
 
     def round(self, round: int, participants: Tensor, down: dict, evaluate: bool) -> tuple[dict, Report | None]:
         self.now = round
@@ -329,14 +329,14 @@ def test_killed_again_and_again(whole: tuple[tuple, Training], tmp_path: Path) -
     variant, expected = whole
     for round in range(ROUNDS - 1):
         training = begin(variant, tmp_path)
-        whole_round = training._round
+        whole_round = training.exchange
 
-        def stop(number: int, last: int = round, run: Any = whole_round) -> dict[str, Any]:
+        def stop(number: int, last: int = round, run: Any = whole_round) -> Any:
             if number > last:
                 raise Killed
             return run(number)
 
-        training._round = stop  # type: ignore[method-assign]
+        training.exchange = stop  # type: ignore[method-assign]
         with pytest.raises(Killed):
             training.run()
     resumed = begin(variant, tmp_path)

@@ -23,7 +23,7 @@ from fedquilt.graphs.prepare import normalise
 from fedquilt.graphs.split import GIVEN, parse_split
 from fedquilt.methods.contract import Method, State, Task, find_method, methods
 from fedquilt.methods.settings import as_dict, build_settings
-from fedquilt.privacy.crossing import check, message_bytes
+from fedquilt.privacy.crossing import check, message_bytes, moved
 from fedquilt.training import percent
 
 
@@ -91,7 +91,7 @@ class FrozenServer:
         method = self.method
         engine = InProcess(method, clients, self.device, cohort_size)
         numbers = torch.tensor([client.id for client in clients])
-        _, hello = method.server_start()
+        hello = moved(method.server_start()[1], self.device)
         check(hello, method.downloads, method.name, "download")
         uploads, _ = engine.round(0, numbers, hello, evaluate=False)
         down = method.admit({name: tensor.to(self.device) for name, tensor in self.lasting.items()}, uploads)

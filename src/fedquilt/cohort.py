@@ -19,6 +19,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from fedquilt.graphs import operators
 from fedquilt.graphs.graph import Features, Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.nn.sparse import SparseMatrix
@@ -65,43 +66,68 @@ class Client(Keeper):
     @cached_property
     def gcn(self) -> sp.csr_matrix:
         """D^-1/2 (A + I) D^-1/2, [n, n]."""
-        a = self.graph.adjacency() + sp.eye(self.graph.nodes, dtype=np.float32, format="csr")
-        scale = sp.diags(1.0 / np.sqrt(np.asarray(a.sum(axis=1)).ravel()))
-        return (scale @ a @ scale).tocsr().astype(np.float32)
+        return operators.gcn(self.graph.edges, self.graph.nodes, np.arange(self.graph.nodes))
 
     @cached_property
     def mean(self) -> sp.csr_matrix:
         """D^-1 A, [n, n]: the mean over neighbours; a node without any gets zero."""
-        a = self.graph.adjacency()
-        return (sp.diags(1.0 / np.maximum(np.asarray(a.sum(axis=1)).ravel(), 1.0)) @ a).tocsr().astype(np.float32)
+        return operators.neighbour_mean(self.graph.edges, self.graph.nodes)
 
 
 def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Client]:
     """Cut `graph` into its clients: each holds its nodes, the edges among them, and their part of the split.
 
-    Costs O(nodes + edges) over all clients together, not per client.
+    Costs O(nodes + edges) over all clients together, not per client. What they hold is gathered once for all of them; a
+    client has its piece of that, not a copy.
     """
-    adjacency = graph.adjacency()
-    place = np.full(graph.nodes, -1, dtype=np.int64)
+    held, owner = partition.flat()
+    ends = np.concatenate([[0], np.cumsum(partition.sizes)])
+    u, v = _induced(graph, partition, held)
+    cuts = np.searchsorted(owner[u], np.arange(partition.clients + 1))
+    edges = np.stack([u, v]) - ends[owner[u]]
+    x, y, parts = graph.x[held], graph.y[held], split[held]
+    ids = None if graph.ids is None else graph.ids[held]
     clients = []
-    for m, nodes in enumerate(partition.nodes):
-        place[nodes] = np.arange(len(nodes))
-        rows = adjacency[nodes]
-        u = np.repeat(np.arange(len(nodes)), np.diff(rows.indptr))
-        v = place[rows.indices]
-        once = v > u  # inside the client (others are -1), each undirected edge once
-        place[nodes] = -1
+    for m in range(partition.clients):
+        mine = slice(ends[m], ends[m + 1])
         own = Graph(
             name=f"{graph.name}/{m}",
-            edges=np.stack([u[once], v[once]]),
-            x=graph.x[nodes],
-            y=graph.y[nodes],
+            edges=edges[:, cuts[m] : cuts[m + 1]],
+            x=_some_rows(x, mine),
+            y=y[mine],
             classes=graph.classes,
-            ids=None if graph.ids is None else graph.ids[nodes],
+            ids=None if ids is None else ids[mine],
             class_names=graph.class_names,
         )
-        clients.append(Client(m, own, split[nodes]))
+        clients.append(Client(m, own, parts[mine]))
     return clients
+
+
+def _induced(graph: Graph, partition: Partition, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The edges inside clients as places u < v in `Partition.flat`, sorted: two [E'] int64."""
+    rows = graph.adjacency()[held]
+    place = np.full(graph.nodes, -1, dtype=np.int64)
+    v = np.empty(rows.nnz, dtype=np.int64)
+    first = 0
+    for nodes in partition.nodes:
+        last = first + len(nodes)
+        place[nodes] = np.arange(first, last)
+        entries = slice(rows.indptr[first], rows.indptr[last])
+        v[entries] = place[rows.indices[entries]]
+        place[nodes] = -1
+        first = last
+    u = np.repeat(np.arange(held.size), np.diff(rows.indptr))
+    once = v > u  # inside the client (others are -1), each undirected edge once
+    return u[once], v[once]
+
+
+def _some_rows(x: Features, rows: slice) -> Features:
+    """Consecutive rows without a copy."""
+    if isinstance(x, np.ndarray):
+        return x[rows]
+    first, last = x.indptr[rows.start], x.indptr[rows.stop]
+    indptr = x.indptr[rows.start : rows.stop + 1] - first
+    return sp.csr_matrix((x.data[first:last], x.indices[first:last], indptr), shape=(indptr.size - 1, x.shape[1]))
 
 
 class FeatureMatrix:
@@ -114,23 +140,25 @@ class FeatureMatrix:
     costs less than (P X) W: on Cora in ten parts 57 thousand non-zeros a product instead of 159 thousand.
     """
 
-    def __init__(self, cohort: Cohort, parts: Sequence[Features], operators: Sequence[sp.csr_matrix] | None = None):
+    def __init__(self, cohort: Cohort, parts: Sequence[Features], operator: SparseMatrix | None = None) -> None:
+        """Features X_m [n_m, F], a part a client, and P [R, R]."""
         self.cohort = cohort
         self.sparse: SparseMatrix | None = None
         self.dense: Tensor | None = None
         self.operator: SparseMatrix | None = None
-        if operators is not None:
-            joined = [p @ x for p, x in zip(operators, parts, strict=True)]
-            apart = _filled(parts) + sum(p.nnz for p in operators)
-            if _is_sparse(parts) and apart < _filled(joined):
-                self.operator = cohort.block_diagonal(operators).to(cohort.device)
+        few = SPARSE_LIMIT * sum(cohort.sizes) * parts[0].shape[1]
+        x = _laid(cohort, parts)
+        if operator is not None:
+            p = _as_scipy(operator)
+            joined = p @ x
+            if _filled(x) <= few and _filled(x) + p.nnz < _filled(joined):
+                self.operator = operator
             else:
-                parts = joined
-        if _is_sparse(parts):
-            self.sparse = SparseMatrix(cohort.stack_blocks([sp.csr_matrix(part) for part in parts])).to(cohort.device)
+                x = joined
+        if _filled(x) <= few:
+            self.sparse = SparseMatrix(cohort.stack(sp.csr_matrix(x))).to(cohort.device)
         else:
-            arrays = [np.asarray(sp.csr_matrix(part).toarray() if sp.issparse(part) else part) for part in parts]
-            self.dense = cohort.rows_of([torch.from_numpy(a.astype(np.float32, copy=False)) for a in arrays], 0.0)
+            self.dense = torch.from_numpy(x if isinstance(x, np.ndarray) else x.toarray()).to(cohort.device)
 
     def __matmul__(self, weight: Tensor) -> Tensor:
         """X_m W_m (or P_m X_m W_m) for every client: weight [M, F, H] -> [R, H]."""
@@ -142,12 +170,25 @@ class FeatureMatrix:
         return product if self.operator is None else self.operator @ product
 
 
-def _filled(parts: Sequence[Features]) -> int:
-    return sum(int(np.count_nonzero(part.data if sp.issparse(part) else part)) for part in parts)
+def _laid(cohort: Cohort, parts: Sequence[Features]) -> Features:
+    """The clients' features in their rows: [R, F] float32, sparse where any client's are."""
+    if any(sp.issparse(part) for part in parts):
+        blocks = [part if sp.issparse(part) else sp.csr_matrix(part) for part in parts]
+        return cohort.diagonal(blocks, [0] * len(blocks), blocks[0].shape[1]).astype(np.float32, copy=False)
+    tensors = [torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts]
+    laid: np.ndarray = cohort.laid(tensors, 0.0).numpy()
+    return laid
 
 
-def _is_sparse(parts: Sequence[Features]) -> bool:
-    return _filled(parts) <= SPARSE_LIMIT * sum(part.shape[0] * part.shape[1] for part in parts)
+def _filled(x: Features) -> int:
+    return int(np.count_nonzero(x if isinstance(x, np.ndarray) else x.data))
+
+
+def _as_scipy(matrix: SparseMatrix) -> sp.csr_matrix:
+    """The same numbers for products on the host; on the CPU no copy."""
+    csr = matrix.forward
+    parts = (part.cpu().numpy() for part in (csr.values(), csr.col_indices(), csr.crow_indices()))
+    return sp.csr_matrix(tuple(parts), shape=matrix.shape)
 
 
 class TrainingRows(Rows):
@@ -160,29 +201,37 @@ class TrainingRows(Rows):
     """
 
     def __init__(self, cohort: Cohort) -> None:
-        own = [client.training_nodes for client in cohort.members]
+        split, y = (np.concatenate(all_) for all_ in zip(*((c.split, c.graph.y) for c in cohort.members), strict=True))
+        trains = (split == TRAIN) & (y >= 0)
+        owner = np.repeat(np.arange(cohort.clients), cohort.sizes)[trains]
         # These rows are few, so that padding costs little, and counts of random draws differ a lot between small clients.
-        super().__init__([len(nodes) for nodes in own], cohort.device, padding=2.0)
-        self._cohort, self._own = cohort, own
-        places = self.rows_of([torch.from_numpy(nodes) for nodes in own], -1)
-        self.real = torch.nonzero(places >= 0).ravel()
-        self.position = places.clamp_min(0)
+        super().__init__(np.bincount(owner, minlength=cohort.clients).tolist(), cohort.device, padding=2.0)
+        self._cohort, self._rows = cohort, cohort.taken[trains]
+        self.real = torch.from_numpy(self.taken).to(cohort.device)
+        position = np.zeros(self.rows, dtype=np.int64)
+        position[self.taken] = self._rows - cohort.start[owner]
+        self.position = torch.from_numpy(position).to(cohort.device)
         self.index = self.position + torch.from_numpy(cohort.start).to(cohort.device)[self.client]
 
     def operator(self, blocks: Sequence[sp.csr_matrix]) -> SparseMatrix:
         """These rows of the clients' operators [n_m, n_m]: [T, R]."""
-        chosen = [block[nodes] for block, nodes in zip(blocks, self._own, strict=True)]
-        return SparseMatrix(self.diagonal(chosen, self._cohort.start.tolist(), self._cohort.rows)).to(self.device)
+        return self._chosen(self._cohort.diagonal(blocks, self._cohort.start.tolist(), self._cohort.rows))
+
+    def _chosen(self, matrix: sp.csr_matrix) -> SparseMatrix:
+        """These rows of one of the cohort's matrices: [R, R] -> [T, R]."""
+        rows = matrix[self._rows]
+        lengths = np.diff(rows.indptr)
+        return SparseMatrix(self.padded(rows.data, rows.indices, lengths, self._cohort.rows)).to(self.device)
 
     @cached_property
     def gcn(self) -> SparseMatrix:
         """These rows of the cohort's GCN operator: [T, R]."""
-        return self.operator([c.gcn for c in self._cohort.members])
+        return self._chosen(_as_scipy(self._cohort.gcn))
 
     @cached_property
     def mean(self) -> SparseMatrix:
         """These rows of the cohort's mean over neighbours: [T, R]."""
-        return self.operator([c.mean for c in self._cohort.members])
+        return self._chosen(_as_scipy(self._cohort.mean))
 
 
 class Cohort(Rows, Keeper):
@@ -219,10 +268,13 @@ class Cohort(Rows, Keeper):
         """The training nodes as rows of their own."""
         return TrainingRows(self)
 
-    def stack_blocks(self, blocks: Sequence[sp.csr_matrix]) -> sp.csr_matrix:
-        """Blocks [n_m, K] side by side: [R, M K], client m's block in its rows and in columns m K .. m K + K - 1."""
-        width = blocks[0].shape[1]
-        return self.diagonal(blocks, [m * width for m in range(len(blocks))], width * len(blocks))
+    def stack(self, rows: sp.csr_matrix) -> sp.csr_matrix:
+        """Clients' rows side by side: [R, K] -> [R, M K], those of client m in columns m K .. m K + K - 1."""
+        width = rows.shape[1]
+        lengths = np.diff(rows.indptr)
+        shift = width * np.repeat(np.arange(self.clients), self.spans)
+        columns = rows.indices + np.repeat(shift, lengths)
+        return sp.csr_matrix((rows.data, columns, rows.indptr), shape=(self.rows, width * self.clients))
 
     # -- operators, each made when first asked for -----------------------------------------------------------------
 
@@ -233,12 +285,17 @@ class Cohort(Rows, Keeper):
     @cached_property
     def gcn(self) -> SparseMatrix:
         """The block-diagonal GCN operator D^-1/2 (A + I) D^-1/2, [R, R]."""
-        return self.block_diagonal([c.gcn for c in self.members])
+        return SparseMatrix(operators.gcn(self._joined(), self.rows, self.taken)).to(self.device)
 
     @cached_property
     def mean(self) -> SparseMatrix:
         """The block-diagonal mean over neighbours D^-1 A, [R, R]."""
-        return self.block_diagonal([c.mean for c in self.members])
+        return SparseMatrix(operators.neighbour_mean(self._joined(), self.rows)).to(self.device)
+
+    def _joined(self) -> np.ndarray:
+        """Every edge of every client once, as rows: [2, E] int64."""
+        edges = [c.graph.edges for c in self.members]
+        return np.concatenate(edges, axis=1) + np.repeat(self.start, [each.shape[1] for each in edges])
 
     @cached_property
     def x(self) -> FeatureMatrix:
@@ -248,28 +305,31 @@ class Cohort(Rows, Keeper):
     @cached_property
     def smoothed(self) -> FeatureMatrix:
         """The GCN-smoothed features (A X), constant."""
-        return FeatureMatrix(self, [c.graph.x for c in self.members], [c.gcn for c in self.members])
+        return FeatureMatrix(self, [c.graph.x for c in self.members], self.gcn)
 
     @cached_property
     def mean_x(self) -> FeatureMatrix:
         """The neighbour-averaged features (D^-1 A) X, constant."""
-        return FeatureMatrix(self, [c.graph.x for c in self.members], [c.mean for c in self.members])
+        return FeatureMatrix(self, [c.graph.x for c in self.members], self.mean)
 
     @cached_property
     def edges(self) -> Tensor:
         """[2, E'] int64 rows: both directions of every edge and a self-loop for every node, sorted by target."""
-        parts = []
-        for first, client in zip(self.start, self.members, strict=True):
-            loops = np.arange(client.graph.nodes)
-            pairs = np.concatenate([client.graph.edges, client.graph.edges[::-1], np.stack([loops, loops])], axis=1)
-            parts.append(pairs[:, np.argsort(pairs[1], kind="stable")] + first)
-        return torch.from_numpy(np.concatenate(parts, axis=1)).to(self.device)
+        a = operators.adjacency(self._joined(), self.rows)
+        neighbours = np.diff(a.indptr)[self.taken]
+        target = np.repeat(self.taken, neighbours + 1)
+        source = target.copy()  # a target's last edge is its loop; before it come those from its neighbours
+        neighbour = np.ones(target.size, dtype=bool)
+        neighbour[np.cumsum(neighbours + 1) - 1] = False
+        source[neighbour] = a.indices
+        return torch.from_numpy(np.stack([source, target])).to(self.device)
 
     # -- means over a client's rows ----------------------------------------------------------------------------------
 
     def counts(self, index: Tensor) -> Tensor:
-        """How many of the rows in `index` each client has: [M] float32."""
-        return torch.bincount(self.client[index], minlength=self.clients).to(torch.float32)
+        """How many of the rows in `index` each client has: [M] float32. Without a look at the values, which would wait."""
+        ones = torch.ones(len(index), device=index.device)
+        return torch.zeros(self.clients, device=index.device).index_add_(0, self.client[index], ones)
 
     @cached_property
     def train_count(self) -> Tensor:
@@ -290,6 +350,11 @@ class Cohort(Rows, Keeper):
     def node_count(self) -> Tensor:
         """[M] int64: nodes of each client."""
         return torch.tensor(self.sizes, device=self.device)
+
+    @cached_property
+    def first_row(self) -> Tensor:
+        """[M] int64: each client's first row, as `start`, on the device."""
+        return torch.from_numpy(self.start).to(self.device)
 
     @cached_property
     def nodes(self) -> Tensor:

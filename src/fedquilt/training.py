@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from fedquilt.attacks import Attack
+from fedquilt.blocks import Blocks
 from fedquilt.engines.contract import Engine, Report
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.contract import Method, State
-from fedquilt.privacy.crossing import Sparse, check, dense, message_bytes
+from fedquilt.privacy.crossing import Message, Sparse, check, dense, moved, uncounted_bytes
 from fedquilt.randomness import numpy_stream
+from fedquilt.replay import Recorder
+from fedquilt.rounds import Exchanged, Seen, mean
 from fedquilt.runs.folder import SeedFolder
 
 Record = dict[str, Any]
+K = TypeVar("K")
 # Rounds after which the similarity between clients is noted, beside the best round's (under the key BEST).
 SIMILARITY_ROUNDS = (0, 4, 9, 19, 49, 99, 199)
 BEST = -1
@@ -107,7 +112,14 @@ class Training:
         self.on_round = on_round or (lambda record: None)
         self.rounds = 1 if method.single_round else plan.rounds
         self.progress = Progress()
-        self.server, self.down = method.server_start()
+        self._server_device = torch.device("cpu") if method.host_server else engine.device
+        self._everyone: Tensor | None = None
+        server, down = method.server_start()
+        self.server, self.down = moved_state(server, self._server_device), moved(down, engine.device)
+        # On an accelerator rounds are recorded: whole, or, where the server has to look at the numbers, what clients do.
+        steady = engine.records and plan.participation == 1 and attack is None and not method.single_round
+        self.blocks = Blocks(self) if steady and not method.host_server else None
+        self.recorder = Recorder[tuple[Message, Report | None]]() if steady and method.host_server else None
         self.records: list[Record] = []
         self.similarities: dict[int, Tensor] = {}
         self.findings: dict[str, Tensor] = {}
@@ -119,83 +131,171 @@ class Training:
         if self.plan.participation < 1 and self.progress.next_round == 0:
             self.engine.evaluate()  # clients that sit out the first rounds count with the model they start from
         while self.progress.next_round < self.rounds and not self._tired():
-            self.advance(1)
+            self._some_rounds(self.rounds)
         self.findings = self._find()
         return self.progress
 
     def advance(self, rounds: int) -> None:
         """Train so many rounds further; when it returns, their figures have been read."""
-        for _ in range(rounds):
-            record = self._round(self.progress.next_round)
-            self.records.append(record)
-            if self.folder is not None:
-                self.folder.append(record)
-                if time.monotonic() - self._saved_at > self.plan.checkpoint_seconds:
-                    self.save()
-            self.on_round(record)
+        until = self.progress.next_round + rounds
+        while self.progress.next_round < until:
+            self._some_rounds(until)
 
-    def _round(self, round: int) -> Record:
-        began = time.perf_counter()
-        plan, task = self.plan, self.method.task
-        here = participants(task.seed, round, task.clients, plan.participation)
-        evaluate = (round + 1) % plan.evaluate_every == 0 or round == self.rounds - 1
-        check(self.down, self.method.downloads, self.method.name, "download")
-        bytes_down = message_bytes(self.down, self.method.downloads, len(here))
-        uploads, report = self.engine.round(round, here, self.down, evaluate)
+    def _some_rounds(self, until: int) -> None:
+        """Train at least a round and note what came of it; on an accelerator up to `until`, or until someone has to look."""
+        began, first = time.perf_counter(), self.progress.next_round
+        seen = (
+            [self.look(self.exchange(first))]
+            if self.blocks is None
+            else self.blocks.train(first, min(until, self._look_at(first)))
+        )
+        seconds = (time.perf_counter() - began) / len(seen)
+        for one in seen:
+            self._note(one, seconds)
+
+    def _look_at(self, first: int) -> int:
+        """The round before which someone has to look: patience may be at its end, or similarities are due."""
+        best, patience = self.progress.best, self.plan.patience
+        due = [r + 1 for r in SIMILARITY_ROUNDS if r >= first][:1]
+        if patience is not None and best.round >= 0:
+            due.append(best.round + patience + 1)
+        return max(first + 1, min(due, default=self.rounds))
+
+    def evaluates(self, round: int) -> bool:
+        """Whether clients are evaluated after this round."""
+        return (round + 1) % self.plan.evaluate_every == 0 or round == self.rounds - 1
+
+    def exchange(self, round: int) -> Exchanged:
+        """A round: down, local training, up, and what the server makes of it. Nobody looks at the numbers yet."""
+        method, task, share = self.method, self.method.task, self.plan.participation
+        here = participants(task.seed, round, task.clients, share)
+        check(self.down, method.downloads, method.name, "download")
+        bytes_down = uncounted_bytes(self.down, method.downloads, len(here))
+        uploads, report = self._clients(round, here)
         if self.attack is not None:
             uploads = self.attack.applied(uploads, here, round)
-        bytes_up = message_bytes(uploads, self.method.uploads, len(here))
+        bytes_up = uncounted_bytes(uploads, method.uploads, len(here))
         if round + 1 < self.rounds:
-            there = participants(task.seed, round + 1, task.clients, plan.participation)
-            self.down = self.method.aggregate(self.server, uploads, here, there)
-        record: Record = {
-            "round": round,
-            "participants": "all" if len(here) == task.clients else here.tolist(),
-            "bytes_up": bytes_up,
-            "bytes_down": bytes_down,
-        }
-        if report is not None:
-            record |= self._measure(round, report)
-        progress = self.progress
-        progress.next_round = round + 1
-        progress.upload_bytes += sum(bytes_up.values())
-        progress.download_bytes += sum(bytes_down.values())
-        record["seconds"] = time.perf_counter() - began
-        progress.seconds += record["seconds"]
-        return record
+            self._take(method.aggregate(self.server, uploads, *self._numbers(round)))
+        return Exchanged(round, here, bytes_up, bytes_down, report)
 
-    def _measure(self, round: int, report: Report) -> Record:
-        """The record's metrics; keeps the models when this round is the best on validation so far."""
-        val, test = mean(report.val) * 100, mean(report.test) * 100
-        clients = {"val": percent(report.val), "test": percent(report.test)}
-        if math.isnan(val):
+    def _clients(self, round: int, here: Tensor) -> tuple[Message, Report | None]:
+        """What the clients do in a round; recorded by itself where the server has to look."""
+        evaluate = self.evaluates(round)
+        step = partial(self.engine.round, round, here, self.down, evaluate)
+        return step() if self.recorder is None else self.recorder((self.kind(round), evaluate), step)
+
+    def kind(self, round: int) -> Hashable:
+        """Rounds of one kind do the same to the same memory."""
+        last = round == self.rounds - 1
+        return round == 0, last, self.method.alike(round), self.evaluates(round), tuple(self.down)
+
+    def _numbers(self, round: int) -> tuple[Tensor, Tensor]:
+        """The clients of this round and of the next, where the server is; the same tensor where everyone always takes part."""
+        task, share = self.method.task, self.plan.participation
+        here, there = (
+            participants(task.seed, r, task.clients, share).to(self._server_device) for r in (round, round + 1)
+        )
+        if len(here) == task.clients:
+            if self._everyone is None:
+                self._everyone = here
+            return self._everyone, self._everyone
+        return here, there
+
+    def _take(self, down: Message) -> None:
+        """Keep the next round's download: in the memory of the one before where that is recorded, and fits."""
+        recorded = self.blocks is not None or self.recorder is not None
+        if not recorded or list(down) != list(self.down):
+            self.down = down
+            return
+        for name, value in down.items():
+            if dense(value) is not dense(self.down[name]):
+                dense(self.down[name]).copy_(dense(value))
+
+    def look(self, exchanged: Exchanged) -> Seen:
+        """Read what a round gave, and keep the models when it is the best on validation so far."""
+        report, better, val = exchanged.report, False, math.nan
+        if report is not None:
+            val = float(mean(report.val)) * 100
+            better = val > self.progress.best.val
+            if better:
+                self.keep()
+        return Seen(
+            round=exchanged.round,
+            participants=exchanged.participants,
+            bytes_up={name: int(count) for name, count in exchanged.bytes_up.items()},
+            bytes_down={name: int(count) for name, count in exchanged.bytes_down.items()},
+            report=None if report is None else report.stacked().cpu(),
+            val=val,
+            better=better,
+        )
+
+    def keep(self, better: Tensor | None = None) -> None:
+        """Keep the personal models, and the similarity between clients, as those of the best round.
+
+        With `better`, a scalar on the device, only where it is true, without a look at it.
+        """
+        self._keep(self.progress.best.models, self.engine.personal(), better)
+        similarity = self.method.similarity(self.server)
+        if similarity is not None:
+            self._keep(self.similarities, {BEST: similarity}, better)
+
+    @staticmethod
+    def _keep(kept: dict[K, Tensor], now: Mapping[K, Tensor], better: Tensor | None) -> None:
+        for name, tensor in now.items():
+            if name not in kept:
+                kept[name] = tensor.detach().clone()
+            elif better is None:
+                kept[name].copy_(tensor)
+            else:
+                torch.where(better, tensor, kept[name], out=kept[name])
+
+    def _note(self, seen: Seen, seconds: float) -> None:
+        """Write down what was seen of a round."""
+        record: Record = {
+            "round": seen.round,
+            "participants": "all" if len(seen.participants) == self.method.task.clients else seen.participants.tolist(),
+            "bytes_up": seen.bytes_up,
+            "bytes_down": seen.bytes_down,
+        }
+        if seen.report is not None:
+            record |= self._measured(seen, Report(*seen.report))
+        record["seconds"] = seconds
+        progress = self.progress
+        progress.next_round = seen.round + 1
+        progress.upload_bytes += sum(seen.bytes_up.values())
+        progress.download_bytes += sum(seen.bytes_down.values())
+        progress.seconds += seconds
+        self.records.append(record)
+        if self.folder is not None:
+            self.folder.append(record)
+            if time.monotonic() - self._saved_at > self.plan.checkpoint_seconds:
+                self.save()
+        self.on_round(record)
+
+    def _measured(self, seen: Seen, report: Report) -> Record:
+        """The record's metrics, and the best round's."""
+        report.check_sound()
+        if math.isnan(seen.val):
             raise FedquiltError(
                 f"No client has a validation node on which {self.method.task.metric} is defined; choose another split."
             )
-        best = self.progress.best
-        if val > best.val:
-            now = self.engine.personal()
-            for name, tensor in now.items():
-                if name in best.models:
-                    best.models[name].copy_(tensor)
-                else:
-                    best.models[name] = tensor.detach().clone()
-            best.round, best.val, best.test, best.clients_test = round, val, test, clients["test"]
-            self._note_similarity(BEST)
-        if round in SIMILARITY_ROUNDS:
-            self._note_similarity(round)
+        test = float(mean(report.test)) * 100
+        clients = {"val": percent(report.val), "test": percent(report.test)}
+        if seen.better:
+            best = self.progress.best
+            best.round, best.val, best.test, best.clients_test = seen.round, seen.val, test, clients["test"]
+        if seen.round in SIMILARITY_ROUNDS:
+            similarity = self.method.similarity(self.server)
+            if similarity is not None:
+                self.similarities[seen.round] = similarity.cpu().clone()
         return {
-            "val": val,
+            "val": seen.val,
             "test": none_if_nan(test),
-            "train_loss": none_if_nan(mean(report.train_loss)),
-            "val_loss": none_if_nan(mean(report.val_loss)),
+            "train_loss": none_if_nan(float(mean(report.train_loss))),
+            "val_loss": none_if_nan(float(mean(report.val_loss))),
             "clients": clients,
         }
-
-    def _note_similarity(self, key: int) -> None:
-        similarity = self.method.similarity(self.server)
-        if similarity is not None:
-            self.similarities[key] = similarity.clone()
 
     def _find(self) -> dict[str, Tensor]:
         """What the method finds worth looking at now, on the CPU."""
@@ -247,7 +347,7 @@ class Training:
             group, rest = name.split("/", 1)
             groups.setdefault(group, {})[rest] = tensor
         self.engine.restore(groups["engine"])
-        self.server = groups.get("server", {})
+        self.server = moved_state(groups.get("server", {}), self._server_device)
         sparse = set(saved.facts["sparse"])
         down = {n: t.to(self.engine.device) for n, t in groups.get("down", {}).items()}
         self.down = {n: Sparse(t) if n in sparse else t for n, t in down.items()}
@@ -257,15 +357,16 @@ class Training:
         p.seconds, p.upload_bytes, p.download_bytes = (facts[k] for k in ("seconds", "upload_bytes", "download_bytes"))
         if facts["best"] is not None:
             round, val, test, clients_test = facts["best"]
-            p.best = Best(round, val, math.nan if test is None else test, clients_test, groups["best"])
+            models = moved_state(groups["best"], self.engine.device)
+            p.best = Best(round, val, math.nan if test is None else test, clients_test, models)
         self.records = self.folder.records()
         for record in self.records:
             self.on_round(record)
 
 
-def mean(values: Tensor) -> float:
-    """The mean over the clients for which the figure is defined (float64, so that the order of clients hardly matters)."""
-    return float(values.double().nanmean())
+def moved_state(state: Mapping[str, Tensor], device: torch.device) -> State:
+    """The same tensors on a device."""
+    return {name: tensor.to(device) for name, tensor in state.items()}
 
 
 def percent(values: Tensor) -> list[float | None]:

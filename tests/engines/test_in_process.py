@@ -143,16 +143,24 @@ def test_a_model_that_gives_no_numbers_is_refused(value: float, cohort_size: int
     engine, down = start("fedavg", cohort_size)
     engine.evaluate()
     spoil(engine, [1, 3], value)
-    for measure in (engine.evaluate, lambda: engine.round(0, torch.arange(5), down, evaluate=True)):
+    for measure in (engine.evaluate, lambda: engine.round(0, torch.arange(5), down, evaluate=True)[1]):
         with pytest.raises(
             FedquiltError, match=r"Training diverged: no finite numbers come from the models of clients 1, 3 any"
         ):
-            measure()
-    with pytest.raises(FedquiltError, match=r"from the model of client 3 any more; use a smaller learning rate"):
-        engine.round(1, torch.tensor([0, 3]), down, evaluate=True)
-    engine.round(2, torch.tensor([0, 3]), down, evaluate=False)  # nobody looks
+            measure().check_sound()
     report = engine.round(3, torch.tensor([0, 2]), down, evaluate=True)[1]  # others go on
     assert torch.isfinite(report.val_loss[[0, 2]]).all()
+    assert report.sound.tolist() == [1, 0, 1, 0, 1]
+
+
+def test_one_model_that_gives_no_numbers_is_named() -> None:
+    engine, down = start("fedavg")
+    spoil(engine, [3], torch.nan)
+    report = engine.round(1, torch.tensor([0, 3]), down, evaluate=True)[1]
+    with pytest.raises(FedquiltError, match=r"from the model of client 3 any more; use a smaller learning rate"):
+        report.check_sound()
+    with pytest.raises(FedquiltError, match=r"from the model of client 13 any more"):
+        report.check_sound(first=10)
 
 
 @pytest.mark.parametrize("part", ["val", "test"])
@@ -160,7 +168,7 @@ def test_both_measured_parts_are_looked_at(part: str) -> None:
     engine, _ = start("local")
     spoil(engine, [2], torch.nan, parts=(part,))
     with pytest.raises(FedquiltError, match="from the model of client 2 any more"):
-        engine.evaluate()
+        engine.evaluate().check_sound()
 
 
 def test_only_the_first_five_are_named() -> None:
@@ -168,7 +176,7 @@ def test_only_the_first_five_are_named() -> None:
     engine = InProcess(make_method("local", clients), clients)
     spoil(engine, [0, 1, 2, 4, 5, 6], torch.nan)
     with pytest.raises(FedquiltError, match=r"from the models of clients 0, 1, 2, 4, 5 and others any more"):
-        engine.evaluate()
+        engine.evaluate().check_sound()
 
 
 def test_rows_that_are_not_measured_may_be_anything() -> None:
@@ -184,7 +192,7 @@ def test_a_learning_rate_far_too_large_is_refused() -> None:
     method = make_method("fedavg", clients, lr=1e30)
     engine, down = InProcess(method, clients), method.server_start()[1]
     with pytest.raises(FedquiltError, match=r"from the models of clients 0, 1, 2, 3, 4 any more"):
-        engine.round(0, torch.arange(5), down, evaluate=True)
+        engine.round(0, torch.arange(5), down, evaluate=True)[1].check_sound()
 
 
 # -- clients that come after training ----------------------------------------------------------------

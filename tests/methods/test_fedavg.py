@@ -24,8 +24,7 @@ def test_rounds_equal_a_plain_loop(rounds: int, sparse: bool, epochs: int, decay
     start = common_start(method.shapes(), 3, len(clients), torch.device("cpu"))
     own, mean = pyg_loop(clients, start, rounds, epochs, 0.02, weight_decay=decay)
     training = make_training(method, clients, Plan(rounds + 1))
-    for r in range(rounds):
-        training._round(r)
+    training.advance(rounds)
     found = training.engine.personal()
     for name, stacked in found.items():
         assert_near(stacked, torch.stack([weights[name] for weights in own]))

@@ -188,7 +188,7 @@ def test_jensen_shannon_of_float32_is_that_of_float64() -> None:
 @pytest.mark.parametrize("nodes", [1, 2, 5, 12])
 def test_quadrature_is_exact_for_polynomials(nodes: int) -> None:
     """E[x^p] of the standard normal, (p - 1)!! or zero, up to p = 2 nodes - 1."""
-    where, weight = quadrature(nodes)
+    where, weight = quadrature(nodes, torch.device("cpu"))
     assert where.shape == (nodes, 1)
     assert weight.shape == (nodes,)
     assert float(weight.sum()) == pytest.approx(1.0)
@@ -214,7 +214,7 @@ PAIRS = [
 def test_jensen_shannon_by_quadrature_equals_the_integral(one: tuple[float, float], two: tuple[float, float]) -> None:
     mean = torch.tensor([[[one[0]], [two[0]]]])
     logvar = torch.tensor([[[one[1]], [two[1]]]]).square().log()
-    nodes, weight = quadrature(12)
+    nodes, weight = quadrature(12, torch.device("cpu"))
     found = jensen_shannon(mean, logvar, nodes, weight)[0]
     assert float(found[0, 1]) == pytest.approx(integrated(one, two), abs=2e-3)
     assert torch.equal(found, found.T)

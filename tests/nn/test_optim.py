@@ -161,7 +161,7 @@ def test_weights_with_a_rate_for_each_client(data: st.DataObject, seed: int, cli
         chosen = sorted(everyone if together else data.draw(st.sets(st.integers(0, clients - 1), min_size=1)))
         grads = draw(clients, seed + step + 1)
         groups = [{name: t[chosen] for name, t in group.items()} for group in (weights, grads, state)]
-        mine = {name: rate if isinstance(rate, float) else [rate[m] for m in chosen] for name, rate in rates.items()}
+        mine = {n: rate if isinstance(rate, float) else torch.tensor(rate)[chosen] for n, rate in rates.items()}
         adam_step(*groups, LR, decay, mine)
         for kept, moved in zip((weights, grads, state), groups, strict=True):
             for name in kept:
@@ -178,7 +178,7 @@ def test_weights_with_a_rate_for_each_client(data: st.DataObject, seed: int, cli
 def test_equal_rates_for_each_client_are_one_rate() -> None:
     """Up to rounding: the stacked tensors go in whole or client by client."""
     name, found = "mask.conv1.weight", []
-    for rate in (0.05, [0.05] * 3, (0.05,) * 3):
+    for rate in (0.05, torch.full((3,), 0.05)):
         weights = draw(3, 0)
         state = adam_start(weights)
         for step in range(3):
@@ -193,7 +193,7 @@ def test_rates_of_clients_move_their_own_slices_alone() -> None:
     """The first step of Adam is as long as the rate, whatever the gradient."""
     own, rates = "model.conv1.bias", [0.5, 0.0, 0.125]
     weights, before = draw(3, 0), draw(3, 0)
-    adam_step(weights, draw(3, 1), adam_start(weights), LR, 0.0, {own: rates})
+    adam_step(weights, draw(3, 1), adam_start(weights), LR, 0.0, {own: torch.tensor(rates)})
     for name, w in weights.items():
         for m in range(3):
             moved = (w[m] - before[name][m]).abs()

@@ -2,27 +2,60 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from fedquilt.errors import FedquiltError
 from fedquilt.methods.contract import State
 from fedquilt.privacy.crossing import Message
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """How all clients stand, each [M] float32 on the CPU; NaN where a client has no such node.
+    """How all clients stand, each [M] float32 on the engine's device; NaN where a client has no such node.
 
     Metrics are shares in 0..1. A client that sat the round out keeps its last figures.
+
+    Attributes:
+        sound: 1 where a client's model gives numbers at all its validation and test nodes, else 0: then the others of its
+            figures mean nothing.
     """
 
     train_loss: Tensor
     val_loss: Tensor
     val: Tensor
     test: Tensor
+    sound: Tensor
+
+    def stacked(self) -> Tensor:
+        """All figures as one tensor, [5, M]."""
+        return torch.stack([getattr(self, name) for name in FIGURES])
+
+    def check_sound(self, first: int = 0) -> None:
+        """Refuse models that give no numbers: an argmax or a rank of them would look like a result.
+
+        `first` is the number of the first client.
+        """
+        wrong = (torch.nonzero(self.sound == 0).ravel() + first).tolist()
+        if wrong:
+            raise diverged(wrong)
+
+
+FIGURES = tuple(field.name for field in fields(Report))
+
+
+def diverged(clients: Sequence[int]) -> FedquiltError:
+    """The error that some clients' models give no finite numbers any more."""
+    which = ", ".join(map(str, clients[:5])) + (" and others" if len(clients) > 5 else "")
+    models = "the models of clients" if len(clients) > 1 else "the model of client"
+    return FedquiltError(
+        f"Training diverged: no finite numbers come from {models} {which} any more; "
+        "use a smaller learning rate (--set lr=...)."
+    )
 
 
 class Engine(Protocol):
@@ -30,9 +63,11 @@ class Engine(Protocol):
 
     Attributes:
         device: where downloads are expected and uploads come from.
+        records: whether its rounds can be recorded and replayed (`fedquilt.replay`).
     """
 
     device: torch.device
+    records: bool
 
     def evaluate(self) -> Report:
         """How all clients stand with the models they have now."""
@@ -42,6 +77,9 @@ class Engine(Protocol):
 
     def personal(self) -> State:
         """All clients' personal models now, leading axis the client. Valid until the next round: copy to keep."""
+
+    def forget(self) -> None:
+        """Forget what is held of the personal models: they are to be made anew from what the clients keep."""
 
     def state(self) -> State:
         """All that must be saved to go on later."""

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.cohort import Client, Cohort
-from fedquilt.engines.contract import Report
-from fedquilt.errors import FedquiltError
+from fedquilt.engines.contract import FIGURES, Report, diverged
 from fedquilt.methods.contract import Method, State, Update
 from fedquilt.nn.objective import METRICS, losses
 from fedquilt.privacy.crossing import Crossing, Message, Sparse, Value, check, declared
@@ -32,6 +31,11 @@ class _Part:
     first: int  # the place of its first client among the engine's
     personal: State | None = None
 
+    @property
+    def places(self) -> slice:
+        """The places of its clients among the engine's."""
+        return slice(self.first, self.first + self.cohort.clients)
+
 
 class InProcess:
     """Runs every client of a federation here, a cohort at a time; clients come in rising order of their numbers."""
@@ -45,17 +49,19 @@ class InProcess:
     ) -> None:
         self.method = method
         self.device = torch.device(device)
+        self.records = self.device.type == "cuda"
         size = cohort_size or len(clients)
         self.parts = []
         for first in range(0, len(clients), size):
             cohort = Cohort(clients[first : first + size], device)
             self.parts.append(_Part(cohort, method.start(cohort), first))
-        self.figures = {name: torch.full((len(clients),), torch.nan) for name in Report.__dataclass_fields__}
+        self.figures = {name: torch.full((len(clients),), torch.nan, device=device) for name in FIGURES}
+        self.figures["sound"].fill_(1.0)
 
     def evaluate(self) -> Report:
         """How all clients stand with the models they have now."""
         for part in self.parts:
-            self._measure(part.first + torch.arange(part.cohort.clients), part.cohort, self._personal(part))
+            self._measure(part.places, part.cohort, self._personal(part))
         return self._report()
 
     def round(self, round: int, participants: Tensor, down: Message, evaluate: bool) -> tuple[Message, Report | None]:
@@ -79,10 +85,13 @@ class InProcess:
         """Take a step with the participants, cohort by cohort; a cohort's uploads each."""
         uploads: list[Message] = []
         first = 0
+        everyone = len(participants) == sum(part.cohort.clients for part in self.parts)
         for part in self.parts:
-            chosen = torch.nonzero(torch.isin(part.cohort.ids, participants)).ravel()
-            if not len(chosen):
-                continue
+            chosen = torch.arange(part.cohort.clients)
+            if not everyone:
+                chosen = torch.nonzero(torch.isin(part.cohort.ids, participants)).ravel()
+                if not len(chosen):
+                    continue
             mine = slice_message(down, self.method.downloads, first, first + len(chosen))
             uploads.append(self._train(step, part, chosen, mine, evaluate))
             first += len(chosen)
@@ -97,8 +106,8 @@ class InProcess:
             for name, tensor in state.items():
                 part.state[name][chosen] = tensor
         part.personal = update.personal if everyone else None
-        places = part.first + chosen
-        self.figures["train_loss"][places] = update.loss.cpu()
+        places = part.places if everyone else part.first + chosen
+        self.figures["train_loss"][places] = update.loss.to(self.device)
         if evaluate:
             self._measure(places, cohort, update.personal)
         return update.upload
@@ -108,26 +117,14 @@ class InProcess:
             part.personal = self.method.personal(part.state)
         return part.personal
 
-    def _measure(self, places: Tensor, cohort: Cohort, personal: State) -> None:
+    def _measure(self, places: Tensor | slice, cohort: Cohort, personal: State) -> None:
         metric = METRICS[self.method.task.metric]
         with torch.no_grad():
             logits = self.method.logits(personal, cohort)
-            self._check_finite(cohort, logits, torch.cat([cohort.val, cohort.test]))
-            self.figures["val_loss"][places] = losses(cohort, logits, cohort.val).cpu()
-            self.figures["val"][places] = metric(cohort, logits, cohort.val).cpu()
-            self.figures["test"][places] = metric(cohort, logits, cohort.test).cpu()
-
-    def _check_finite(self, cohort: Cohort, logits: Tensor, seen: Tensor) -> None:
-        """Refuse to look at a model that gives no numbers: an argmax or a rank of them would look like a result."""
-        wrong = ~torch.isfinite(logits[seen]).all(1)
-        if bool(wrong.any()):
-            clients = sorted({int(cohort.ids[m]) for m in cohort.client[seen][wrong].tolist()})
-            which = ", ".join(map(str, clients[:5])) + (" and others" if len(clients) > 5 else "")
-            models = "the models of clients" if len(clients) > 1 else "the model of client"
-            raise FedquiltError(
-                f"Training diverged: no finite numbers come from {models} {which} any more; "
-                "use a smaller learning rate (--set lr=...)."
-            )
+            self.figures["sound"][places] = sound(cohort, logits, cohort.once("evaluated", _evaluated))
+            self.figures["val_loss"][places] = losses(cohort, logits, cohort.val)
+            self.figures["val"][places] = metric(cohort, logits, cohort.val)
+            self.figures["test"][places] = metric(cohort, logits, cohort.test)
 
     def _report(self) -> Report:
         return Report(**{name: values.clone() for name, values in self.figures.items()})
@@ -138,7 +135,9 @@ class InProcess:
         for part in self.parts:
             with torch.no_grad():
                 logits = self.method.logits(self._personal(part), part.cohort)
-            self._check_finite(part.cohort, logits, part.cohort.nodes)
+            wrong = sound(part.cohort, logits, part.cohort.nodes).cpu() == 0
+            if bool(wrong.any()):
+                raise diverged(part.cohort.ids[wrong].tolist())
             out += part.cohort.parts_of(logits.softmax(1).cpu())
         return out
 
@@ -148,6 +147,11 @@ class InProcess:
         if len(parts) == 1:
             return parts[0]
         return {name: torch.cat([p[name] for p in parts]) for name in parts[0]}
+
+    def forget(self) -> None:
+        """Forget the personal models."""
+        for part in self.parts:
+            part.personal = None
 
     def state(self) -> State:
         """The clients' states and figures."""
@@ -162,7 +166,20 @@ class InProcess:
                 tensor.copy_(state[name][first : first + part.cohort.clients])
             first += part.cohort.clients
             part.personal = None
-        self.figures = {name: state["figures." + name].clone() for name in self.figures}
+        for name, values in self.figures.items():
+            values.copy_(state["figures." + name])
+
+
+def sound(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
+    """[M] 1 where all of a client's logits at the `rows` are finite numbers, else 0."""
+    wrong = (~torch.isfinite(logits[rows]).all(1)).float()
+    return 1.0 - torch.zeros(cohort.clients, device=logits.device).index_add_(0, cohort.client[rows], wrong).clamp_max(
+        1.0
+    )
+
+
+def _evaluated(cohort: Cohort) -> Tensor:
+    return torch.cat([cohort.val, cohort.test])
 
 
 def slice_message(message: Message, crossings: Sequence[Crossing], first: int, last: int) -> Message:

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedquilt.cohort import Cohort
+from fedquilt.device import recording
 from fedquilt.methods.contract import Method, State, Task, Update
 from fedquilt.methods.settings import AdamSettings
-from fedquilt.nn.draws import client_keys
+from fedquilt.nn.draws import advanced, client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Shapes, common_start
-from fedquilt.nn.optim import adam_start, adam_step
+from fedquilt.nn.optim import LearningRate, adam_start, adam_step
 from fedquilt.privacy.crossing import Message, dense
 
 MODEL = "model."
 KEYS = "dropout.key"
+CLOCK = "dropout.clock"
 
 
 class AdamMethod(Method):
-    """State: the model's weights under ``model.``, Adam's moments, and the key of each client's random numbers."""
+    """State: the model's weights under ``model.``, Adam's moments, and the key of each client's random numbers with the number
+    of its next training step, on which they depend too."""
 
     settings: AdamSettings
 
@@ -41,7 +43,8 @@ class AdamMethod(Method):
         """The common start, fresh Adam moments."""
         weights = common_start(self.shapes(), self.task.seed, cohort.clients, cohort.device)
         state = {MODEL + name: w for name, w in weights.items()} | self.private(weights)
-        return state | adam_start(self.trained(state)) | {KEYS: client_keys(self.task.seed, cohort)}
+        keys = client_keys(self.task.seed, cohort)
+        return state | adam_start(self.trained(state)) | {KEYS: keys, CLOCK: torch.zeros_like(keys)}
 
     def private(self, weights: Weights) -> State:
         """What a method's clients keep beside the model's weights, by its name in the state."""
@@ -51,7 +54,7 @@ class AdamMethod(Method):
         """The tensors of the state that Adam updates, by their names in the state."""
         return {name: tensor for name, tensor in state.items() if name.startswith(MODEL)}
 
-    def rates(self, cohort: Cohort) -> dict[str, float | Sequence[float]]:
+    def rates(self, cohort: Cohort) -> dict[str, LearningRate]:
         """Learning rates of tensors that do not have the method's `lr`, by their names in the state: one, or one a client."""
         return {}
 
@@ -76,9 +79,13 @@ class AdamMethod(Method):
 
     def train(self, state: State, cohort: Cohort, down: Message, steps: range) -> Update:
         """The steps, and what comes of them."""
-        loss = torch.zeros(cohort.clients)
-        for step in steps:
-            dropout = Dropout(self.settings.dropout, state[KEYS], step)
+        clock, loss = state[CLOCK], torch.zeros(cohort.clients)
+        if not recording(clock):  # a recorded round starts where the one before it stopped
+            clock.fill_(steps.start)
+        keys = advanced(state[KEYS], clock)
+        clock += len(steps)
+        for epoch in range(len(steps)):
+            dropout = Dropout(self.settings.dropout, keys, epoch)
             grads, loss = self.gradients(state, cohort, dropout, down)
             s = self.settings
             adam_step(self.trained(state), grads, state, s.lr, s.weight_decay, self.rates(cohort))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, TypeVar
@@ -77,6 +77,8 @@ class Method(ABC):
     downloads: ClassVar[tuple[Crossing, ...]] = ()
     # A method that learns nothing over rounds needs only one.
     single_round: ClassVar[bool] = False
+    # Whether the server decides by looking at numbers: then what it keeps stays on the CPU, and a round is not recorded whole.
+    host_server: ClassVar[bool] = False
     # Whether a client that was never seen can be given a model after training: `lasting`, `admit` and `settle`.
     admits: ClassVar[bool] = False
 
@@ -96,6 +98,13 @@ class Method(ABC):
         """
         return declared(self.uploads, name) is not None
 
+    def alike(self, round: int) -> Hashable:
+        """What kind of round this is: rounds that give equal answers ask for the same work on other numbers.
+
+        An accelerator records one round of each kind and replays it. Round 0 is a kind of its own in any case.
+        """
+        return None
+
     @abstractmethod
     def start(self, cohort: Cohort) -> State:
         """What each client of the cohort keeps to itself, before round 0."""
@@ -109,7 +118,10 @@ class Method(ABC):
         """Train at the clients, changing `state` in place."""
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
-        """At the server, changing `server` in place: what the clients `receivers` of the next round are sent."""
+        """At the server, changing `server` in place: what the clients `receivers` of the next round are sent.
+
+        Everything is on the uploads' device; with `host_server`, what the server keeps and the clients' numbers on the CPU.
+        """
         return {}
 
     @abstractmethod

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -269,7 +270,7 @@ class FedIIH(AdamMethod):
         loss = expected_reconstruction(cohort, mean, logvar, dropout.draws)
         prior = torch.zeros_like(mean)
         if self.settings.hierarchy:
-            own, above = leaves[ALPHA], dense(down[ALPHA]).to(mean.device)
+            own, above = leaves[ALPHA], dense(down[ALPHA])
             prior = own[cohort.client]
             # -log p(alpha-hat) + KL(p(alpha-hat) || p(alpha)), all of variance one, up to constants
             loss = loss + 0.5 * (own.square() + (own - above).square()).mean(1).sum()
@@ -298,9 +299,9 @@ class FedIIH(AdamMethod):
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Each factor's part of the model by the similarity in that factor, the classifier's bias by plain averaging."""
         mean, logvar = dense(uploads[MEAN]), dense(uploads[LOGVAR])
-        server["similarity"][:, senders.unsqueeze(1), senders] = self.compare(mean, logvar).cpu()
+        server["similarity"][:, senders.unsqueeze(1), senders] = self.compare(mean, logvar)
         score = self.settings.tau * server["similarity"][:, receivers][:, :, senders]
-        beta = torch.softmax(score, dim=2).to(mean.device)
+        beta = torch.softmax(score, dim=2)
         message: Message = {}
         for name, value in uploads.items():
             if name.startswith(MODEL):
@@ -313,12 +314,10 @@ class FedIIH(AdamMethod):
         """1 - JS between the senders, factor by factor (eq. 9): [n, K d] -> [K, n, n]."""
         count = len(mean)
         if self.settings.divergence == "mean":
-            nodes, weight = (t.to(mean.device) for t in quadrature(NODES))
-            apart = jensen_shannon(mean.T.unsqueeze(2), logvar.T.unsqueeze(2), nodes, weight)
+            apart = jensen_shannon(mean.T.unsqueeze(2), logvar.T.unsqueeze(2), *quadrature(NODES, mean.device))
             return 1.0 - apart.view(self.factors, self.width, count, count).mean(1)
         mean, logvar = (t.view(count, self.factors, self.width).transpose(0, 1) for t in (mean, logvar))
-        noise = torch.randn(SAMPLES, self.width, generator=torch_stream(self.task.seed, "server", "divergence"))
-        return 1.0 - jensen_shannon(mean, logvar, noise.to(mean.device))
+        return 1.0 - jensen_shannon(mean, logvar, divergence_noise(self.task.seed, self.width, mean.device))
 
     def mixed(self, name: str, stack: Tensor, beta: Tensor) -> Tensor:
         """sum_j beta_mj^k W_j^k for each receiver m and factor k (eq. 10): [n, ...], beta [K, r, n] -> [r, ...]."""
@@ -332,6 +331,12 @@ class FedIIH(AdamMethod):
     def similarity(self, server: State) -> Tensor | None:
         """S of each factor as last computed between each pair of clients: [K, M, M]."""
         return server["similarity"]
+
+
+@lru_cache(maxsize=4)
+def divergence_noise(seed: int, width: int, device: torch.device) -> Tensor:
+    """The draws from which joint divergences are estimated, the same in every round: [S, d] standard normal."""
+    return torch.randn(SAMPLES, width, generator=torch_stream(seed, "server", "divergence")).to(device)
 
 
 def side_by_side(z: Tensor) -> Tensor:

@@ -150,7 +150,7 @@ class FedPub(BackboneMethod):
         weights = self.weights(state)
         grads, loss = self.acting_gradients(self.acting(state), cohort, dropout)
         pull = 2 * self.settings.proximal
-        moved = dropout.step % self.settings.epochs > 0  # at a round's first step theta is still what was received
+        moved = dropout.step > 0  # at a round's first step theta is still what was received
         out: Weights = {}
         for name, grad in grads.items():
             w, received, offset = weights[name], down.get(MODEL + name), state.get(MASK + name)
@@ -198,8 +198,12 @@ class FedPub(BackboneMethod):
         """The functional embedding: [M, H], the node mean of the second layer's output before its ReLU."""
         if self.settings.graph == "feature":
             return cohort.node_mean(self.model(cohort, weights).embedding)
-        seed = int(dense(down["graph_seed"]).item())
-        return functional_embedding(random_graph(self.settings.graph, seed, self.task.features, cohort.device), weights)
+        graph: RandomGraph = cohort.once(("random graph", self.settings.graph), lambda c: self.common_graph(c, down))
+        return functional_embedding(graph, weights)
+
+    def common_graph(self, cohort: Cohort, down: Message) -> RandomGraph:
+        """The random graph that everyone draws from the server's seed."""
+        return random_graph(self.settings.graph, int(dense(down["graph_seed"])), self.task.features, cohort.device)
 
     # -- at the server ---------------------------------------------------------------------------------------------
 
@@ -220,20 +224,19 @@ class FedPub(BackboneMethod):
             nodes = dense(uploads[TRAIN_NODES.name])
             mixed = {n: weighted_mean(w, nodes).repeat(len(receivers), *[1] * (w.dim() - 1)) for n, w in stacks.items()}
         else:
-            server["similarity"][senders.unsqueeze(1), senders] = self.compare(server, uploads, stacks, senders).cpu()
-            some = next(iter(stacks.values()))
-            alpha = self.attention(server["similarity"][receivers][:, senders]).to(some.device)
+            server["similarity"][senders.unsqueeze(1), senders] = self.compare(server, uploads, stacks, senders)
+            alpha = self.attention(server["similarity"][receivers][:, senders])
             mixed = {n: (alpha @ w.flatten(1)).view(len(receivers), *w.shape[1:]) for n, w in stacks.items()}
         for name, w in mixed.items():
             prunes = self.prunes(name.removeprefix(MODEL))
             message[name] = self.kept_by(receivers, w, senders, stacks[name]) if prunes else w
             if self.settings.similarity == "gradient":
-                server["sent." + name.removeprefix(MODEL)][receivers] = dense(message[name]).cpu()
+                server["sent." + name.removeprefix(MODEL)][receivers] = dense(message[name])
         return message
 
     def kept_by(self, receivers: Tensor, mixed: Tensor, senders: Tensor, stack: Tensor) -> Sparse:
         """The averages without the entries each receiver itself pruned; one that did not send now gets them all."""
-        if torch.equal(senders, receivers):
+        if senders is receivers or torch.equal(senders, receivers):
             return Sparse(mixed.mul_(stack != 0))
         for place, client in enumerate(receivers.tolist()):
             sent = torch.nonzero(senders == client).ravel()
@@ -250,7 +253,7 @@ class FedPub(BackboneMethod):
             return cosine([dense(uploads[EMBEDDING])])
         if kind == "parameter":
             return cosine(list(stacks.values()))
-        return cosine([w - server["sent." + n.removeprefix(MODEL)][senders].to(w.device) for n, w in stacks.items()])
+        return cosine([w - server["sent." + n.removeprefix(MODEL)][senders] for n, w in stacks.items()])
 
     def attention(self, similarity: Tensor) -> Tensor:
         """softmax(tau S) over the senders; with explicit communities only over those more similar than 0.5."""
@@ -269,7 +272,7 @@ class FedPub(BackboneMethod):
 
 def shrink_toward_zero(offset: Tensor, amount: float) -> None:
     """mu <- sign(mu) max(|mu| - amount, 0) for mu = 1 + offset, in place."""
-    if float(offset.min()) >= amount - 1.0:  # no mask is near zero: the usual case, in one pass
+    if not offset.is_cuda and float(offset.min()) >= amount - 1.0:  # no mask is near zero: the usual case, in one pass
         offset.sub_(amount)
     else:
         shrunk = torch.where(offset < -1.0, (offset + amount).clamp_max(-1.0), (offset - amount).clamp_min(-1.0))
@@ -284,10 +287,8 @@ def prune(weight: Tensor, threshold: float) -> None:
 
 def cosine(stacks: list[Tensor]) -> Tensor:
     """Cosine between clients over all given tensors together: list of [n, ...] -> [n, n], without joining them."""
-    product = torch.zeros(())
-    for stack in stacks:
-        flat = stack.flatten(1)
-        product = product.to(flat.device) + flat @ flat.T
+    flat = [stack.flatten(1) for stack in stacks]
+    product = torch.stack([one @ one.T for one in flat]).sum(0)
     norm = product.diagonal().clamp_min(1e-30).sqrt()
     return product / (norm.unsqueeze(1) * norm)
 
@@ -349,6 +350,9 @@ def random_graph(kind: str, seed: int, features: int, device: torch.device) -> R
 def functional_embedding(graph: RandomGraph, weights: Weights) -> Tensor:
     """mean over nodes of A relu(A X W1 + b1) W2 + b2, for all clients: [M, H]."""
     first, bias = weights["conv1.weight"], weights["conv1.bias"]
+    if first.is_cuda:
+        hidden = graph.averaged @ torch.relu_(torch.matmul(graph.smoothed, first) + bias.unsqueeze(1))
+        return torch.bmm(hidden.unsqueeze(1), weights["conv2.weight"]).squeeze(1) + weights["conv2.bias"]
     hidden = torch.stack(
         [graph.averaged @ torch.relu_(torch.addmm(b, graph.smoothed, w)) for w, b in zip(first, bias, strict=True)]
     )

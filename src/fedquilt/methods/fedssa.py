@@ -32,7 +32,6 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -51,6 +50,7 @@ from fedquilt.nn.gaussians import kl_diagonal, kl_full, kl_mixture, matched
 from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes
 from fedquilt.nn.objective import training_loss
+from fedquilt.nn.optim import LearningRate
 from fedquilt.nn.spectral import Bases, Kind
 from fedquilt.privacy.crossing import Crossing, Message, dense
 from fedquilt.randomness import derive, torch_stream
@@ -118,6 +118,7 @@ class FedSSA(AdamMethod):
     paper = "Yu et al., 2026"
     Settings = FedSSASettings
     settings: FedSSASettings
+    host_server = True  # clusters are found step by step, each looking at the one before
     uploads = (
         Crossing(FILTER, "The coefficients of the client's graph filter: roughly, how alike neighbours are there."),
         Crossing(ENERGY, "The mean of the client's features in each spectral band, projected to a few dimensions."),
@@ -174,7 +175,7 @@ class FedSSA(AdamMethod):
         """The model and the coefficients."""
         return super().trained(state) | {FILTER: state[FILTER]}
 
-    def rates(self, cohort: Cohort) -> dict[str, float | Sequence[float]]:
+    def rates(self, cohort: Cohort) -> dict[str, LearningRate]:
         """The coefficients' own."""
         return {FILTER: self.settings.filter_lr}
 
@@ -244,10 +245,15 @@ class FedSSA(AdamMethod):
 
     def energies(self, coefficients: Tensor, cohort: Cohort, down: Message) -> Tensor:
         """Eq. 9, 10: w_k times the node mean of H_k, projected: [M, K + 1, d]."""
-        means = self.bases(cohort).means
-        if self.energy_width < self.task.features:
-            means = means @ projection(int(dense(down[SEED])), self.task.features, self.energy_width).to(means.device)
+        means: Tensor = cohort.once(("projected means", self.settings), lambda c: self.projected_means(c, down))
         return coefficients.unsqueeze(2) * means
+
+    def projected_means(self, cohort: Cohort, down: Message) -> Tensor:
+        """The node means of H_k, projected where there are many features: [M, K + 1, d]."""
+        means = self.bases(cohort).means
+        if self.energy_width == self.task.features:
+            return means
+        return means @ projection(int(dense(down[SEED])), self.task.features, self.energy_width).to(means.device)
 
     # -- at the server ---------------------------------------------------------------------------------------------
 
@@ -373,7 +379,7 @@ def class_gaussians(cohort: Cohort, mean: Tensor, logvar: Tensor) -> tuple[Tenso
     width = mean.shape[1]
     group = cohort.client[cohort.train] * cohort.classes + cohort.y[cohort.train]
     groups = cohort.clients * cohort.classes
-    count = torch.bincount(group, minlength=groups).to(mean.dtype)
+    count: Tensor = cohort.once("class counts", lambda c: torch.bincount(group, minlength=groups).float())
     share = (1.0 / count[group]).unsqueeze(1)
     centre = mean.new_zeros(groups, width).index_add(0, group, mean * share)
     gap = mean - centre[group]
@@ -391,9 +397,9 @@ def semantic_loss(mean: Tensor, covariance: Tensor, count: Tensor, down: Message
     """Eq. 7 summed over clients and the classes that both have: [M, C, d], [M, C, d, d], [M, C] -> scalar."""
     share = dense(down[WEIGHT])
     both = (count > 0) & (share.sum(-1) > 0)
-    other, spread = dense(down[MEAN])[both], dense(down[COVARIANCE])[both]  # [g, J, d], [g, J, d, d]
-    apart = kl_full(mean[both].unsqueeze(1), covariance[both].unsqueeze(1), other, spread)
-    return kl_mixture(apart, share[both]).sum()
+    # Where one of them lacks the class, its description is N(0, I) or of no weight: computed like the others, and left out.
+    apart = kl_full(mean.unsqueeze(2), covariance.unsqueeze(2), dense(down[MEAN]), dense(down[COVARIANCE]))
+    return torch.where(both, kl_mixture(apart, torch.where(both.unsqueeze(-1), share, 1.0)), 0.0).sum()
 
 
 def grouped(points: Tensor, present: Tensor, clusters: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:

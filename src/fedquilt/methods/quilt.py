@@ -25,7 +25,7 @@ How it came about, what every part is worth and what was left out is in docs/qui
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -45,6 +45,7 @@ from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.filters import FILTER, IDENTITY, Basis, FilterNet
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import Network, matrices
+from fedquilt.nn.optim import LearningRate
 from fedquilt.privacy.crossing import Crossing, Message, dense
 
 MASK = "mask."
@@ -151,10 +152,10 @@ class Quilt(BackboneMethod):
         """Everything but what Adam keeps."""
         return super().trained(state) | {MASK + name: state[MASK + name] for name in self.maskable} | self.own(state)
 
-    def rates(self, cohort: Cohort) -> dict[str, float | Sequence[float]]:
+    def rates(self, cohort: Cohort) -> dict[str, LearningRate]:
         """The coefficients' own, and each client's for its mask: lr n / (n + reach)."""
         nodes = cohort.train_count
-        own = (self.settings.lr * nodes / (nodes + self.settings.reach).clamp_min(1.0)).tolist()
+        own = self.settings.lr * nodes / (nodes + self.settings.reach).clamp_min(1.0)
         return {FILTER: self.settings.filter_lr} | {MASK + name: own for name in self.maskable}
 
     def acting(self, state: State) -> Weights:
@@ -229,7 +230,10 @@ class Quilt(BackboneMethod):
 
 def patched(stack: Tensor, seen: Tensor) -> Tensor:
     """sum_m e_mp W_m[p] / sum_m e_mp for every patch p: stack [M, P, ...], seen [M, P] -> [P, ...]."""
-    share = (seen / seen.sum(0)).view(*seen.shape, *[1] * (stack.dim() - 2))
+    share = seen / seen.sum(0)
+    if stack.is_cuda:  # patch by patch, which is one call there and many tiny products on a CPU
+        return (share.T.unsqueeze(1) @ stack.reshape(*seen.shape, -1).transpose(0, 1)).view(stack.shape[1:])
+    share = share.view(*seen.shape, *[1] * (stack.dim() - 2))
     out = torch.zeros_like(stack[0])
     for mine, weight in zip(stack, share, strict=True):  # client by client: nothing as large as the stack is made
         out.addcmul_(mine, weight)

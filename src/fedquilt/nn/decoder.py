@@ -36,7 +36,7 @@ class Pairs:
     def others(self, draws: Draws, layer: int) -> Links:
         """A random pair (u, w) for every edge (u, v), w any node of the same client."""
         target = draws.below(self.rows, self._sizes, 1, layer).flatten() + self._first
-        return Links(self.edges.source.long(), target, self.edges.rows)
+        return self.edges.retargeted(target)
 
 
 def reconstruction(pairs: Pairs, z: Tensor, draws: Draws, layer: int) -> Tensor:

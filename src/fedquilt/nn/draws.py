@@ -30,6 +30,11 @@ def _mix64(x: Tensor) -> Tensor:
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
+def _wrapped(number: int) -> int:
+    """The signed 64-bit number that is equal to it modulo 2^64."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
 class Placed(Protocol):
     """Rows that belong to clients: [R] whose each is, and its place there."""
 
@@ -43,7 +48,7 @@ class Draws:
 
     Attributes:
         keys: [M] int64, a number that belongs to each client (see `client_keys`).
-        step: the client's training step: round * epochs + epoch.
+        step: the training step, counted from the one that the keys stand for.
     """
 
     keys: Tensor
@@ -51,8 +56,7 @@ class Draws:
 
     def words(self, rows: Placed, count: int, layer: int) -> Tensor:
         """[R, count] int32, all 32 bits random: row r's numbers depend on its client and its place there only."""
-        offset = (self.step * _LAYERS + layer + 1) * _GOLDEN
-        key = _mix64(self.keys + ((offset + 2**63) % 2**64 - 2**63))  # wrapped to a signed 64-bit number
+        key = _mix64(self.keys + _wrapped((self.step * _LAYERS + layer + 1) * _GOLDEN))
         low, high = key.to(torch.int32), (key >> 32).to(torch.int32)
         column = torch.arange(count, device=key.device, dtype=torch.int32)
         counter = rows.position.to(torch.int32) * count
@@ -76,6 +80,11 @@ class Draws:
     def below(self, rows: Rows, limits: Tensor, count: int, layer: int) -> Tensor:
         """[R, count] int64 whole numbers from 0 to limit - 1, the limit [M] being that of the row's client."""
         return (self.words(rows, count, layer) & 0x7FFFFFFF).long() % limits[rows.client].unsqueeze(1)
+
+
+def advanced(keys: Tensor, clock: Tensor) -> Tensor:
+    """Keys [M] whose step e is step clock + e of `keys`: the clock [M] is a tensor, so that a recorded round can move it."""
+    return keys + clock * _wrapped(_LAYERS * _GOLDEN)
 
 
 def client_keys(seed: int, cohort: Cohort) -> Tensor:

@@ -18,7 +18,7 @@ class Dropout:
     Attributes:
         rate: the share of entries set to zero; the others are divided by (1 - rate).
         keys: [M] int64, a number that belongs to each client (see `fedquilt.nn.draws.client_keys`).
-        step: the client's training step: round * epochs + epoch.
+        step: which of the steps that the keys stand for (see `fedquilt.nn.draws.advanced`): the epoch in its round.
     """
 
     rate: float

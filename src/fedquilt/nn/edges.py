@@ -28,8 +28,15 @@ class Links:
         """`source` [E] u in rising order, `target` [E] v."""
         self.rows, self.count = rows, len(source)
         self.source, self.target = source.int(), target.int()
-        ends = torch.bincount(source, minlength=rows).cumsum(0)
-        self._offsets = torch.cat([ends.new_zeros(1), ends]).int()
+        first = torch.arange(rows + 1, device=source.device, dtype=source.dtype)
+        self._offsets = torch.searchsorted(source.contiguous(), first, out_int32=True)
+
+    def retargeted(self, target: Tensor) -> Links:
+        """The same u paired with other rows: target [E]."""
+        links = object.__new__(Links)
+        links.rows, links.count, links.source, links._offsets = self.rows, self.count, self.source, self._offsets
+        links.target = target.int()
+        return links
 
     def sum(self, weight: Tensor, z: Tensor) -> Tensor:
         """sum_v weight_uv z_v at every u: weight [E], z [R, d] -> [R, d]."""

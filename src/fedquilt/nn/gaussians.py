@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -26,8 +27,9 @@ def kl_full(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covarian
 
     1/2 (tr(S'^-1 S) + (m' - m)^T S'^-1 (m' - m) - d + log |S'| / |S|)
     """
-    root = torch.linalg.cholesky(other_covariance)
-    own = torch.linalg.cholesky(covariance)
+    # Unchecked: a check would wait for the accelerator. What is not positive definite gives NaN, which training refuses.
+    root = torch.linalg.cholesky_ex(other_covariance).L
+    own = torch.linalg.cholesky_ex(covariance).L
     spread = torch.linalg.solve_triangular(root, own, upper=False)
     gap = torch.linalg.solve_triangular(root, (other_mean - mean).unsqueeze(-1), upper=False)
     volume = _log_diagonal(root) - _log_diagonal(own)
@@ -76,10 +78,11 @@ def _jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor)
     return (0.5 * (half + half.mT)).clamp(0.0, 1.0)
 
 
-def quadrature(nodes: int) -> tuple[Tensor, Tensor]:
+@lru_cache(maxsize=4)
+def quadrature(nodes: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Gauss and Hermite's nodes [S, 1] and weights [S] for expectations under the standard normal."""
     where, weight = np.polynomial.hermite_e.hermegauss(nodes)
-    return torch.from_numpy(where).unsqueeze(1), torch.from_numpy(weight / weight.sum())
+    return torch.from_numpy(where).unsqueeze(1).to(device), torch.from_numpy(weight / weight.sum()).to(device)
 
 
 def matched(mean: Tensor, covariance: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

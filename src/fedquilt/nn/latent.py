@@ -19,6 +19,7 @@ from fedquilt.nn.edges import Links
 from fedquilt.rows import Rows
 
 CHUNK = 2**20  # scores held at once (4 MB: they are looked through while still in the cache)
+CHUNK_CUDA = 2**27
 GROUP = 8  # scores whose maximum is taken first when the best of many are looked for
 BERNOULLI_LAYER = 63  # which of a step's random numbers choose latent edges
 
@@ -92,6 +93,8 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if k == scores.shape[-1]:
         best, place = scores.topk(k, dim=-1)
         return best, place
+    if scores.is_cuda:
+        return _largest_keys(scores, k)
     best, place = _candidates(scores, k + 1)
     tied = (best[..., k - 1] == best[..., k]) & (best[..., k] > -torch.inf)
     best, place = best[..., :k], place[..., :k]
@@ -102,6 +105,19 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         first = torch.nonzero(above | (equal & (equal.cumsum(1, dtype=torch.int32) <= missing)))[:, 1].view(-1, k)
         best[tied], place[tied] = rows.gather(1, first), first
     return best, place
+
+
+def _largest_keys(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The same without a look at the values, which would wait: each score and its place as one whole number, all different.
+
+    The bits of a float, the lower 31 flipped where it is negative, rise with it; the earlier place counts for more.
+    """
+    bits = scores.contiguous().view(torch.int32)
+    rising = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+    n = scores.shape[-1]
+    key = (rising << 32) + torch.arange(n - 1, -1, -1, device=scores.device)
+    place = n - 1 - (key.topk(k, dim=-1).values & 0xFFFFFFFF)
+    return scores.gather(-1, place), place
 
 
 def _candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -159,17 +175,17 @@ class _Part:
 def _chunks(left: Tensor, right: Tensor, score: Score) -> Iterator[tuple[int, Tensor]]:
     """The scores of all rows, some rows at a time: (first row, [b, r, n])."""
     clients, length, _ = right.shape
-    step = max(1, CHUNK // (clients * length))
+    step = max(1, (CHUNK_CUDA if right.is_cuda else CHUNK) // (clients * length))
     for start in range(0, length, step):
         yield start, score(left[:, start : start + step], right)
 
 
-def _together(rows: Rows, left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+def _together(cohort: Cohort, left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Clients that can be worked on at once: (first row [b], nodes [b], left [b, n, D], right [b, n, D])."""
-    first, sizes = torch.from_numpy(rows.start).to(left.device), torch.tensor(rows.sizes, device=left.device)
-    if rows.length is not None:
-        shape = (rows.clients, rows.length, -1)
+    first, sizes = cohort.first_row, cohort.node_count
+    if cohort.length is not None:
+        shape = (cohort.clients, cohort.length, -1)
         yield first, sizes, left.view(shape), right.view(shape)
         return
-    for m, (mine, theirs) in enumerate(zip(left.split(rows.spans), right.split(rows.spans), strict=True)):
+    for m, (mine, theirs) in enumerate(zip(left.split(cohort.spans), right.split(cohort.spans), strict=True)):
         yield first[m : m + 1], sizes[m : m + 1], mine.unsqueeze(0), theirs.unsqueeze(0)

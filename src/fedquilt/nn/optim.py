@@ -6,15 +6,17 @@ sat out some rounds still corrects its bias by its own steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
+from torch import Tensor
 
 from fedquilt.nn.layers import Weights
 
 FIRST, SECOND, STEP = "adam.first.", "adam.second.", "adam.step"
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
+LearningRate = float | Tensor  # one for all, or one a client [M]
 
 
 def adam_start(weights: Weights) -> Weights:
@@ -33,26 +35,49 @@ def adam_step(
     state: Weights,
     lr: float,
     weight_decay: float,
-    rates: Mapping[str, float | Sequence[float]] | None = None,
+    rates: Mapping[str, LearningRate] | None = None,
 ) -> None:
     """One step of Adam (Kingma and Ba, 2015), in place, with L2 decay added to the gradient of the ``model.`` weights.
 
     Masks and other private switches do not decay: Adam normalises its step, so even a tiny decay would pull every entry
     without a gradient of its own to zero at full speed. `rates` names weights with a learning rate of their own, or with one
-    for each client. Where all clients are at the same step and rate the stacked tensors go in whole; otherwise each client's
-    slice goes in with its own.
+    for each client [M].
     """
     step = state[STEP]
     step += 1
+    rates = rates or {}
+    if not step.is_cuda:
+        _library_steps(weights, grads, state, lr, weight_decay, rates)
+        return
+    from fedquilt.nn.kernels import adam  # where there is an accelerator, there is Triton
+
+    for name, w in weights.items():
+        rate, decay = rates.get(name, lr), _decay(name, weight_decay)
+        adam(w, grads[name], state[FIRST + name], state[SECOND + name], step, rate, decay, BETAS, EPSILON)
+
+
+def _decay(name: str, weight_decay: float) -> float:
+    return weight_decay if name.startswith("model.") else 0.0
+
+
+def _library_steps(
+    weights: Weights, grads: Weights, state: Weights, lr: float, weight_decay: float, rates: Mapping[str, LearningRate]
+) -> None:
+    """The same by the library's fused kernel, which knows one step count and one rate a tensor.
+
+    Where all clients are at the same step and rate the stacked tensors go in whole; otherwise each client's slice goes in with
+    its own.
+    """
+    step = state[STEP]
     clients, together = len(step), bool((step == step[0]).all())
     # What goes into one call: (name, client), or (name, None) for all clients.
     groups: dict[tuple[float, float], list[tuple[str, int | None]]] = {}
     for name in weights:
-        rate, decay = (rates or {}).get(name, lr), weight_decay if name.startswith("model.") else 0.0
-        if isinstance(rate, (int, float)) and together:
+        rate, decay = rates.get(name, lr), _decay(name, weight_decay)
+        if isinstance(rate, float) and together:
             groups.setdefault((rate, decay), []).append((name, None))
             continue
-        each = [rate] * clients if isinstance(rate, (int, float)) else rate
+        each = rate.tolist() if isinstance(rate, Tensor) else [rate] * clients
         for m, own in enumerate(each):
             groups.setdefault((own, decay), []).append((name, m))
     for (rate, decay), slices in groups.items():

@@ -42,7 +42,7 @@ class Sparse:
         """[M] bytes each client's part takes: 4 a value and a bit a position, or all values if that is less."""
         entries = self.tensor[0].numel()
         filled = self.tensor.flatten(1).count_nonzero(dim=1)
-        return torch.minimum(filled * 4 + (entries + 7) // 8, torch.tensor(entries * 4, device=filled.device))
+        return (filled * 4 + (entries + 7) // 8).clamp_max(entries * 4)
 
 
 Value = Tensor | Sparse
@@ -70,13 +70,25 @@ def dense(value: Value) -> Tensor:
     return value.tensor if isinstance(value, Sparse) else value
 
 
+def moved(message: Mapping[str, Value], device: torch.device) -> Message:
+    """The same message on a device."""
+    return {n: Sparse(v.tensor.to(device)) if isinstance(v, Sparse) else v.to(device) for n, v in message.items()}
+
+
 def message_bytes(message: Mapping[str, Value], crossings: Sequence[Crossing], receivers: int) -> dict[str, int]:
     """Bytes by name over all clients: a shared tensor counts once for every client that receives it."""
-    out: dict[str, int] = {}
+    return {name: int(count) for name, count in uncounted_bytes(message, crossings, receivers).items()}
+
+
+def uncounted_bytes(
+    message: Mapping[str, Value], crossings: Sequence[Crossing], receivers: int
+) -> dict[str, int | Tensor]:
+    """The same without a look at the numbers: where it depends on them, a scalar on their device."""
+    out: dict[str, int | Tensor] = {}
     for name, value in message.items():
         crossing = declared(crossings, name)
         if isinstance(value, Sparse):
-            out[name] = int(value.bytes_each().sum())
+            out[name] = value.bytes_each().sum()
         else:
             times = receivers if crossing is not None and crossing.shared else 1
             out[name] = value.numel() * value.element_size() * times

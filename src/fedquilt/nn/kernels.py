@@ -1,0 +1,61 @@
+"""Kernels for an accelerator, in Triton (which comes with PyTorch there): what no library kernel does in one pass."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 1024
+
+
+@triton.jit
+def _adam(
+    weight, grad, first, second, step, rates, entries, lr, decay, b1, b2, eps,
+    EACH: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    client = tl.program_id(1)
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < entries
+    at = client.to(tl.int64) * entries + at
+    w = tl.load(weight + at, mask=inside)
+    g = tl.load(grad + at, mask=inside) + decay * w
+    m = tl.load(first + at, mask=inside)
+    v = tl.load(second + at, mask=inside)
+    t = tl.load(step + client)
+    m += (1.0 - b1) * (g - m)
+    v = b2 * v + (1.0 - b2) * g * g
+    rate = lr
+    if EACH:
+        rate = tl.load(rates + client)
+    corrected = tl.sqrt(v) / tl.sqrt(1.0 - tl.exp(t * tl.log(b2)))
+    w -= rate / (1.0 - tl.exp(t * tl.log(b1))) * m / (corrected + eps)
+    tl.store(weight + at, w, mask=inside)
+    tl.store(first + at, m, mask=inside)
+    tl.store(second + at, v, mask=inside)
+
+
+def adam(
+    weight: Tensor,
+    grad: Tensor,
+    first: Tensor,
+    second: Tensor,
+    step: Tensor,
+    lr: float | Tensor,
+    decay: float,
+    betas: tuple[float, float],
+    epsilon: float,
+) -> None:
+    """One step of Adam in one pass, in place; every client with its own step count and, where `lr` is [M], its own rate.
+
+    Shapes: weight, grad, first, second [M, ...] contiguous; step [M].
+    """
+    clients = len(step)
+    entries = weight.numel() // clients
+    each = isinstance(lr, Tensor)
+    with torch.cuda.device(weight.device):
+        _adam[(triton.cdiv(entries, BLOCK), clients)](
+            weight, grad, first, second, step, lr if each else step, entries, 0.0 if each else lr, decay, *betas, epsilon,
+            EACH=each, BLOCK=BLOCK,
+        )  # fmt: skip

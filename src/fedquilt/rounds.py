@@ -1,0 +1,49 @@
+"""What one round gave: before anyone looked at the numbers, and after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fedquilt.engines.contract import Report
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanged:
+    """What a round gave, before anyone looked at the numbers.
+
+    Attributes:
+        participants: [n] who took part.
+        bytes_up, bytes_down: bytes by name; a scalar on the device where they depend on the numbers.
+        report: how the clients stand, if they were evaluated.
+    """
+
+    round: int
+    participants: Tensor
+    bytes_up: dict[str, int | Tensor]
+    bytes_down: dict[str, int | Tensor]
+    report: Report | None
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """The same after the look: on the CPU.
+
+    Attributes:
+        report: [5, M] the figures of `Report`, if there are any.
+        val: the mean validation metric in percent. better: whether it was the best so far.
+    """
+
+    round: int
+    participants: Tensor
+    bytes_up: dict[str, int]
+    bytes_down: dict[str, int]
+    report: Tensor | None
+    val: float
+    better: bool
+
+
+def mean(values: Tensor) -> Tensor:
+    """The mean over the clients for which the figure is defined (float64, so that the order of clients hardly matters)."""
+    return values.double().nanmean()
