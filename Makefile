@@ -32,8 +32,8 @@ lint: install    ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: install   ## speed and memory against a plain loop over clients with PyG
-	$(BIN)/python -m benchmarks
+bench: install   ## speed and memory against a plain loop over clients with PyG, and against earlier results
+	$(BIN)/fedquilt bench --history benchmarks/history
 	$(BIN)/python -m benchmarks.latent_memory
 
 clean:           ## remove the .venv and caches

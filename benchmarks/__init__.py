@@ -1,1 +1,1 @@
-"""Speed and memory of fedquilt, measured against what people would write themselves. Never run as a test."""
+"""What `fedquilt bench` does not measure, and what it measured before (history/). Never run as a test."""

@@ -14,8 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from benchmarks.__main__ import peak_mb
 from fedquilt.allocator import keep_freed_memory
+from fedquilt.bench.memory import peak_mb
 from fedquilt.cohort import Client
 from fedquilt.engines.in_process import InProcess
 from fedquilt.graphs.graph import Graph

@@ -173,7 +173,7 @@ def test_a_propagation_is_multiplied_in_or_applied_after(rows: str, operator: st
     for clients, after in ((few, True), (lone, False), (full, False)):
         cohort = lay(clients, rows)
         operators = [getattr(c, operator) for c in clients]
-        chosen = FeatureMatrix(cohort, [c.graph.x for c in clients], operators)
+        chosen = FeatureMatrix(cohort, [c.graph.x for c in clients], getattr(cohort, operator))
         assert (chosen.operator is not None) == after
         weight = torch.randn(3, 40, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
         pull = cohort.rows_of([torch.randn(n, 5) for n in cohort.sizes], 0.0)
@@ -192,6 +192,41 @@ def test_a_propagation_is_multiplied_in_or_applied_after(rows: str, operator: st
             full_product = torch.from_numpy(own(client) @ dense_features(client).astype(np.float64))
             assert_near(cohort.parts_of(outs[0].detach())[m], full_product @ weight[m].detach().double())
             assert_near(grads[0][m], full_product.T @ cohort.parts_of(pull)[m].double())
+
+
+def laid_by_a_loop(cohort: Cohort, blocks: list[sp.csr_matrix]) -> sp.csr_matrix:
+    """Square blocks in their clients' rows and columns, one after the other."""
+    whole = sp.lil_matrix((cohort.rows, cohort.rows), dtype=np.float32)
+    for m, block in enumerate(blocks):
+        mine = own_rows(cohort, m)
+        whole[np.ix_(mine, mine)] = block.toarray()
+    return whole.tocsr()
+
+
+@pytest.mark.parametrize(("rows", "features"), LAYOUTS)
+@settings(max_examples=15)
+@given(clients=client_lists())
+def test_all_clients_at_once_are_each_client_alone_bit_for_bit(rows: str, features: str, clients: list[Client]) -> None:
+    cohort = lay(clients, rows, features)
+    for name, smooth in (("gcn", cohort.smoothed), ("mean", cohort.mean_x)):
+        blocks = [getattr(client, name) for client in clients]
+        expected = laid_by_a_loop(cohort, blocks).toarray()
+        assert np.array_equal(getattr(cohort, name).forward.to_dense().numpy(), expected)
+        assert np.array_equal(getattr(cohort, name).backward.to_dense().numpy(), expected.T)
+        training = cohort.training.operator(blocks)
+        assert torch.equal(training.forward.to_dense(), getattr(cohort.training, name).forward.to_dense())
+        if smooth.operator is not None:
+            assert smooth.operator is getattr(cohort, name)
+            continue
+        products = [block @ dense_features(client) for block, client in zip(blocks, clients, strict=True)]
+        if smooth.dense is not None:
+            found = cohort.parts_of(smooth.dense)
+        else:
+            assert smooth.sparse is not None
+            wide = cohort.parts_of(smooth.sparse.forward.to_dense().view(cohort.rows, len(clients), -1))
+            found = [part[:, m] for m, part in enumerate(wide)]
+        for one, two in zip(found, products, strict=True):
+            assert np.array_equal(one.numpy(), two)
 
 
 # -- training nodes as rows ------------------------------------------------------------------------
@@ -317,6 +352,22 @@ def test_clients_hold_the_induced_subgraphs(cut: tuple[Graph, Partition, np.ndar
         assert (own.ids is None) == (graph.ids is None)
         assert own.ids is None or np.array_equal(own.ids, expected.ids)
         assert np.array_equal(client.split, split[nodes])
+
+
+@settings(max_examples=60)
+@given(cut=cut_graphs())
+def test_clients_are_what_they_would_be_one_by_one(cut: tuple[Graph, Partition, np.ndarray]) -> None:
+    """To the order of their edges."""
+    graph, partition, split = cut
+    adjacency = graph.adjacency()
+    for client, nodes in zip(clients_of(graph, partition, split), partition.nodes, strict=True):
+        own = sp.triu(adjacency[nodes][:, nodes], k=1, format="csr")
+        own.sort_indices()
+        u = np.repeat(np.arange(len(nodes)), np.diff(own.indptr))
+        assert np.array_equal(client.graph.edges, np.stack([u, own.indices]))
+        if sp.issparse(graph.x):
+            for part in ("indptr", "indices", "data"):
+                assert np.array_equal(getattr(client.graph.x, part), getattr(graph.x[nodes], part))
 
 
 def test_every_edge_inside_a_client_is_someones_and_no_other() -> None:

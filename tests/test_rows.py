@@ -47,6 +47,13 @@ def test_each_row_has_an_owner_and_a_place(layout: str, sizes: list[int]) -> Non
 
 
 @pytest.mark.parametrize("layout", PADDING)
+@given(sizes=sizes)
+def test_taken_are_the_rows_that_are_no_padding(layout: str, sizes: list[int]) -> None:
+    rows = make(sizes, layout)
+    assert rows.taken.tolist() == [int(row) for m in range(len(sizes)) for row in own_rows(rows, m)]
+
+
+@pytest.mark.parametrize("layout", PADDING)
 @given(sizes=sizes, seed=seeds, width=st.sampled_from([(), (3,), (2, 2)]))
 def test_parts_of_is_the_inverse_of_rows_of(layout: str, sizes: list[int], seed: int, width: tuple[int, ...]) -> None:
     rows = make(sizes, layout)

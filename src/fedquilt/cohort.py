@@ -327,9 +327,13 @@ class Cohort(Rows, Keeper):
     # -- means over a client's rows ----------------------------------------------------------------------------------
 
     def counts(self, index: Tensor) -> Tensor:
-        """How many of the rows in `index` each client has: [M] float32. Without a look at the values, which would wait."""
-        ones = torch.ones(len(index), device=index.device)
-        return torch.zeros(self.clients, device=index.device).index_add_(0, self.client[index], ones)
+        """How many of the rows in `index` each client has: [M] float32; counted once for train, val, test and nodes."""
+        known = next((name for name in ("train", "val", "test", "nodes") if index is getattr(self, name)), None)
+        counted: Tensor = self._count(index) if known is None else self.once(known, lambda c: c._count(index))
+        return counted
+
+    def _count(self, index: Tensor) -> Tensor:
+        return torch.bincount(self.client[index], minlength=self.clients).to(torch.float32)
 
     @cached_property
     def train_count(self) -> Tensor:
@@ -341,10 +345,16 @@ class Cohort(Rows, Keeper):
         """[T] float32: 1 / (number of the client's training nodes) for each training row, so that a sum is a mean."""
         return 1.0 / self.train_count[self.client[self.train]]
 
+    def sum_over(self, values: Tensor, index: Tensor) -> Tensor:
+        """Each client's sum of `values` [T], which belong to rows `index` [T] in rising order: [M]."""
+        if values.is_cuda:  # a segment a client; adding to few places from everywhere would queue up there
+            lengths = self.counts(index).long()
+            return torch.segment_reduce(values.float(), "sum", lengths=lengths, unsafe=True, initial=0.0)
+        return torch.zeros(self.clients).index_add_(0, self.client[index], values.float())
+
     def mean_over(self, values: Tensor, index: Tensor) -> Tensor:
-        """Each client's mean of `values` [T], which belong to rows `index` [T]: [M]; NaN where it has no such row."""
-        total = torch.zeros(self.clients, device=values.device).index_add_(0, self.client[index], values.float())
-        return total / self.counts(index)
+        """Each client's mean of `values` [T], which belong to rows `index` [T] in rising order; NaN where it has none: [M]."""
+        return self.sum_over(values, index) / self.counts(index)
 
     @cached_property
     def node_count(self) -> Tensor:
@@ -361,8 +371,16 @@ class Cohort(Rows, Keeper):
         """The rows that are no padding."""
         return torch.nonzero(self.position < self.node_count[self.client]).ravel()
 
+    @cached_property
+    def _is_node(self) -> Tensor:
+        """[R, 1] whether a row is no padding."""
+        return (self.position < self.node_count[self.client]).unsqueeze(1)
+
     def node_mean(self, rows: Tensor) -> Tensor:
         """Each client's mean over its nodes: [R, H] -> [M, H]."""
-        total = torch.zeros(self.clients, rows.shape[1], device=rows.device, dtype=rows.dtype)
-        total.index_add_(0, self.client[self.nodes], rows[self.nodes])
+        if self.length is not None:
+            total = torch.where(self._is_node, rows, 0.0).view(self.clients, self.length, -1).sum(1)
+        else:
+            total = torch.zeros(self.clients, rows.shape[1], device=rows.device, dtype=rows.dtype)
+            total.index_add_(0, self.client, rows)
         return total / self.node_count.unsqueeze(1)

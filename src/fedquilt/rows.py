@@ -8,11 +8,13 @@ compact and products go client by client.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 # Rows wasted on padding, as a share of the real ones, up to which one batched product beats a product per client.
 PADDING_LIMIT = 0.3
@@ -46,12 +48,21 @@ class Rows:
         """M, the number of clients."""
         return len(self.sizes)
 
+    @cached_property
+    def taken(self) -> np.ndarray:
+        """The rows that are no padding, in rising order: [n_1 + .. + n_M] int64."""
+        before = np.cumsum(self.sizes) - self.sizes
+        return np.repeat(self.start - before, self.sizes) + np.arange(sum(self.sizes))
+
     def rows_of(self, parts: Sequence[Tensor], fill: float) -> Tensor:
         """Per-client tensors [n_m, ...] laid into rows [R, ...], `fill` where a row is padding."""
-        out = torch.full((self.rows, *parts[0].shape[1:]), fill, dtype=parts[0].dtype)
-        for first, part in zip(self.start, parts, strict=True):
-            out[first : first + len(part)] = part
-        return out.to(self.device)
+        return self.laid(parts, fill).to(self.device)
+
+    def laid(self, parts: Sequence[Tensor], fill: float) -> Tensor:
+        """The same where the parts are, instead of on this cohort's device."""
+        if not self.length:
+            return torch.cat(list(parts))
+        return pad_sequence(list(parts), batch_first=True, padding_value=fill).flatten(0, 1)
 
     def parts_of(self, rows: Tensor) -> list[Tensor]:
         """The inverse of `rows_of`: [R, ...] -> a tensor [n_m, ...] a client."""
@@ -59,13 +70,16 @@ class Rows:
 
     def diagonal(self, blocks: Sequence[sp.csr_matrix], offsets: Sequence[int], columns: int) -> sp.csr_matrix:
         """Blocks [n_m, ...] in their clients' rows of one matrix [R, columns], block m from column offsets[m] on."""
+        indices = np.concatenate([block.indices for block in blocks]).astype(np.int64)
+        indices += np.repeat(np.asarray(offsets, dtype=np.int64), [block.indices.size for block in blocks])
+        lengths = np.concatenate([np.diff(block.indptr) for block in blocks])
+        return self.padded(np.concatenate([block.data for block in blocks]), indices, lengths, columns)
+
+    def padded(self, data: np.ndarray, indices: np.ndarray, lengths: np.ndarray, columns: int) -> sp.csr_matrix:
+        """The matrix [R, columns] whose rows that are no padding have so many entries each, which follow one another."""
         counts = np.zeros(self.rows, dtype=np.int64)
-        for first, block in zip(self.start, blocks, strict=True):
-            counts[first : first + block.shape[0]] = np.diff(block.indptr)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
-        indices = np.concatenate([b.indices.astype(np.int64) + o for b, o in zip(blocks, offsets, strict=True)])
-        data = np.concatenate([b.data for b in blocks])
-        return sp.csr_matrix((data, indices, indptr), shape=(self.rows, columns))
+        counts[self.taken] = lengths
+        return sp.csr_matrix((data, indices, np.concatenate([[0], np.cumsum(counts)])), shape=(self.rows, columns))
 
     def multiply(self, h: Tensor, weight: Tensor) -> Tensor:
         """h_m W_m for every client: h [R, K], weight [M, K, H] -> [R, H]."""

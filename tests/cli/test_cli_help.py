@@ -16,6 +16,7 @@ COMMANDS = [
     "compare",
     "resume",
     "show",
+    "bench",
     "methods",
     "datasets",
     "partition",
@@ -47,7 +48,7 @@ def test_version(call: Callable) -> None:
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys; from fedquilt.cli import main\n"
-        "for line in (['--help'], ['run', '--help'], ['--version'], ['rnu']): main(line)\n"
+        "for line in (['--help'], ['run', '--help'], ['bench', '--help'], ['--version'], ['rnu']): main(line)\n"
         "heavy = {'torch', 'matplotlib', 'numpy', 'scipy', 'fedquilt.api'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )

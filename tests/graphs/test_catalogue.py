@@ -31,6 +31,7 @@ NAMES = [
     "patchwork",
     "communities-1",
     "communities-3",
+    "mosaic",
 ]
 
 

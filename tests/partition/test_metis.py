@@ -40,6 +40,24 @@ def test_cut_leaves_cliques_whole() -> None:
     assert all(np.unique(labels[start : start + 20]).size == 1 for start in (0, 20, 40))
 
 
+def test_one_cut_serves_all_seeds_and_cannot_be_spoilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pymetis
+
+    calls = []
+    real = pymetis.part_graph
+    monkeypatch.setattr(pymetis, "part_graph", lambda *given, **options: calls.append(1) or real(*given, **options))
+    graph = random_graph(90, 0.05, seed=77)
+    first = cut(graph, 4)
+    kept = first.copy()
+    first[:] = 0
+    again = cut(replace(graph, name="another"), 4)
+    assert np.array_equal(again, kept)
+    assert len(calls) == 1
+    other = cut(random_graph(90, 0.05, seed=78), 4)
+    assert not np.array_equal(other, kept)
+    assert len(calls) == 2
+
+
 @pytest.mark.parametrize("parts", [0, -1])
 def test_no_part_is_an_error(parts: int) -> None:
     with pytest.raises(FedquiltError, match="at least one"):

@@ -39,12 +39,17 @@ def test_clustering_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph(80, 0.3)
     whole = local_clustering(graph.edges, graph.nodes)
     # The package's attribute of that name is the function.
-    monkeypatch.setattr(sys.modules["fedquilt.partition.statistics"], "_BLOCK", 50)
+    module = sys.modules["fedquilt.partition.statistics"]
+    monkeypatch.setattr(module, "_BLOCK", 50)
+    monkeypatch.setattr(module, "_DISTANCES", 30)
     np.testing.assert_array_equal(local_clustering(graph.edges, graph.nodes), whole)
     partition = make_partition(graph, "random", 12, 0)
     in_blocks = label_distances(graph, partition)
     monkeypatch.undo()
-    np.testing.assert_array_equal(label_distances(graph, partition), in_blocks)
+    distances = label_distances(graph, partition)
+    np.testing.assert_array_equal(distances, in_blocks)
+    np.testing.assert_array_equal(distances, distances.T)
+    assert not distances.diagonal().any()
 
 
 @given(graphs(least=10), st.sampled_from(["disjoint", "overlapping", "random"]), st.integers(0, 20))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedquilt.cli import compare, data, demo, errors, methods, run, show
+from fedquilt.cli import bench, compare, data, demo, errors, methods, run, show
 from fedquilt.cli.console import say
 
 DEBUG = "--debug"
@@ -54,6 +54,13 @@ app.command(
     rich_help_panel=LOOK,
     epilog=example("fedquilt show runs/quilt-cora-disjoint-10"),
 )(show.show)
+app.command(
+    rich_help_panel=LOOK,
+    epilog=example(
+        "fedquilt bench --quick",
+        "fedquilt bench --method fedpub,quilt --cell cora/disjoint/10 --out bench.json --figure bench.svg",
+    ),
+)(bench.bench)
 app.command(
     rich_help_panel=PREPARE,
     epilog=example("fedquilt methods", "fedquilt methods quilt"),

@@ -127,6 +127,14 @@ _ALL = [
         "generated",
         parameters={"seed": "0"},
     ),
+    Dataset(
+        "mosaic",
+        "any size: pieces of 100 nodes, to see what grows",
+        *(10000, 48400, 64, 10),
+        _RAW,
+        "generated",
+        parameters={"seed": "0", "nodes": "10000", "degree": "10", "features": "64", "classes": "10"},
+    ),
     Dataset("cora", "citations, machine learning", 2708, 5278, 1433, 7, _planetoid(), "planetoid", "Cora", True),
     Dataset(
         "citeseer",

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
+from fedquilt.graphs import operators
+
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
@@ -69,9 +71,7 @@ class Graph:
 
     def adjacency(self) -> sp.csr_matrix:
         """The symmetric [N, N] adjacency matrix of ones, without self-loops."""
-        rows, cols = np.concatenate([self.edges, self.edges[::-1]], axis=1)
-        ones = np.ones(rows.shape[0], dtype=np.float32)
-        return sp.csr_matrix((ones, (rows, cols)), shape=(self.nodes, self.nodes))
+        return operators.adjacency(self.edges, self.nodes)
 
     def subgraph(self, nodes: np.ndarray, name: str | None = None) -> Graph:
         """The graph induced by `nodes` (sorted, distinct), renumbered 0..len(nodes)-1."""

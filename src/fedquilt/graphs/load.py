@@ -58,7 +58,7 @@ def data_folder(data: str | os.PathLike[str] | None = None) -> Path:
 def _by_name(choice: Choice, data: Path | None) -> Graph:
     name = choice.dataset.name
     if name in GENERATORS:
-        return GENERATORS[name](int(choice.parameters["seed"]))
+        return GENERATORS[name](**{key: int(value) for key, value in choice.parameters.items()})
     if choice.parts:
         return disjoint_union(choice.name, [_part(part, data) for part in choice.parts])
     folder = data_folder(data)

@@ -105,8 +105,9 @@ def draw_split(graph: Graph, fractions: tuple[float, float, float], seed: int, a
 
 def _things(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """What is split, in rising order, and which of it each node is: labelled nodes, or what labelled nodes are copies of."""
-    thing = np.arange(graph.nodes) if graph.copies is None else graph.copies
-    return np.unique(thing[graph.y >= 0]), thing
+    if graph.copies is None:
+        return np.flatnonzero(graph.y >= 0), np.arange(graph.nodes)
+    return np.unique(graph.copies[graph.y >= 0]), graph.copies
 
 
 def given_split(graph: Graph) -> np.ndarray:

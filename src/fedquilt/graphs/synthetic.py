@@ -1,4 +1,4 @@
-"""Graphs that need no file: a small one made for a first try, and the two of FED-PUB's Figures 1 and 3.
+"""Graphs that need no file: a small one made for a first try, the two of FED-PUB's Figures 1 and 3, and one of any size.
 
 Also which nodes are one client's in a graph that was made of clients.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
+from fedquilt.errors import FedquiltError
 from fedquilt.graphs.build import build_graph
 from fedquilt.graphs.catalogue import choose, in_catalogue
 from fedquilt.graphs.graph import Graph
@@ -29,6 +30,9 @@ _OTHER_WORDS = 50
 _SUBGRAPH_NODES = 30
 _FIGURE_1 = ((5, 5, 40), 0.5, 0.1)
 _FIGURE_3 = ((5, 15), 0.7, 0.01)
+# mosaic: nodes of a piece, and the shares of edges that stay inside one and that lead to the own class anywhere.
+_PIECE_NODES = 100
+_INSIDE, _ALIKE = 0.7, 0.2
 
 
 def patchwork(seed: int = 0) -> Graph:
@@ -78,10 +82,46 @@ def communities_3(seed: int = 0) -> Graph:
     return _communities("communities-3", seed, *_FIGURE_3)
 
 
-GENERATORS: dict[str, Callable[[int], Graph]] = {
+def mosaic(seed: int = 0, nodes: int = 10_000, degree: int = 10, features: int = 64, classes: int = 10) -> Graph:
+    """A graph of any size, in O(nodes features + nodes degree) time: a million nodes and five million edges in seconds.
+
+    Nodes lie in pieces of 100 (the last may have fewer), each with a class of its own that six in ten of its nodes have;
+    the others have any class. Of the nodes * degree / 2 edges drawn, seven in ten join two nodes of one piece, two in ten two
+    of one class, and one in ten any two; loops and doubles are left out, so that the mean degree is a little less. Features are
+    Gaussian around a centre for each class.
+
+    It is there to see how time and memory grow; no method should be judged on it.
+    """
+    if min(nodes, features, classes) < 1:
+        raise FedquiltError("A mosaic needs at least one node, one feature and one class; give larger numbers.")
+    rng = _stream(seed, "mosaic")
+    piece = _pieces(nodes)
+    leading = rng.integers(classes, size=piece[-1] + 1)
+    y = np.where(rng.random(nodes) < 0.6, leading[piece], rng.integers(classes, size=nodes))
+    count = nodes * degree // 2
+    inside, alike = int(_INSIDE * count), int((_INSIDE + _ALIKE) * count)
+    u, draw = rng.integers(nodes, size=count), rng.random(count)
+    first = piece[u[:inside]] * _PIECE_NODES
+    near = first + (draw[:inside] * np.minimum(_PIECE_NODES, nodes - first)).astype(np.int64)
+    # Nodes by their class, so that one of a class is a place in its stretch.
+    order, sizes, own = np.argsort(y, kind="stable"), np.bincount(y, minlength=classes), y[u[inside:alike]]
+    same = order[(np.cumsum(sizes) - sizes)[own] + (draw[inside:alike] * sizes[own]).astype(np.int64)]
+    anywhere = (draw[alike:] * nodes).astype(np.int64)
+    x = rng.standard_normal((nodes, features), dtype=np.float32)
+    x += rng.standard_normal((classes, features), dtype=np.float32)[y]
+    return build_graph("mosaic", np.stack([u, np.concatenate([near, same, anywhere])]), x, y, classes=classes)
+
+
+def _pieces(nodes: int) -> np.ndarray:
+    """[N] the piece of each node of `mosaic`."""
+    return np.arange(nodes) // _PIECE_NODES
+
+
+GENERATORS: dict[str, Callable[..., Graph]] = {
     "patchwork": patchwork,
     "communities-1": communities_1,
     "communities-3": communities_3,
+    "mosaic": mosaic,
 }
 
 
@@ -89,7 +129,8 @@ def natural_clients(name: str, seed: int = 0) -> np.ndarray | None:
     """[N] the client each node of a synthetic graph belongs to by construction; None for any other graph.
 
     For `patchwork` a client is a community; for the communities graphs it is a subgraph of 30 nodes; for
-    `syn-cora:h=all` it is the graph of one homophily level. So far no graph's clients depend on its seed.
+    `mosaic` it is a piece of 100; for `syn-cora:h=all` it is the graph of one homophily level. So far no graph's
+    clients depend on its seed.
     """
     if not in_catalogue(name):
         return None
@@ -98,6 +139,8 @@ def natural_clients(name: str, seed: int = 0) -> np.ndarray | None:
         return np.repeat(np.arange(len(choice.parts)), choice.dataset.nodes)
     if choice.dataset.name == "patchwork":
         return patchwork_communities()[0]
+    if choice.dataset.name == "mosaic":
+        return _pieces(int(choice.parameters["nodes"]))
     sizes = {"communities-1": _FIGURE_1[0], "communities-3": _FIGURE_3[0]}.get(choice.dataset.name)
     return None if sizes is None else np.repeat(np.arange(sum(sizes)), _SUBGRAPH_NODES)
 

@@ -1,7 +1,7 @@
 """One graph to many clients: cut it, save the cut, describe it."""
 
 from fedquilt.partition import recipes as _recipes  # noqa: F401  (importing it registers the kinds)
-from fedquilt.partition.clients import enough, training_nodes_check
+from fedquilt.partition.clients import training_nodes_check
 from fedquilt.partition.fingerprint import fingerprint
 from fedquilt.partition.making import kinds, make_partition
 from fedquilt.partition.partition import Partition
@@ -12,7 +12,6 @@ __all__ = [
     "Partition",
     "Statistics",
     "check_fits",
-    "enough",
     "fingerprint",
     "kinds",
     "label_distributions",

@@ -8,6 +8,8 @@ from fedquilt.errors import FedquiltError
 from fedquilt.partition.partition import Partition
 
 TRAIN = 0
+# Where so many clients lack training nodes, no other random split will do: chances multiply.
+HOPELESS = 50
 
 
 def training_nodes(partition: Partition, split: np.ndarray) -> np.ndarray:
@@ -26,25 +28,27 @@ def training_nodes(partition: Partition, split: np.ndarray) -> np.ndarray:
     return np.bincount(owner[split[held] == TRAIN], minlength=partition.clients)
 
 
-def enough(partition: Partition, split: np.ndarray, minimum: int = 1) -> bool:
-    """Whether each client has at least `minimum` training nodes."""
-    return bool((training_nodes(partition, split) >= minimum).all())
+def lacking(partition: Partition, split: np.ndarray, minimum: int = 1) -> np.ndarray:
+    """The clients that have fewer than `minimum` training nodes, in rising order."""
+    return np.flatnonzero(training_nodes(partition, split) < minimum)
 
 
-def training_nodes_check(partition: Partition, split: np.ndarray, minimum: int = 1) -> None:
+def training_nodes_check(partition: Partition, split: np.ndarray, minimum: int = 1, *, redraw: bool = True) -> None:
     """Refuse a split that leaves a client fewer than `minimum` training nodes.
 
-    The error names the first such client; clients are numbered from 0.
+    The error names the first such client (clients are numbered from 0) and says how many more there are and what helps:
+    among other things to draw again where that can be done (`redraw`) and is not hopeless.
     """
-    counts = training_nodes(partition, split)
-    short = np.flatnonzero(counts < minimum)
+    short = lacking(partition, split, minimum)
     if not short.size:
         return
-    client = short[0]
-    count = int(counts[client])
+    count = int(training_nodes(partition, split)[short[0]])
     has = "no training node" if count == 0 else f"{count} training node{'s' if count > 1 else ''}"
     wanted = f" where {minimum} are wanted" if minimum > 1 else ""
+    others = short.size - 1
+    more = f", and {others:,} more {'have' if others > 1 else 'has'} too few" if others else ""
+    again = f"draw again with --min-train {minimum}, " if redraw and short.size <= HOPELESS else ""
     raise FedquiltError(
-        f"Client {client} of {partition.clients} has {has}{wanted}; draw again with --min-train {minimum}, "
-        "use fewer clients, or a larger training share."
+        f"Client {short[0]} of {partition.clients} has {has}{wanted}{more}; {again}use fewer clients, or a larger "
+        "training share."
     )

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import numpy as np
 import scipy.sparse as sp
 
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
+from fedquilt.partition.fingerprint import fingerprint
 
 # METIS draws random numbers of its own. The papers keep one cut and vary the rest, so the cut is no seed's
 # business; 4321 is what METIS takes when it is told nothing, as in FED-PUB's code.
 METIS_SEED = 4321
+# The latest cuts, by graph and parts: the seeds of a run and the methods of a comparison share one, and a million nodes take
+# METIS half a minute.
+_LATEST: OrderedDict[tuple[str, int], np.ndarray] = OrderedDict()
+_KEPT = 4
 
 
 def cut(graph: Graph, parts: int) -> np.ndarray:
@@ -37,13 +44,18 @@ def cut(graph: Graph, parts: int) -> np.ndarray:
             "'pymetis>=2025.2') or use a saved partition instead."
         ) from error
 
-    adjacency = graph.adjacency()
-    adjacency.sort_indices()
-    integer = zero_copy_dtype()
-    neighbours = CSRAdjacency(adjacency.indptr.astype(integer), adjacency.indices.astype(integer))
-    # pymetis alone would bisect recursively up to 8 parts; k-way is METIS's default and what FED-PUB uses.
-    _, labels = part_graph(parts, neighbours, recursive=False, options=Options(seed=METIS_SEED))
-    return _fill_empty_parts(np.asarray(labels, dtype=np.int64), adjacency, parts)
+    key = fingerprint(graph), parts
+    if key not in _LATEST:
+        adjacency = graph.adjacency()
+        integer = zero_copy_dtype()
+        neighbours = CSRAdjacency(adjacency.indptr.astype(integer), adjacency.indices.astype(integer))
+        # pymetis alone would bisect recursively up to 8 parts; k-way is METIS's default and what FED-PUB uses.
+        _, labels = part_graph(parts, neighbours, recursive=False, options=Options(seed=METIS_SEED))
+        _LATEST[key] = _fill_empty_parts(np.asarray(labels, dtype=np.int64), adjacency, parts)
+    _LATEST.move_to_end(key)
+    while len(_LATEST) > _KEPT:
+        _LATEST.popitem(last=False)
+    return _LATEST[key].copy()
 
 
 def _fill_empty_parts(labels: np.ndarray, adjacency: sp.csr_matrix, parts: int) -> np.ndarray:

@@ -16,6 +16,7 @@ How Table 4 counts was worked out by cutting the same graphs:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +26,11 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.storage import check_fits
 
-# How many products one block of the triangle count, or one block of label distances, may hold at a time.
+# How many products one block of the triangle count may hold at a time, and one block of label distances: the latter is gone
+# through several times for each class, so that it should stay in the cache.
 _BLOCK = 4_000_000
+_DISTANCES = 65_536
+_TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +141,7 @@ def statistics(graph: Graph, partition: Partition) -> Statistics:
         graph_nodes=graph.nodes,
         graph_edges=int(graph.edges.shape[1]),
         graph_clustering=float(local_clustering(graph.edges, graph.nodes).mean()),
-        unheld=int(graph.nodes - np.unique(held).size),
+        unheld=int(np.count_nonzero(np.bincount(held, minlength=graph.nodes) == 0)),
         missing=int(lost.size),
         missing_between=(between + between.T).tocsr(),
     )
@@ -194,16 +198,18 @@ def label_distances(graph: Graph, partition: Partition) -> np.ndarray:
     they share no label. NaN for a client without labels.
     """
     shares = label_distributions(graph, partition)
-    entropy = _entropy(shares)
+    columns = np.ascontiguousarray(shares.T)
+    entropy = _entropy(columns)
     clients = len(shares)
     distances = np.empty((clients, clients), dtype=np.float32)
-    step = max(1, _BLOCK // max(1, shares.size))
+    step = max(1, _DISTANCES // clients)
     for start in range(0, clients, step):
-        rows = slice(start, start + step)
-        mixed = _entropy((shares[rows, None] + shares[None]) / 2)
-        divergence = mixed - (entropy[rows, None] + entropy[None]) / 2
+        rows, others = slice(start, start + step), slice(start, None)  # the rest is known: distances are symmetric
+        mixed = _entropy((column[rows, None] + column[others]) / 2 for column in columns)
+        divergence = mixed - (entropy[rows, None] + entropy[others]) / 2
         # Rounding alone can make it negative.
-        distances[rows] = np.sqrt(np.maximum(divergence, 0))
+        distances[rows, others] = np.sqrt(np.maximum(divergence, 0))
+        distances[others, rows] = distances[rows, others].T
     unlabelled = shares.sum(axis=1) == 0
     distances[unlabelled] = np.nan
     distances[:, unlabelled] = np.nan
@@ -211,12 +217,15 @@ def label_distances(graph: Graph, partition: Partition) -> np.ndarray:
 
 
 def _median(distances: np.ndarray) -> float:
-    known = distances[~np.isnan(distances)]
-    return float(np.median(known)) if known.size else float("nan")
+    """The median of the distances that are known; their order is lost."""
+    unknown = np.isnan(distances)
+    known = distances[~unknown] if unknown.any() else distances.reshape(-1)
+    return float(np.median(known, overwrite_input=True)) if known.size else float("nan")
 
 
-def _entropy(shares: np.ndarray) -> np.ndarray:
-    return -(shares * np.log(np.where(shares > 0, shares, 1))).sum(axis=-1)
+def _entropy(shares: Iterable[np.ndarray]) -> np.ndarray:
+    """-sum_c p_c log p_c, from an array of p_c for each class c."""
+    return -sum((share * np.log(np.maximum(share, _TINY)) for share in shares), start=np.zeros(()))
 
 
 def _ones(rows: np.ndarray, cols: np.ndarray, nodes: int) -> sp.csr_matrix:

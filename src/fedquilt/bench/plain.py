@@ -6,6 +6,8 @@ client, and an aggregation a round. FED-PUB adds masks, functional embeddings an
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,15 +16,16 @@ from torch_geometric.nn import GCNConv
 
 from fedquilt.cohort import Client
 from fedquilt.graphs import TEST, TRAIN, VAL
-from fedquilt.methods.fedpub import random_graph
+from fedquilt.methods.fedpub import FedPubSettings, random_graph
+from fedquilt.methods.settings import BackboneSettings
 
 
-def data_of(client: Client) -> Data:
+def data_of(client: Client, device: torch.device) -> Data:
     """A client's graph as PyG wants it."""
     data = client.graph.to_data()
     split = torch.from_numpy(client.split)
-    data.train_mask, data.val_mask, data.test_mask = (split == part for part in (TRAIN, VAL, TEST))
-    return data
+    data.train_mask, data.val_mask, data.test_mask = ((split == part) & (data.y >= 0) for part in (TRAIN, VAL, TEST))
+    return data.to(device)
 
 
 class Gcn(nn.Module):
@@ -32,9 +35,10 @@ class Gcn(nn.Module):
         super().__init__()
         self.conv1 = GCNConv(features, hidden, cached=True)
         self.conv2 = GCNConv(hidden, hidden, cached=True)
-        self.classifier = nn.Linear(hidden, classes)
+        self.classifier: nn.Module = nn.Linear(hidden, classes)
 
     def forward(self, data: Data) -> Tensor:
+        """What the model says about every node."""
         h = F.dropout(F.relu(self.conv1(data.x, data.edge_index)), 0.5, self.training)
         h = F.dropout(F.relu(self.conv2(h, data.edge_index)), 0.5, self.training)
         return self.classifier(h)
@@ -51,6 +55,7 @@ class MaskedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
+        """The linear map of the masked weight."""
         return F.linear(x, self.weight * self.mask, self.bias)
 
 
@@ -69,18 +74,24 @@ class PlainFedAvg:
 
     model: type[Gcn] = Gcn
 
-    def __init__(self, clients: list[Client], hidden: int = 128, lr: float = 0.01, epochs: int = 1) -> None:
-        self.data = [data_of(c) for c in clients]
+    def __init__(self, clients: list[Client], settings: BackboneSettings, device: torch.device) -> None:
+        self.data = [data_of(c, device) for c in clients]
         graph = clients[0].graph
-        self.models = [self.model(graph.features, hidden, graph.classes) for _ in clients]
+        self.models = [self.model(graph.features, settings.hidden, graph.classes).to(device) for _ in clients]
         for model in self.models[1:]:
             model.load_state_dict(self.models[0].state_dict())
-        self.optimisers = [torch.optim.Adam(model.parameters(), lr=lr) for model in self.models]
-        self.weights = torch.tensor([float(d.train_mask.sum()) for d in self.data])
-        self.epochs = epochs
+        self.optimisers = [torch.optim.Adam(model.parameters(), lr=settings.lr) for model in self.models]
+        self.weights = torch.tensor([float(d.train_mask.sum()) for d in self.data], device=device)
+        self.epochs = settings.epochs
 
     def loss(self, client: int, model: Gcn, data: Data) -> Tensor:
+        """What a client makes small in its local training."""
         return F.cross_entropy(model(data)[data.train_mask], data.y[data.train_mask])
+
+    def advance(self, rounds: int) -> None:
+        """Train so many rounds further."""
+        for _ in range(rounds):
+            self.round()
 
     def round(self) -> tuple[float, float]:
         """One round; the mean validation and test accuracy."""
@@ -101,6 +112,7 @@ class PlainFedAvg:
 
     @torch.no_grad()
     def aggregate(self) -> None:
+        """Give everyone the average of all models, weighted by training nodes."""
         share = self.weights / self.weights.sum()
         states = [model.state_dict() for model in self.models]
         mean = {name: sum(s * state[name] for s, state in zip(share, states, strict=True)) for name in states[0]}
@@ -113,27 +125,26 @@ class PlainFedPub(PlainFedAvg):
 
     model = MaskedGcn
 
-    def __init__(self, clients: list[Client], hidden: int = 128, lr: float = 0.01, epochs: int = 1, tau: float = 3.0):
-        super().__init__(clients, hidden, lr, epochs)
-        self.graph = random_graph("sbm", 0, clients[0].graph.features, torch.device("cpu"))
-        self.tau = tau
+    def __init__(self, clients: list[Client], settings: FedPubSettings, device: torch.device) -> None:
+        super().__init__(clients, settings, device)
+        self.graph = random_graph("sbm", 0, clients[0].graph.features, device)
+        self.tau, self.proximal = settings.tau, settings.proximal
         self.received: list[dict[str, Tensor]] | None = None
 
     def loss(self, client: int, model: Gcn, data: Data) -> Tensor:
+        """With a term that holds the masked weights near the received ones."""
         loss = super().loss(client, model, data)
         if self.received is None:
             return loss
         received = self.received[client]
-        for name, layer in (
-            ("conv1.lin", model.conv1.lin),
-            ("conv2.lin", model.conv2.lin),
-            ("classifier", model.classifier),
-        ):
-            loss = loss + 1e-3 * (layer.weight * layer.mask - received[f"{name}.weight"]).pow(2).sum()
+        for name in ("conv1.lin", "conv2.lin", "classifier"):
+            layer: Any = model.get_submodule(name)
+            loss = loss + self.proximal * (layer.weight * layer.mask - received[f"{name}.weight"]).pow(2).sum()
         return loss
 
     @torch.no_grad()
     def aggregate(self) -> None:
+        """Give each client an average of all models, weighted by how alike they treat the random graph."""
         embeddings = []
         for model in self.models:
             first = model.conv1.lin
@@ -154,3 +165,7 @@ class PlainFedPub(PlainFedAvg):
         ]
         for model, mean in zip(self.models, self.received, strict=True):
             model.load_state_dict(mean, strict=False)
+
+
+# The methods that have a plain loop.
+PLAIN: dict[str, type[PlainFedAvg]] = {"fedavg": PlainFedAvg, "fedpub": PlainFedPub}

@@ -1,0 +1,76 @@
+"""A bench as one picture: milliseconds a round of each method, a panel a cell, the plain loop marked."""
+
+from __future__ import annotations
+
+import math
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Any
+
+from fedquilt.bench.result import OURS, PLAIN_LOOP, Result, Row
+from fedquilt.reports import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLUMNS = 3  # panels in a row
+# Shape, fill and colour all differ, so that print in grey and any eye can tell them apart.
+_LOOKS: dict[str, dict[str, Any]] = {
+    OURS: {"marker": "o", "color": style.PALETTE[0], "markersize": 6.5},
+    PLAIN_LOOP: {"marker": "D", "color": style.PALETTE[1], "markersize": 6, "markerfacecolor": "white"},
+}
+_LINE: dict[str, Any] = {"color": style.PALETTE[1], "linestyle": "--", "linewidth": 0.9}
+
+
+def bench_figure(result: Result, titles: dict[str, str]) -> Figure:
+    """Medians over turns as marks, the middle half of the turns as lines; time on a logarithmic scale.
+
+    Methods are called by `titles`, the quickest on top; the dashed line is the plain FedAvg loop.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    cells = list(dict.fromkeys(row.cell for row in result.rows))
+    pace = {row.method: [r.to_fedavg for r in result.ours().values() if r.method == row.method] for row in result.rows}
+    order = sorted(pace, key=lambda method: median(pace[method]))
+    columns = min(_COLUMNS, len(cells))
+    lines = math.ceil(len(cells) / columns)
+    with style.styled():
+        figure = style.new_figure(1.3 + 2.4 * columns, 0.6 + lines * (0.6 + 0.2 * len(order)))
+        grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
+        for axes, cell in zip(grid.flat, cells, strict=False):
+            _draw(axes, [row for row in result.rows if row.cell == cell], order)
+            axes.set_title(cell)
+            axes.set_xscale("log")
+            axes.xaxis.set_major_locator(LogLocator(10))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.grid(axis="x")
+            axes.set_yticks(range(len(order)), [titles[method] for method in order])
+            axes.tick_params(axis="y", length=0)
+            axes.tick_params(axis="x", labelbottom=True)
+        grid.flat[0].set_ylim(len(order) - 0.5, -0.5)
+        for axes in list(grid.flat)[len(cells) :]:
+            axes.set_axis_off()
+        figure.supxlabel("Milliseconds a round", fontsize=9)
+        keys = [Line2D([], [], linestyle="none", label=side, **look) for side, look in _LOOKS.items()]
+        keys.append(Line2D([], [], label="plain FedAvg loop", **_LINE))
+        figure.legend(handles=keys, loc="outside upper left", ncols=3, columnspacing=1.4, handlelength=1.8)
+        return figure
+
+
+def _draw(axes: Axes, rows: list[Row], order: list[str]) -> None:
+    for row in rows:
+        height, look = order.index(row.method), _LOOKS[row.side]
+        low, high = _middle_half(row.turns_ms)
+        axes.plot([low, high], [height, height], color=look["color"], linewidth=1.4, solid_capstyle="butt")
+        axes.plot(row.ms, height, linestyle="none", **look)
+        if (row.side, row.method) == (PLAIN_LOOP, "fedavg"):
+            axes.axvline(row.ms, zorder=1, **_LINE)
+
+
+def _middle_half(values: list[float]) -> tuple[float, float]:
+    if len(values) < 2:
+        return values[0], values[0]
+    low, _, high = quantiles(values, n=4, method="inclusive")
+    return low, high

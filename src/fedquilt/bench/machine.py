@@ -1,0 +1,64 @@
+"""Where and with what a bench ran: enough to know which results compare."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fedquilt
+
+
+def about(device: torch.device, threads: int) -> dict[str, Any]:
+    """Versions, the machine, the commit of this code if there is one, and the date (UTC)."""
+    import torch_geometric
+
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "fedquilt": fedquilt.__version__,
+        "commit": commit(),
+        "torch": torch.__version__,
+        "torch_geometric": torch_geometric.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": device.type,
+        "device_name": device_name(device),
+        "cpu_count": os.cpu_count(),
+        "threads": threads,
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """What the device is called by its maker."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, names), platform.processor() or platform.machine())
+
+
+def commit() -> str | None:
+    """The commit that this code is of, ending in -changed where the code differs from it; None outside a checkout."""
+    folder = Path(fedquilt.__file__).resolve().parent
+    # An installed copy may lie inside somebody else's repository.
+    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    head = _git(folder, "rev-parse", "--short", "HEAD")
+    return f"{head}-changed" if head and _git(folder, "status", "--porcelain", "--", ".") else head
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says, or None where it has nothing to say."""
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

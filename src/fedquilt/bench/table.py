@@ -1,0 +1,67 @@
+"""A bench's figures as a table for the terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from fedquilt.bench.result import OURS, PLAIN_LOOP, Result, Row
+
+HEADINGS = ("Epochs", "ms/round", "Best", "x FedAvg", "Plain loop", "Plain/ours", "Best/best")
+HOW_TO_READ = (
+    "Read the ratios, since all sides took turns in one process: 'x FedAvg' is a round in rounds of our FedAvg,\n"
+    "'Plain/ours' how many of our rounds fit in one of the plain PyG loop; times are milliseconds, medians over turns."
+)
+
+BUSY = 1.25  # medians so many times the best turns mean that others used the machine too
+
+
+def busy_sentences(result: Result) -> list[str]:
+    """A warning where the machine did other things as well; else nothing."""
+    times = result.busyness()
+    warning = f"The machine was busy, medians are {times:.1f} times the best turns; trust Best/best, or measure again."
+    return [warning] if times > BUSY else []
+
+
+def bench_table(result: Result) -> Table:
+    """A row for each method of each cell; the plain loop, where there is one, beside it."""
+    about = result.about
+    threads = "1 thread" if about["threads"] == 1 else f"{about['threads']} threads"
+    title = f"{about['device_name']}, {threads}, torch {about['torch']}"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("Cell")
+    table.add_column("Method")
+    for heading in (*HEADINGS, "Peak MB") if result.memory else HEADINGS:
+        table.add_column(heading, justify="right")
+    plain = {(row.cell, row.method): row for row in result.rows if row.side == PLAIN_LOOP}
+    peaks = {(one.cell, one.method): one.peak_mb for one in result.memory}
+    ours = [row for row in result.rows if row.side == OURS]
+    for position, row in enumerate(ours):
+        first = position == 0 or ours[position - 1].cell != row.cell
+        last = position + 1 == len(ours) or ours[position + 1].cell != row.cell
+        beside = plain.get((row.cell, row.method))
+        table.add_row(
+            Text(row.cell if first else ""),
+            Text(row.method),
+            str(row.epochs),
+            *_figures(row, beside),
+            *([_megabytes(peaks.get((row.cell, row.method)))] if peaks else []),
+            end_section=last,
+        )
+    return table
+
+
+def _figures(row: Row, plain: Row | None) -> list[str]:
+    beside = ["", "", ""]
+    if plain is not None and row.speedup is not None and row.speedup_best is not None:
+        beside = [milliseconds(plain.ms), f"{row.speedup:.1f}x", f"{row.speedup_best:.1f}x"]
+    return [milliseconds(row.ms), milliseconds(row.best_ms), f"{row.to_fedavg:.1f}x", *beside]
+
+
+def milliseconds(value: float) -> str:
+    """Three significant digits, as many as repeat."""
+    return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
+
+
+def _megabytes(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}"

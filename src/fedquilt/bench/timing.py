@@ -1,0 +1,53 @@
+"""Time several sides that take turns, so that a busy machine slows all of them and their ratios stay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+import torch
+
+# Each turn is several rounds, since on an accelerator figures are read back every few rounds only.
+ROUNDS_A_TURN = 5
+WARM_UP, WARM_UP_CUDA = 3, 8
+
+Name = TypeVar("Name")
+
+
+class Side(Protocol):
+    """Something that can be carried a number of rounds further: one of our trainings, or a plain loop."""
+
+    def advance(self, rounds: int) -> None:
+        """Train so many rounds further."""
+
+
+def take_turns(
+    sides: Mapping[Name, Side], turns: int, device: torch.device, on_turn: Callable[[int], None] = lambda done: None
+) -> dict[Name, list[float]]:
+    """Milliseconds a round of each side in each turn, after rounds that warm up.
+
+    `on_turn` is told how many turns are done, between turns, so that what it does is not timed.
+    """
+    for side in sides.values():
+        side.advance(WARM_UP_CUDA if device.type == "cuda" else WARM_UP)
+    times: dict[Name, list[float]] = {name: [] for name in sides}
+    for turn in range(turns):
+        for name, side in sides.items():
+            times[name].append(_seconds(side, ROUNDS_A_TURN, device) * 1e3 / ROUNDS_A_TURN)
+        on_turn(turn + 1)
+    return times
+
+
+def _seconds(side: Side, rounds: int, device: torch.device) -> float:
+    _finish(device)
+    began = time.perf_counter()
+    side.advance(rounds)
+    _finish(device)
+    return time.perf_counter() - began
+
+
+def _finish(device: torch.device) -> None:
+    """Wait until the device has done all it was told."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
