@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from fedquilt import idle
 from fedquilt.attacks import Attack
 from fedquilt.blocks import Blocks
 from fedquilt.engines.contract import Engine, Report
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.contract import Method, State
-from fedquilt.privacy.crossing import Message, Sparse, check, dense, moved, uncounted_bytes
+from fedquilt.privacy.crossing import Factored, Message, Sparse, Value, check, each_tensor, moved, uncounted_bytes
 from fedquilt.randomness import numpy_stream
 from fedquilt.replay import Recorder
 from fedquilt.rounds import Exchanged, Seen, mean
@@ -124,6 +125,7 @@ class Training:
         self.similarities: dict[int, Tensor] = {}
         self.findings: dict[str, Tensor] = {}
         self._saved_at = time.monotonic()
+        self._save_after = plan.checkpoint_seconds
 
     def run(self) -> Progress:
         """Train to the end and return how it went."""
@@ -193,13 +195,14 @@ class Training:
     def _numbers(self, round: int) -> tuple[Tensor, Tensor]:
         """The clients of this round and of the next, where the server is; the same tensor where everyone always takes part."""
         task, share = self.method.task, self.plan.participation
+        if self._everyone is not None:
+            return self._everyone, self._everyone
         here, there = (
             participants(task.seed, r, task.clients, share).to(self._server_device) for r in (round, round + 1)
         )
         if len(here) == task.clients:
-            if self._everyone is None:
-                self._everyone = here
-            return self._everyone, self._everyone
+            self._everyone = here
+            return here, here
         return here, there
 
     def _take(self, down: Message) -> None:
@@ -209,8 +212,9 @@ class Training:
             self.down = down
             return
         for name, value in down.items():
-            if dense(value) is not dense(self.down[name]):
-                dense(self.down[name]).copy_(dense(value))
+            for new, old in zip(each_tensor(value), each_tensor(self.down[name]), strict=True):
+                if new is not old:
+                    old.copy_(new)
 
     def look(self, exchanged: Exchanged) -> Seen:
         """Read what a round gave, and keep the models when it is the best on validation so far."""
@@ -243,10 +247,12 @@ class Training:
     @staticmethod
     def _keep(kept: dict[K, Tensor], now: Mapping[K, Tensor], better: Tensor | None) -> None:
         for name, tensor in now.items():
-            if name not in kept:
-                kept[name] = tensor.detach().clone()
-            elif better is None:
-                kept[name].copy_(tensor)
+            new = name not in kept
+            if new:
+                kept[name] = idle.like(tensor)
+            if new or better is None:
+                for rows, piece in idle.pieces(kept[name]):
+                    idle.release(piece.copy_(tensor[rows]), tensor[rows])
             else:
                 torch.where(better, tensor, kept[name], out=kept[name])
 
@@ -269,7 +275,7 @@ class Training:
         self.records.append(record)
         if self.folder is not None:
             self.folder.append(record)
-            if time.monotonic() - self._saved_at > self.plan.checkpoint_seconds:
+            if time.monotonic() - self._saved_at > self._save_after:
                 self.save()
         self.on_round(record)
 
@@ -319,7 +325,7 @@ class Training:
         groups: Mapping[str, Mapping[str, Tensor]] = {
             "engine": self.engine.state(),
             "server": self.server,
-            "down": {name: dense(value) for name, value in self.down.items()},
+            "down": {f"{n}/{i}": t for n, value in self.down.items() for i, t in enumerate(each_tensor(value))},
             "best": p.best.models,
             "similarity": {str(round): s for round, s in self.similarities.items()},
         }
@@ -329,10 +335,13 @@ class Training:
             "upload_bytes": p.upload_bytes,
             "download_bytes": p.download_bytes,
             "best": [p.best.round, p.best.val, p.best.test, p.best.clients_test] if p.best.round >= 0 else None,
-            "sparse": [name for name, value in self.down.items() if isinstance(value, Sparse)],
+            "down": {name: type(value).__name__ for name, value in self.down.items()},
         }
+        began = time.monotonic()
         self.folder.checkpoint(p.next_round - 1, tensors, facts)
         self._saved_at = time.monotonic()
+        if self.plan.checkpoint_seconds > 0:  # large states take long to write: no more than a tenth of the time goes there
+            self._save_after = max(self.plan.checkpoint_seconds, 10 * (self._saved_at - began))
 
     def _resume(self) -> None:
         """Go on from the newest sound checkpoint, if there is one; rounds after it are forgotten and done again."""
@@ -348,9 +357,13 @@ class Training:
             groups.setdefault(group, {})[rest] = tensor
         self.engine.restore(groups["engine"])
         self.server = moved_state(groups.get("server", {}), self._server_device)
-        sparse = set(saved.facts["sparse"])
-        down = {n: t.to(self.engine.device) for n, t in groups.get("down", {}).items()}
-        self.down = {n: Sparse(t) if n in sparse else t for n, t in down.items()}
+        held = groups.get("down", {})
+        kinds: dict[str, Callable[..., Value]] = {"Sparse": Sparse, "Factored": Factored}
+        down: Message = {}
+        for name, kind in saved.facts["down"].items():
+            tensors = [held[f"{name}/{i}"] for i in range(4 if kind == "Factored" else 1)]
+            down[name] = kinds[kind](*tensors) if kind in kinds else tensors[0]
+        self.down = moved(down, self.engine.device)
         self.similarities = {int(round): s for round, s in groups.get("similarity", {}).items()}
         facts, p = saved.facts, self.progress
         p.next_round = saved.round + 1

@@ -18,7 +18,8 @@ from torch import Tensor
 from fedquilt.cohort import Client
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TRAIN
-from fedquilt.nn.spectral import KINDS, Bases, Basis, client_basis, homophily, normalised, rotated_basis
+from fedquilt.nn.spectral import KINDS, Bases, Basis, as_torch, client_basis, homophily, normalised
+from fedquilt.nn.spectral import rotated_basis as rotated_tensors
 from support import (
     PADDING,
     assert_near,
@@ -33,6 +34,11 @@ from support import (
 
 seeds = st.integers(0, 2**31)
 orders = st.integers(0, 6)
+
+
+def rotated_basis(a: sp.csr_matrix, x: np.ndarray, order: int, h: float) -> list[np.ndarray]:
+    return [signal.numpy() for signal in rotated_tensors(as_torch(a), torch.from_numpy(x), order, h)]
+
 
 
 def monomial(a: np.ndarray, x: np.ndarray, order: int) -> list[np.ndarray]:

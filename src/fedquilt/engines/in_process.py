@@ -1,22 +1,26 @@
 """The in-process engine: all clients in this process, in cohorts of at most `cohort_size`.
 
-Memory: the clients' states are kept whole, O(M P) for P numbers a client; what one round needs beside them (activations,
-gradients) grows with the cohort, not with the number of clients. Uploads of all participants are held at once.
+Memory: what one round needs (activations, gradients) grows with the cohort, not with the number of clients. The clients'
+states, O(M P) for P numbers a client, and the uploads of all participants are kept whole; where there are several cohorts and
+the states come to more than a gigabyte they rest on disk (`fedquilt.idle`), and only those of the cohort whose turn it is are
+in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
+from fedquilt import idle
 from fedquilt.cohort import Client, Cohort
 from fedquilt.engines.contract import FIGURES, Report, diverged
 from fedquilt.methods.contract import Method, State, Update
 from fedquilt.nn.objective import METRICS, losses
-from fedquilt.privacy.crossing import Crossing, Message, Sparse, Value, check, declared
+from fedquilt.privacy.crossing import Crossing, Factored, Message, Sparse, Value, check, declared, dense
 
 # What clients do with a download: state, cohort, download -> update.
 Step = Callable[[State, Cohort, Message], Update]
@@ -51,12 +55,36 @@ class InProcess:
         self.device = torch.device(device)
         self.records = self.device.type == "cuda"
         size = cohort_size or len(clients)
-        self.parts = []
+        self.parts: list[_Part] = []
+        self._state: State = {}  # all clients'; the parts have views of it
+        self._uploads: State = {}  # where uploads are joined, when they rest on disk
+        self._personal_models: State = {}
         for first in range(0, len(clients), size):
             cohort = Cohort(clients[first : first + size], device)
-            self.parts.append(_Part(cohort, method.start(cohort), first))
+            self._add(_Part(cohort, method.start(cohort), first), len(clients))
         self.figures = {name: torch.full((len(clients),), torch.nan, device=device) for name in FIGURES}
         self.figures["sound"].fill_(1.0)
+
+    def _add(self, part: _Part, clients: int) -> None:
+        """Take a part in: what its clients keep goes where all clients' is."""
+        if part.cohort.clients == clients:
+            self._state = part.state
+        elif not self._state:
+            size = sum(t[0].numel() * t.element_size() for t in part.state.values()) * clients
+            resting = self.device.type == "cpu" and size > idle.LIMIT
+            make = idle.empty if resting else partial(_empty, device=self.device)
+            self._state = {n: make((clients, *t.shape[1:]), t.dtype) for n, t in part.state.items()}
+        views = {name: whole[part.places] for name, whole in self._state.items()}
+        for name, tensor in part.state.items():
+            if tensor is not self._state[name]:
+                views[name].copy_(tensor)
+        part.state = views
+        self.parts.append(part)
+        idle.release(*views.values())
+
+    @property
+    def _rests(self) -> bool:
+        return any(map(idle.rests, self._state.values()))
 
     def evaluate(self) -> Report:
         """How all clients stand with the models they have now."""
@@ -73,7 +101,7 @@ class InProcess:
             return update
 
         uploads = self._each(step, participants, down, evaluate)
-        return join_messages(uploads), self._report() if evaluate else None
+        return uploads, self._report() if evaluate else None
 
     def settle(self, down: Message) -> Report:
         """The last step of clients that were admitted after training, and how they stand after it; nothing is sent."""
@@ -81,8 +109,8 @@ class InProcess:
         self._each(self.method.settle, everyone, down, evaluate=True)
         return self._report()
 
-    def _each(self, step: Step, participants: Tensor, down: Message, evaluate: bool) -> list[Message]:
-        """Take a step with the participants, cohort by cohort; a cohort's uploads each."""
+    def _each(self, step: Step, participants: Tensor, down: Message, evaluate: bool) -> Message:
+        """Take a step with the participants, cohort by cohort; their uploads."""
         uploads: list[Message] = []
         first = 0
         everyone = len(participants) == sum(part.cohort.clients for part in self.parts)
@@ -93,9 +121,25 @@ class InProcess:
                 if not len(chosen):
                     continue
             mine = slice_message(down, self.method.downloads, first, first + len(chosen))
-            uploads.append(self._train(step, part, chosen, mine, evaluate))
+            upload = self._train(step, part, chosen, mine, evaluate)
+            uploads.append(self._set_aside(upload, first, len(participants)) if self._rests else upload)
             first += len(chosen)
-        return uploads
+        if not self._rests:
+            return join_messages(uploads)
+        return {name: _as(value, self._uploads[name][:first]) for name, value in uploads[-1].items()}
+
+    def _set_aside(self, upload: Message, first: int, senders: int) -> Message:
+        """Put a cohort's upload where all uploads rest on disk, from row `first` on; its rows there."""
+        rows: Message = {}
+        for name, value in upload.items():
+            tensor = dense(value)
+            whole = self._uploads.get(name)
+            if whole is None or len(whole) < senders or whole.shape[1:] != tensor.shape[1:]:
+                whole = self._uploads[name] = idle.empty((senders, *tensor.shape[1:]), tensor.dtype)
+            mine = whole[first : first + len(tensor)].copy_(tensor)
+            idle.release(mine)
+            rows[name] = _as(value, mine)
+        return rows
 
     def _train(self, step: Step, part: _Part, chosen: Tensor, down: Message, evaluate: bool) -> Message:
         everyone = len(chosen) == part.cohort.clients
@@ -105,23 +149,27 @@ class InProcess:
         if not everyone:
             for name, tensor in state.items():
                 part.state[name][chosen] = tensor
-        part.personal = update.personal if everyone else None
+        part.personal = update.personal if everyone and not self._rests else None
         places = part.places if everyone else part.first + chosen
         self.figures["train_loss"][places] = update.loss.to(self.device)
         if evaluate:
             self._measure(places, cohort, update.personal)
+        idle.release(*part.state.values())
         return update.upload
 
     def _personal(self, part: _Part) -> State:
-        if part.personal is None:
-            part.personal = self.method.personal(part.state)
-        return part.personal
+        if part.personal is not None:
+            return part.personal
+        made = self.method.personal(part.state)
+        if not self._rests:
+            part.personal = made
+        return made
 
     def _measure(self, places: Tensor | slice, cohort: Cohort, personal: State) -> None:
         metric = METRICS[self.method.task.metric]
         with torch.no_grad():
             logits = self.method.logits(personal, cohort)
-            self.figures["sound"][places] = sound(cohort, logits, cohort.once("evaluated", _evaluated))
+            self.figures["sound"][places] = sound(cohort, logits, cohort.val, cohort.test)
             self.figures["val_loss"][places] = losses(cohort, logits, cohort.val)
             self.figures["val"][places] = metric(cohort, logits, cohort.val)
             self.figures["test"][places] = metric(cohort, logits, cohort.test)
@@ -143,10 +191,19 @@ class InProcess:
 
     def personal(self) -> State:
         """All clients' personal models now."""
-        parts = [self._personal(part) for part in self.parts]
-        if len(parts) == 1:
-            return parts[0]
-        return {name: torch.cat([p[name] for p in parts]) for name in parts[0]}
+        if len(self.parts) == 1:
+            return self._personal(self.parts[0])
+        if not self._rests:
+            parts = [self._personal(part) for part in self.parts]
+            return {name: torch.cat([p[name] for p in parts]) for name in parts[0]}
+        clients, whole = len(self.figures["val"]), self._personal_models
+        for part in self.parts:
+            for name, tensor in self._personal(part).items():
+                if name not in whole:
+                    whole[name] = idle.empty((clients, *tensor.shape[1:]), tensor.dtype)
+                idle.release(whole[name][part.places].copy_(tensor))
+            idle.release(*part.state.values())
+        return whole
 
     def forget(self) -> None:
         """Forget the personal models."""
@@ -155,31 +212,26 @@ class InProcess:
 
     def state(self) -> State:
         """The clients' states and figures."""
-        joined = {name: torch.cat([part.state[name] for part in self.parts]) for name in self.parts[0].state}
-        return joined | {"figures." + name: values for name, values in self.figures.items()}
+        return self._state | {"figures." + name: values for name, values in self.figures.items()}
 
     def restore(self, state: State) -> None:
         """Go on from what `state` gave."""
-        first = 0
-        for part in self.parts:
-            for name, tensor in part.state.items():
-                tensor.copy_(state[name][first : first + part.cohort.clients])
-            first += part.cohort.clients
-            part.personal = None
+        for name, tensor in self._state.items():
+            for rows, piece in idle.pieces(tensor):
+                piece.copy_(state[name][rows])
+        self.forget()
         for name, values in self.figures.items():
             values.copy_(state["figures." + name])
 
 
-def sound(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
-    """[M] 1 where all of a client's logits at the `rows` are finite numbers, else 0."""
-    wrong = (~torch.isfinite(logits[rows]).all(1)).float()
-    return 1.0 - torch.zeros(cohort.clients, device=logits.device).index_add_(0, cohort.client[rows], wrong).clamp_max(
-        1.0
-    )
+def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device=device)
 
 
-def _evaluated(cohort: Cohort) -> Tensor:
-    return torch.cat([cohort.val, cohort.test])
+def sound(cohort: Cohort, logits: Tensor, *parts: Tensor) -> Tensor:
+    """[M] 1 where all of a client's logits at the rows of each of the `parts` are finite numbers, else 0."""
+    wrong = (~torch.isfinite(logits).all(1)).float()
+    return 1.0 - torch.stack([cohort.sum_over(wrong[rows], rows) for rows in parts]).sum(0).clamp_max(1.0)
 
 
 def slice_message(message: Message, crossings: Sequence[Crossing], first: int, last: int) -> Message:
@@ -189,6 +241,8 @@ def slice_message(message: Message, crossings: Sequence[Crossing], first: int, l
         crossing = declared(crossings, name)
         if crossing is not None and crossing.shared:
             return value
+        if isinstance(value, Factored):
+            return value.rows(first, last)
         return Sparse(value.tensor[first:last]) if isinstance(value, Sparse) else value[first:last]
 
     return {name: cut(name, value) for name, value in message.items()}
@@ -200,7 +254,10 @@ def join_messages(messages: Sequence[Message]) -> Message:
         return messages[0]
     joined: Message = {}
     for name, some in messages[0].items():
-        values = [m[name] for m in messages]
-        tensor = torch.cat([v.tensor if isinstance(v, Sparse) else v for v in values])
-        joined[name] = Sparse(tensor) if isinstance(some, Sparse) else tensor
+        joined[name] = _as(some, torch.cat([dense(m[name]) for m in messages]))
     return joined
+
+
+def _as(value: Value, tensor: Tensor) -> Value:
+    """The tensor, sent in the way that `value` is."""
+    return Sparse(tensor) if isinstance(value, Sparse) else tensor

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedquilt.cohort import Cohort
 from fedquilt.device import recording
+from fedquilt.idle import pieces
 from fedquilt.methods.contract import Method, State, Task, Update
 from fedquilt.methods.settings import AdamSettings
 from fedquilt.nn.draws import advanced, client_keys
@@ -112,7 +113,8 @@ class AdamMethod(Method):
 def weighted_mean(stacked: Tensor, weight: Tensor) -> Tensor:
     """sum_m weight_m stacked_m / sum_m weight_m, [M, ...] -> [...]: one product, no copy of the stack."""
     share = weight / weight.sum()
-    return (share @ stacked.reshape(stacked.shape[0], -1)).view(stacked.shape[1:])
+    parts = [share[rows] @ piece.flatten(1) for rows, piece in pieces(stacked)]
+    return (parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)).view(stacked.shape[1:])
 
 
 def as_leaves(weights: Weights) -> Weights:

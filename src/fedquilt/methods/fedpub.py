@@ -37,19 +37,22 @@ from torch import Tensor
 from fedquilt.cohort import Client, Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
+from fedquilt.idle import pieces
 from fedquilt.methods.adam import MODEL, weighted_mean
 from fedquilt.methods.backbone import BackboneMethod
 from fedquilt.methods.contract import EMBEDDING, State, Task, register
 from fedquilt.methods.fedavg import TRAIN_NODES
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive
 from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.kernel_average import shares
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import common_start, matrices
-from fedquilt.privacy.crossing import Crossing, Message, Sparse, dense
+from fedquilt.privacy.crossing import Crossing, Factored, Message, Sparse, dense
 from fedquilt.randomness import derive, numpy_stream
 
 MASK, LABEL_SHARE = "mask.", "label_share"
 BLOCKS, BLOCK_NODES, P_INSIDE, P_ACROSS = 5, 100, 0.1, 0.01
+MANY = 1000  # clients from which on the matrix of their similarities is not written out
 COMMUNITY = 0.5  # similarity above which two clients are one community, when communities are explicit (Table 11)
 
 
@@ -210,7 +213,11 @@ class FedPub(BackboneMethod):
     def server_start(self) -> tuple[State, Message]:
         """No similarity known yet, a random graph's seed, and (for gradients) the common start."""
         seed = torch.tensor([derive(self.task.seed, "server", "random graph")], dtype=torch.int64)
-        server = {"similarity": torch.zeros(self.task.clients, self.task.clients), "graph_seed": seed}
+        clients = self.task.clients
+        if self.many:
+            server = {EMBEDDING: torch.zeros(clients, self.settings.hidden), "graph_seed": seed}
+        else:
+            server = {"similarity": torch.zeros(clients, clients), "graph_seed": seed}
         if self.settings.similarity == "gradient":
             start = common_start(self.shapes(), self.task.seed, self.task.clients, torch.device("cpu"))
             server |= {"sent." + name: w for name, w in start.items()}
@@ -222,14 +229,18 @@ class FedPub(BackboneMethod):
         message: Message = {"graph_seed": server["graph_seed"]}
         if not self.settings.matching:
             nodes = dense(uploads[TRAIN_NODES.name])
-            mixed = {n: weighted_mean(w, nodes).repeat(len(receivers), *[1] * (w.dim() - 1)) for n, w in stacks.items()}
+            mixed: Message = {
+                n: weighted_mean(w, nodes).repeat(len(receivers), *[1] * (w.dim() - 1)) for n, w in stacks.items()
+            }
+        elif self.many:
+            mixed = self.thin_averages(server, uploads, stacks, senders, receivers)
         else:
             server["similarity"][senders.unsqueeze(1), senders] = self.compare(server, uploads, stacks, senders)
             alpha = self.attention(server["similarity"][receivers][:, senders])
             mixed = {n: (alpha @ w.flatten(1)).view(len(receivers), *w.shape[1:]) for n, w in stacks.items()}
         for name, w in mixed.items():
             prunes = self.prunes(name.removeprefix(MODEL))
-            message[name] = self.kept_by(receivers, w, senders, stacks[name]) if prunes else w
+            message[name] = self.kept_by(receivers, dense(w), senders, stacks[name]) if prunes else w
             if self.settings.similarity == "gradient":
                 server["sent." + name.removeprefix(MODEL)][receivers] = dense(message[name])
         return message
@@ -265,9 +276,42 @@ class FedPub(BackboneMethod):
             score = score.masked_fill(~member, -torch.inf)
         return torch.softmax(score, dim=1)
 
+    @property
+    def many(self) -> bool:
+        """Whether there are so many clients that their similarities are not written out (`fedquilt.nn.kernel_average`)."""
+        s = self.settings
+        thin = s.matching and s.similarity == "function" and s.communities == "implicit"
+        return thin and self.task.clients > MANY
+
+    def thin_averages(
+        self, server: State, uploads: Message, stacks: dict[str, Tensor], senders: Tensor, receivers: Tensor
+    ) -> Message:
+        """The same averages, each cohort's made when its turn comes.
+
+        A receiver that did not send now is as it was when it last did.
+        """
+        sent = F.normalize(dense(uploads[EMBEDDING]), dim=1)
+        server[EMBEDDING][senders] = sent
+        place = torch.full((self.task.clients,), -1, device=senders.device)
+        place[senders] = torch.arange(len(senders), device=senders.device)
+        mine = place[receivers]
+        theirs = sent if receivers is senders else server[EMBEDDING][receivers]
+        left, right, own = shares(sent, theirs, self.settings.tau, mine)
+        message: Message = {}
+        for name, stack in stacks.items():
+            aligned = stack if receivers is senders else stack[mine.clamp_min(0)]
+            message[name] = Factored(left, thin_product(right, stack), own, aligned)
+        return message
+
     def similarity(self, server: State) -> Tensor | None:
-        """S as last computed between each pair of clients."""
-        return server["similarity"] if self.settings.matching else None
+        """S as last computed between each pair of clients; not where there are many."""
+        return server["similarity"] if self.settings.matching and not self.many else None
+
+
+def thin_product(right: Tensor, stack: Tensor) -> Tensor:
+    """right [k, n] times stack [n, ...] -> [k, ...], some clients at a time where they rest on disk."""
+    parts = [right[:, rows] @ piece.flatten(1) for rows, piece in pieces(stack)]
+    return torch.stack(parts).sum(0).view(-1, *stack.shape[1:])
 
 
 def shrink_toward_zero(offset: Tensor, amount: float) -> None:

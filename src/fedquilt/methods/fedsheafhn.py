@@ -213,8 +213,8 @@ class FedSheafHN(BackboneMethod):
         if changes:
             self.learn(server, changes, senders)
         if EMBEDDING in uploads:
-            server[VECTORS][senders] = F.normalize(dense(uploads[EMBEDDING]), dim=1)
-            server[HEARD][senders] = True
+            server[VECTORS].index_copy_(0, senders, F.normalize(dense(uploads[EMBEDDING]), dim=1))
+            server[HEARD].index_fill_(0, senders, True)
             heard = server[HEARD].unsqueeze(1)
             mean = torch.where(heard, server[VECTORS], 0.0).sum(0) / heard.sum()
             server[VECTORS].copy_(torch.where(heard, server[VECTORS], mean))

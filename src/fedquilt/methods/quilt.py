@@ -36,6 +36,7 @@ from torch import Tensor
 
 from fedquilt.cohort import Client, Cohort
 from fedquilt.errors import FedquiltError
+from fedquilt.idle import pieces
 from fedquilt.methods.adam import MODEL, weighted_mean
 from fedquilt.methods.backbone import BackboneMethod
 from fedquilt.methods.contract import State, Task, register
@@ -235,8 +236,11 @@ def patched(stack: Tensor, seen: Tensor) -> Tensor:
         return (share.T.unsqueeze(1) @ stack.reshape(*seen.shape, -1).transpose(0, 1)).view(stack.shape[1:])
     share = share.view(*seen.shape, *[1] * (stack.dim() - 2))
     out = torch.zeros_like(stack[0])
-    for mine, weight in zip(stack, share, strict=True):  # client by client: nothing as large as the stack is made
-        out.addcmul_(mine, weight)
+    for rows, piece in pieces(stack):
+        for mine, weight in zip(
+            piece, share[rows], strict=True
+        ):  # client by client: nothing as large as the stack is made
+            out.addcmul_(mine, weight)
     return out
 
 

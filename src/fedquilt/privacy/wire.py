@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from fedquilt.privacy.crossing import Message, Sparse, Value
+from fedquilt.privacy.crossing import Message, Sparse, Value, dense
 
 _VALUES, _KEPT = "#values", "#kept"
 
@@ -29,7 +29,7 @@ def encode(message: Mapping[str, Value]) -> bytes:
         if name.endswith((_VALUES, _KEPT)):
             raise ValueError(f"'{name}' cannot be sent: its ending is kept for the parts of sparse tensors")
         if not isinstance(value, Sparse):
-            tensors[name] = _own(value)
+            tensors[name] = _own(dense(value))
             continue
         one = value.tensor[0].detach().cpu()
         shapes[name] = list(one.shape)
