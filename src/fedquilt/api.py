@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +67,8 @@ def compare(
     name, given = _named(dataset)
     configs = plan(methods, {**options, "dataset": name, "settings": dict(settings or {})})
     check_plan(configs, given)
-    return [execute(c, None if out is None else Path(out) / c.method, given, watch) for c in configs]
+    with workplace(configs[0]):
+        return [execute(c, None if out is None else Path(out) / c.method, given, watch) for c in configs]
 
 
 def load_run(path: str | os.PathLike[str], device: str = "auto") -> Run:
@@ -86,7 +88,7 @@ def resume(path: str | os.PathLike[str], watch: Watcher | None = None) -> Run:
     folder = RunFolder.open(Path(path))
     config = RunConfig.build({k: v for k, v in folder.config.items() if k in RunConfig.model_fields})
     given = load_graph(folder.path / GRAPH_FILE) if config.dataset == GIVEN else None
-    with folder.lock():
+    with folder.lock(), workplace(config):
         return run_seeds(Experiment(config, given), folder, watch)
 
 
@@ -104,7 +106,8 @@ def execute(
     """
     experiment = Experiment(config, given)  # everything that can be wrong is found before a folder is made
     if out is None and not unnamed:
-        return run_seeds(experiment, None, watch)
+        with workplace(config):
+            return run_seeds(experiment, None, watch)
     folder = RunFolder.create(out, experiment.config.name)
     if config.dataset == GIVEN and given is not None:
         write_npz(given[0], folder.path / GRAPH_FILE)
@@ -114,8 +117,17 @@ def execute(
     }
     if on_folder is not None:
         on_folder(folder.path)
-    with folder.lock():
+    with folder.lock(), workplace(config):
         return run_seeds(experiment, folder, watch)
+
+
+def workplace(config: RunConfig) -> AbstractContextManager[None]:
+    """Where a run's workers are, for the time of a block; nothing where it asks for none."""
+    if config.workers is None:
+        return nullcontext()
+    from fedquilt.engines.ray_workers import cluster
+
+    return cluster()
 
 
 def _named(dataset: str | os.PathLike[str] | Graph | Data) -> tuple[str, tuple[Graph, Protocol] | None]:

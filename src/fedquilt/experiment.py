@@ -13,7 +13,7 @@ from fedquilt.admission import FrozenServer, check_admits
 from fedquilt.attacks import Attack, check_attackable
 from fedquilt.cohort import Client, clients_of
 from fedquilt.device import pick_device
-from fedquilt.engines.in_process import InProcess
+from fedquilt.engines import Engine, InProcess
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs import Graph, Protocol, format_split, load_graph, natural_clients, parse_split, prepare
 from fedquilt.graphs.catalogue import choose, in_catalogue
@@ -23,8 +23,9 @@ from fedquilt.graphs.split import Given
 from fedquilt.methods.contract import Method, Task, find_method
 from fedquilt.methods.settings import as_dict, resolve_settings
 from fedquilt.nn.objective import METRICS
-from fedquilt.partition import Partition, check_fits, enough, make_partition, training_nodes_check
+from fedquilt.partition import Partition, check_fits, make_partition, training_nodes_check
 from fedquilt.partition import load as load_partition
+from fedquilt.partition.clients import HOPELESS, lacking
 from fedquilt.randomness import numpy_stream
 from fedquilt.runs import SeedFolder
 from fedquilt.runs.config import RunConfig
@@ -42,6 +43,7 @@ class Experiment:
 
     def __init__(self, config: RunConfig, given: tuple[Graph, Protocol] | None = None) -> None:
         self._partitions: dict[int, Partition] = {}
+        self._splits: dict[int, np.ndarray] = {}
         self.method = find_method(config.method)
         graph, self.protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
         self.graph = prepare(graph, self.protocol)
@@ -77,8 +79,12 @@ class Experiment:
         method = self.method_of(config)
         self.settings = method.settings
         self.config = self.config.model_copy(update={"epochs": method.task.epochs})
-        self.clients(config.seeds[0])
+        self.cut(config.seeds[0])
         self.attack(config.seeds[0])
+        if config.workers is not None:
+            from fedquilt.engines.ray_workers import check_workers
+
+            check_workers(config.workers, method.task.clients)
 
     def method_of(self, config: RunConfig) -> Method:
         """The method of `config` with its settings, for the first seed; refused where it lacks what the run asks of it.
@@ -135,14 +141,20 @@ class Experiment:
     def cut(self, seed: int) -> tuple[Partition, np.ndarray]:
         """The partition and the split of a seed; with `min_train` the split is drawn again until it fits."""
         partition = self._partition(self.config, seed)
+        if seed not in self._splits:
+            self._splits[seed] = self._draw_split(partition, seed)
+        return partition, self._splits[seed]
+
+    def _draw_split(self, partition: Partition, seed: int) -> np.ndarray:
         # The built-in graphs' own clients are small; a split that leaves one without a label is simply drawn again.
         wanted = self.config.min_train or (1 if self.config.partition == "natural" else None)
-        for attempt in range(1 if wanted is None or isinstance(self.split, Given) else REDRAWS):
+        fixed = isinstance(self.split, Given)
+        for attempt in range(1 if wanted is None or fixed else REDRAWS):
             split = self.split.draw(self.graph, seed, attempt)
-            if wanted and enough(partition, split, wanted):
+            if wanted and not 0 < lacking(partition, split, wanted).size <= HOPELESS:
                 break
-        training_nodes_check(partition, split, self.config.min_train or 1)
-        return partition, split
+        training_nodes_check(partition, split, self.config.min_train or 1, redraw=wanted is None and not fixed)
+        return split
 
     def clients(self, seed: int) -> list[Client]:
         """The clients of a seed, with noise on their edges where the run asks for it: those that train come first.
@@ -186,9 +198,18 @@ class Experiment:
         c = self.config
         assert c.rounds is not None
         method: Method = self.method(self.settings, self.task(seed))
-        engine = InProcess(method, self.clients(seed)[: method.task.clients], self.device, c.cohort_size)
+        engine = self._engine(method, self.clients(seed)[: method.task.clients])
         plan = Plan(c.rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
         return Training(method, engine, plan, folder, on_round, self.attack(seed))
+
+    def _engine(self, method: Method, clients: list[Client]) -> Engine:
+        """All clients in this process, or in as many workers as the run asks for."""
+        c = self.config
+        if c.workers is None:
+            return InProcess(method, clients, self.device, c.cohort_size)
+        from fedquilt.engines.ray_workers import RayWorkers
+
+        return RayWorkers(method, clients, c.workers, self.device, c.cohort_size)
 
     def attack(self, seed: int) -> Attack | None:
         """The attack on a seed's training, where the run asks for one."""

@@ -340,7 +340,9 @@ class Training:
         began = time.monotonic()
         self.folder.checkpoint(p.next_round - 1, tensors, facts)
         self._saved_at = time.monotonic()
-        if self.plan.checkpoint_seconds > 0:  # large states take long to write: no more than a tenth of the time goes there
+        if (
+            self.plan.checkpoint_seconds > 0
+        ):  # large states take long to write: no more than a tenth of the time goes there
             self._save_after = max(self.plan.checkpoint_seconds, 10 * (self._saved_at - began))
 
     def _resume(self) -> None:

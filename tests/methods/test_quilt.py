@@ -501,7 +501,9 @@ def test_rates_stay_with_their_clients_where_some_sit_out() -> None:
     assert len(set(counts)) > 1
     assert len({tuple(ids) for ids, _ in used}) > 1
     for ids, rates in used:
-        assert rates["mask.hidden.weight"].tolist() == pytest.approx([0.01 * counts[m] / (counts[m] + 5.0) for m in ids])
+        assert rates["mask.hidden.weight"].tolist() == pytest.approx(
+            [0.01 * counts[m] / (counts[m] + 5.0) for m in ids]
+        )
 
 
 # -- other backbones -------------------------------------------------------------------------------

@@ -40,7 +40,6 @@ def rotated_basis(a: sp.csr_matrix, x: np.ndarray, order: int, h: float) -> list
     return [signal.numpy() for signal in rotated_tensors(as_torch(a), torch.from_numpy(x), order, h)]
 
 
-
 def monomial(a: np.ndarray, x: np.ndarray, order: int) -> list[np.ndarray]:
     return [matrix_power(a, k) @ x for k in range(order + 1)]
 

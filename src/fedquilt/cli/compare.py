@@ -55,6 +55,7 @@ def compare(
     attack_ratio: o.AttackRatio = None,
     device: o.Device = None,
     cohort_size: o.CohortSize = None,
+    workers: o.Workers = None,
     data: o.Data = None,
     config: o.Config = None,
     checkpoint_every: o.CheckpointEvery = None,
@@ -91,6 +92,7 @@ def carry_out(
         unnamed: that folder's parent and name; by default runs/compare-<dataset>-<partition>-<clients>.
         made: the folder is added to it as soon as it can be resumed.
     """
+    from fedquilt.api import workplace
     from fedquilt.comparison import check_plan, plan
     from fedquilt.graphs import load_graph
     from fedquilt.runs import RunFolder, write_json
@@ -104,7 +106,7 @@ def carry_out(
     write_json(folder.path / COMPARISON, {"configs": [config.model_dump() for config in configs]})
     if made is not None:
         made.append(folder.path)
-    with folder.lock():
+    with folder.lock(), workplace(first):
         table = [_one(folder.path, config, given, watch) for config in configs]
     _write(folder.path, table)
     return folder.path, table
@@ -119,7 +121,8 @@ def finish(path: Path, watch: Watcher | None) -> list[dict[str, Any]]:
     with RunFolder(path).lock():
         configs = [RunConfig.build(config) for config in configs_of(path)]
         if configs:
-            table = [_one(path, config, None, watch) for config in configs]
+            with api.workplace(configs[0]):
+                table = [_one(path, config, None, watch) for config in configs]
         else:
             table = [api.resume(run, watch).result for run in runs_of(path)]
     _write(path, table)

@@ -149,6 +149,14 @@ CohortSize = Annotated[
         rich_help_panel=WHERE,
     ),
 ]
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        help="Train the clients in so many processes on Ray, on this machine or on a cluster. Default: all in this one.",
+        rich_help_panel=WHERE,
+    ),
+]
 Data = Annotated[
     Path | None,
     typer.Option(

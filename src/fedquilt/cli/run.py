@@ -45,6 +45,7 @@ def run(
     attack_ratio: o.AttackRatio = None,
     device: o.Device = None,
     cohort_size: o.CohortSize = None,
+    workers: o.Workers = None,
     data: o.Data = None,
     config: o.Config = None,
     checkpoint_every: o.CheckpointEvery = None,

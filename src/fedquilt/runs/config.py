@@ -43,6 +43,7 @@ class RunConfig(BaseModel):
     attack_scale: Annotated[float, Field(gt=0)] = 5.0
     attack_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.2
     cohort_size: Annotated[int, Field(ge=1)] | None = None
+    workers: Annotated[int, Field(ge=1)] | None = None
     device: str = "auto"
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
     data: str | None = None
