@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from fedquilt.errors import FedquiltError
+
+# How dense products are computed: in single precision, or with fewer bits on an accelerator.
+Precision = Literal["float32", "mixed"]
+
+
+@contextmanager
+def computing_in(precision: Precision) -> Iterator[None]:
+    """Dense products of a `with` block in this precision; everything else, sums of products among it, is float32.
+
+    mixed: on an accelerator factors are rounded to TF32 (10 bits after the point); on a CPU it is the same as float32.
+    """
+    if precision == "float32":
+        yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def pick_device(name: str) -> torch.device:

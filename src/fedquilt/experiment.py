@@ -206,10 +206,10 @@ class Experiment:
         """All clients in this process, or in as many workers as the run asks for."""
         c = self.config
         if c.workers is None:
-            return InProcess(method, clients, self.device, c.cohort_size)
+            return InProcess(method, clients, self.device, c.cohort_size, c.precision)
         from fedquilt.engines.ray_workers import RayWorkers
 
-        return RayWorkers(method, clients, c.workers, self.device, c.cohort_size)
+        return RayWorkers(method, clients, c.workers, self.device, c.cohort_size, c.precision)
 
     def attack(self, seed: int) -> Attack | None:
         """The attack on a seed's training, where the run asks for one."""

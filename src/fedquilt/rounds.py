@@ -45,5 +45,5 @@ class Seen:
 
 
 def mean(values: Tensor) -> Tensor:
-    """The mean over the clients for which the figure is defined (float64, so that the order of clients hardly matters)."""
-    return values.double().nanmean()
+    """The mean over the clients, the last axis, for whom the figure is defined: [..., M] -> [...] float64."""
+    return values.double().nanmean(-1)

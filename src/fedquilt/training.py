@@ -15,7 +15,7 @@ from torch import Tensor
 from fedquilt import idle
 from fedquilt.attacks import Attack
 from fedquilt.blocks import Blocks
-from fedquilt.engines.contract import Engine, Report
+from fedquilt.engines.contract import FIGURES, Engine, Report
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.contract import Method, State
 from fedquilt.privacy.crossing import Factored, Message, Sparse, Value, check, each_tensor, moved, uncounted_bytes
@@ -265,7 +265,7 @@ class Training:
             "bytes_down": seen.bytes_down,
         }
         if seen.report is not None:
-            record |= self._measured(seen, Report(*seen.report))
+            record |= self._measured(seen, seen.report)
         record["seconds"] = seconds
         progress = self.progress
         progress.next_round = seen.round + 1
@@ -279,14 +279,16 @@ class Training:
                 self.save()
         self.on_round(record)
 
-    def _measured(self, seen: Seen, report: Report) -> Record:
-        """The record's metrics, and the best round's."""
+    def _measured(self, seen: Seen, figures: Tensor) -> Record:
+        """The record's metrics, and the best round's: figures [5, M] on the CPU."""
+        report = Report(*figures)
         report.check_sound()
         if math.isnan(seen.val):
             raise FedquiltError(
                 f"No client has a validation node on which {self.method.task.metric} is defined; choose another split."
             )
-        test = float(mean(report.test)) * 100
+        means = dict(zip(FIGURES, mean(figures).tolist(), strict=True))
+        test = means["test"] * 100
         clients = {"val": percent(report.val), "test": percent(report.test)}
         if seen.better:
             best = self.progress.best
@@ -298,8 +300,8 @@ class Training:
         return {
             "val": seen.val,
             "test": none_if_nan(test),
-            "train_loss": none_if_nan(float(mean(report.train_loss))),
-            "val_loss": none_if_nan(float(mean(report.val_loss))),
+            "train_loss": none_if_nan(means["train_loss"]),
+            "val_loss": none_if_nan(means["val_loss"]),
             "clients": clients,
         }
 

@@ -54,6 +54,7 @@ def compare(
     attack_scale: o.AttackScale = None,
     attack_ratio: o.AttackRatio = None,
     device: o.Device = None,
+    precision: o.Precision = None,
     cohort_size: o.CohortSize = None,
     workers: o.Workers = None,
     data: o.Data = None,

@@ -141,6 +141,14 @@ Device = Annotated[
     str | None,
     typer.Option("--device", help="auto, cpu or cuda. Default: auto.", rich_help_panel=WHERE),
 ]
+Precision = Annotated[
+    str | None,
+    typer.Option(
+        "--precision",
+        help="float32, or mixed: on an accelerator dense products have fewer bits (TF32). Default: float32.",
+        rich_help_panel=WHERE,
+    ),
+]
 CohortSize = Annotated[
     int | None,
     typer.Option(

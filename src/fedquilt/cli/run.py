@@ -44,6 +44,7 @@ def run(
     attack_scale: o.AttackScale = None,
     attack_ratio: o.AttackRatio = None,
     device: o.Device = None,
+    precision: o.Precision = None,
     cohort_size: o.CohortSize = None,
     workers: o.Workers = None,
     data: o.Data = None,

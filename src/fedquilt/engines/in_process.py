@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedquilt import idle
 from fedquilt.cohort import Client, Cohort
+from fedquilt.device import Precision, computing_in
 from fedquilt.engines.contract import FIGURES, Report, diverged
 from fedquilt.methods.contract import Method, State, Update
 from fedquilt.nn.objective import METRICS, losses
@@ -50,8 +51,9 @@ class InProcess:
         clients: Sequence[Client],
         device: torch.device | str = "cpu",
         cohort_size: int | None = None,
+        precision: Precision = "float32",
     ) -> None:
-        self.method = method
+        self.method, self.precision = method, precision
         self.device = torch.device(device)
         self.records = self.device.type == "cuda"
         size = cohort_size or len(clients)
@@ -88,8 +90,9 @@ class InProcess:
 
     def evaluate(self) -> Report:
         """How all clients stand with the models they have now."""
-        for part in self.parts:
-            self._measure(part.places, part.cohort, self._personal(part))
+        with computing_in(self.precision):
+            for part in self.parts:
+                self._measure(part.places, part.cohort, self._personal(part))
         return self._report()
 
     def round(self, round: int, participants: Tensor, down: Message, evaluate: bool) -> tuple[Message, Report | None]:
@@ -100,7 +103,8 @@ class InProcess:
             check(update.upload, self.method.uploads, self.method.name, "upload")
             return update
 
-        uploads = self._each(step, participants, down, evaluate)
+        with computing_in(self.precision):
+            uploads = self._each(step, participants, down, evaluate)
         return uploads, self._report() if evaluate else None
 
     def settle(self, down: Message) -> Report:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from fedquilt.allocator import keep_freed_memory
 from fedquilt.cohort import Client
+from fedquilt.device import Precision
 from fedquilt.engines.contract import Report
 from fedquilt.engines.in_process import InProcess, join_messages, slice_message
 from fedquilt.errors import FedquiltError
@@ -74,12 +75,13 @@ class Worker:
         clients: Sequence[Client],
         device: str,
         cohort_size: int | None,
+        precision: Precision,
         threads: int,
     ) -> None:
         """Take clients in; before anything else."""
         keep_freed_memory()
         torch.set_num_threads(threads)
-        self.engine = InProcess(method(settings, task), clients, device, cohort_size)
+        self.engine = InProcess(method(settings, task), clients, device, cohort_size, precision)
 
     def round(
         self, round: int, participants: list[int], evaluate: bool, own: Packed, shared: Packed
@@ -145,11 +147,12 @@ class RayWorkers:
         workers: int,
         device: torch.device | str = "cpu",
         cohort_size: int | None = None,
+        precision: Precision = "float32",
     ) -> None:
         check_workers(workers, len(clients))
         self.method = method
         self.device = torch.device(device)  # the server's; a worker has one of its own
-        self.cohort_size = cohort_size
+        self.cohort_size, self.precision = cohort_size, precision
         self.chunks = [
             clients[part.start : part.stop] for part in near_equal([c.graph.nodes for c in clients], workers)
         ]
@@ -303,7 +306,14 @@ class RayWorkers:
         actor, method, device = self._actor(), self.method, "cuda" if self._gpu else "cpu"
         self._running[w] = actor.hello.remote()
         self._opened[w] = actor.open.remote(
-            type(method), method.settings, method.task, self.chunks[w], device, self.cohort_size, self._threads
+            type(method),
+            method.settings,
+            method.task,
+            self.chunks[w],
+            device,
+            self.cohort_size,
+            self.precision,
+            self._threads,
         )
         kept = self._snapshots[w]
         if kept is not None:

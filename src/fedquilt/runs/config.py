@@ -45,6 +45,7 @@ class RunConfig(BaseModel):
     cohort_size: Annotated[int, Field(ge=1)] | None = None
     workers: Annotated[int, Field(ge=1)] | None = None
     device: str = "auto"
+    precision: Literal["float32", "mixed"] = "float32"
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
     data: str | None = None
 
