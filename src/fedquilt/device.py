@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Literal
 
 import torch
@@ -43,6 +45,16 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise FedquiltError("This machine has no CUDA device that PyTorch can use; use --device cpu or auto.")
     return device
+
+
+def has_kernels(tensor: Tensor) -> bool:
+    """Whether our kernels (`fedquilt.nn.kernels`) can work on it: on an accelerator, where Triton is, as it is on Linux."""
+    return tensor.is_cuda and _triton()
+
+
+@cache
+def _triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
 
 
 def recording(tensor: Tensor) -> bool:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.cohort import Cohort
+from fedquilt.device import has_kernels
 
 
 class Links:
@@ -63,6 +64,10 @@ class Links:
     def _sum(self, weight: Tensor, z: Tensor) -> Tensor:
         if not self.count:
             return torch.zeros_like(z)
+        if has_kernels(z) and z.dtype == torch.float32:
+            from fedquilt.nn.kernels import sum_rows
+
+            return sum_rows(self._offsets, self.target, weight.contiguous(), z)
         return torch.embedding_bag(z.contiguous(), self.target, self._offsets, False, 0, False, weight, True)[0]
 
     def _sum_turned(self, weight: Tensor, z: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fedquilt.device import has_kernels
 from fedquilt.nn.layers import Weights
 
 FIRST, SECOND, STEP = "adam.first.", "adam.second.", "adam.step"
@@ -46,10 +47,10 @@ def adam_step(
     step = state[STEP]
     step += 1
     rates = rates or {}
-    if not step.is_cuda:
+    if not has_kernels(step):
         _library_steps(weights, grads, state, lr, weight_decay, rates)
         return
-    from fedquilt.nn.kernels import adam  # where there is an accelerator, there is Triton
+    from fedquilt.nn.kernels import adam
 
     for name, w in weights.items():
         rate, decay = rates.get(name, lr), _decay(name, weight_decay)
