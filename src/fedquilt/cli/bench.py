@@ -13,7 +13,7 @@ import typer
 
 from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
-from fedquilt.cli.data import _PICTURES, _check_target
+from fedquilt.cli.targets import PICTURES, check_target
 from fedquilt.errors import FedquiltError
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def bench(
     quiet: o.Quiet = False,
 ) -> None:
     """Time a round of every method against a plain PyG loop, see what memory it takes, and what became slower."""
-    _check_target(out, (".json",), force)
-    _check_target(figure, _PICTURES, force)
+    check_target(out, (".json",), force)
+    check_target(figure, PICTURES, force)
     if history is not None and history.exists() and not history.is_dir():
         raise FedquiltError(f"{history} is a file; name a folder to keep results in.")
     from fedquilt.bench.cells import load_cells

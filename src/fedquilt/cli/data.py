@@ -10,12 +10,11 @@ import typer
 
 from fedquilt.cli import options as o
 from fedquilt.cli.console import results, say
+from fedquilt.cli.targets import PICTURES, check_target
 from fedquilt.errors import FedquiltError
 
 if TYPE_CHECKING:
     from fedquilt.graphs import Dataset
-
-_PICTURES = (".png", ".pdf", ".svg")
 
 
 def datasets(data: o.Data = None) -> None:
@@ -87,8 +86,8 @@ def partition(
     ] = False,
 ) -> None:
     """Cut a graph into clients, print what the cut looks like, and save it."""
-    _check_target(out, (".npz",), force)
-    _check_target(picture, _PICTURES, force)
+    check_target(out, (".npz",), force)
+    check_target(picture, PICTURES, force)
     from rich.table import Table
 
     from fedquilt.graphs import load_graph, natural_clients, prepare
@@ -129,15 +128,3 @@ def _here(entry: Dataset, folder: Path) -> str:
         return "built in"
     patterns = [re.sub(r"\{\w+\}", "*", name) for name in entry.files or (entry.name,)]
     return "yes" if any(next(folder.glob(f"{pattern}.npz"), None) for pattern in patterns) else "no"
-
-
-def _check_target(path: Path | None, suffixes: tuple[str, ...], force: bool) -> None:
-    """Refuse a place to write to before the work is done, not after it."""
-    if path is None:
-        return
-    if path.suffix.lower() not in suffixes:
-        raise FedquiltError(f"'{path}' has to end in {' or '.join(suffixes)}; rename it.")
-    if path.is_dir():
-        raise FedquiltError(f"{path} is a folder; name a file.")
-    if path.exists() and not force:
-        raise FedquiltError(f"{path} is already there; choose another name, or overwrite it with --force.")

@@ -1,0 +1,21 @@
+"""Files that a command is to write: refused before the work is done, not after it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedquilt.errors import FedquiltError
+
+PICTURES = (".png", ".pdf", ".svg")
+
+
+def check_target(path: Path | None, suffixes: tuple[str, ...], force: bool) -> None:
+    """Refuse a place that cannot be written to, has another ending, or holds something already."""
+    if path is None:
+        return
+    if path.suffix.lower() not in suffixes:
+        raise FedquiltError(f"'{path}' has to end in {' or '.join(suffixes)}; rename it.")
+    if path.is_dir():
+        raise FedquiltError(f"{path} is a folder; name a file.")
+    if path.exists() and not force:
+        raise FedquiltError(f"{path} is already there; choose another name, or overwrite it with --force.")
