@@ -1,8 +1,8 @@
 """`python -m benchmarks.floor`: how far a round is from what this machine could do at best.
 
 The floor is what cannot be avoided, over rates measured in the same process: floating-point operations of dense products over
-the fastest dense product, and the bytes that pass over the clients' weights, masks, gradients and Adam's moments over the fastest
-copy. Sparse products, activations, draws and calls are left out of it, so that it is a floor and not a model.
+the fastest dense product, and the bytes that pass over the clients' weights, masks, gradients and Adam's moments over the
+fastest copy. Sparse products, activations, draws and calls are left out of it, so that it is a floor and not a model.
 """
 
 from __future__ import annotations

@@ -78,6 +78,7 @@ def _train_seed(
         "download_bytes": progress.download_bytes,
         "metric": experiment.config.metric,
         "rounds_run": progress.next_round,
+        "recorded": training.recorded,
         "clients_test": best.clients_test,
         "clients_left_out": sum(value is None for value in best.clients_test),
     }

@@ -127,6 +127,16 @@ class Training:
         self._saved_at = time.monotonic()
         self._save_after = plan.checkpoint_seconds
 
+    @property
+    def recorded(self) -> str | None:
+        """What of a round is recorded and replayed: "rounds", "clients", or "nothing: " and why; None where nothing ever is."""
+        recorder = self.recorder if self.blocks is None else self.blocks.recorder
+        if recorder is None:
+            return None
+        if recorder.refused is not None:
+            return f"nothing: {recorder.refused}"
+        return "clients" if self.blocks is None else "rounds"
+
     def run(self) -> Progress:
         """Train to the end and return how it went."""
         self._resume()

@@ -25,11 +25,12 @@ How it came about, what every part is worth and what was left out is in docs/qui
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -43,7 +44,7 @@ from fedquilt.methods.contract import State, Task, register
 from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
 from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.filters import FILTER, IDENTITY, Basis, FilterNet
+from fedquilt.nn.filters import FILTER, IDENTITY, Basis, FilterNet, features_of, of_each_once, side_by_side
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import Network, matrices
 from fedquilt.nn.optim import LearningRate
@@ -189,7 +190,9 @@ class Quilt(BackboneMethod):
         if self.sends(FILTER):
             message[FILTER] = state[FILTER]
         if self.sends(FEATURES_SEEN):
-            message[FEATURES_SEEN] = cohort.once(FEATURES_SEEN, lambda c: of_each(c, features_seen))
+            message[FEATURES_SEEN] = cohort.once(
+                FEATURES_SEEN, lambda c: of_each_once(c, FEATURES_SEEN, features_seen_by)
+            )
         if self.sends(CLASSES_SEEN):
             message[CLASSES_SEEN] = cohort.once(CLASSES_SEEN, lambda c: of_each(c, classes_seen))
         if self.sends(TRAIN_NODES.name):
@@ -251,8 +254,21 @@ def of_each(cohort: Cohort, count: Callable[[Client], np.ndarray]) -> Tensor:
 
 def features_seen(client: Client) -> np.ndarray:
     """[F]: training nodes that have the feature, themselves or in a neighbour."""
-    near = client.gcn[client.training_nodes] @ (client.graph.x != 0).astype(np.float32)
-    return np.asarray((near > 0).sum(axis=0)).ravel()
+    seen: np.ndarray = features_seen_by([client])[0]
+    return seen
+
+
+def features_seen_by(clients: Sequence[Client]) -> np.ndarray:
+    """The same of several clients: [M, F]."""
+    trains = [client.training_nodes for client in clients]
+    first = np.cumsum([0, *(client.graph.nodes for client in clients[:-1])])
+    counts = [len(nodes) for nodes in trains]
+    rows = np.concatenate(trains) + np.repeat(first, counts)
+    has = (features_of(clients) != 0).astype(np.float32)
+    near = side_by_side(clients)[rows].astype(np.float32) @ has + has[rows] > 0
+    place = np.ones(rows.size, np.float32), np.arange(rows.size), np.cumsum([0, *counts])
+    seen = sp.csr_matrix(place, shape=(len(clients), rows.size)) @ near
+    return seen.toarray() if sp.issparse(seen) else np.asarray(seen)
 
 
 def classes_seen(client: Client) -> np.ndarray:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedquilt.cohort import Cohort
 from fedquilt.device import has_kernels
+from fedquilt.graphs import operators
 
 
 class Links:
@@ -96,10 +97,10 @@ class Edges(Links):
     """
 
     def __init__(self, cohort: Cohort, factors: int = 1) -> None:
-        blocks = [client.graph.adjacency() for client in cohort.members]
-        for block in blocks:
-            block.sort_indices()
-        one = cohort.diagonal(blocks, cohort.start.tolist(), cohort.rows)
+        edges = [client.graph.edges for client in cohort.members]
+        rows = np.repeat(cohort.start, [each.shape[1] for each in edges])
+        one = operators.adjacency(np.concatenate(edges, axis=1) + rows, cohort.rows)
+        one.sort_indices()
         shift = torch.arange(factors, device=cohort.device).unsqueeze(1) * cohort.rows
         source = torch.from_numpy(np.repeat(np.arange(cohort.rows), np.diff(one.indptr))).to(cohort.device)
         target = torch.from_numpy(one.indices.astype(np.int64)).to(cohort.device)

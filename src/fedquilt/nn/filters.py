@@ -12,13 +12,17 @@ node: on graphs where *who* the neighbours are says more than what they look lik
 
 Filters act on X W, or on X where features are fewer than hidden units: the narrower of the two is spread.
 
-Memory: O(R H) for each power, nothing that grows with features times nodes beyond the features themselves.
+Memory: O(R H) for each power of a cohort of R rows; where X is spread, another copy of the features, and of their powers up to
+KEPT bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,12 +30,12 @@ import torch
 from torch import Tensor
 
 from fedquilt.cohort import Client, Cohort
+from fedquilt.graphs import operators
 from fedquilt.nn import layers
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Output, Shapes, activate
 from fedquilt.nn.sparse import SparseMatrix
-from fedquilt.nn.spectral import normalised
 from fedquilt.rows import Rows
 
 Basis = Literal["scaled", "monomial", "chebyshev"]
@@ -39,6 +43,10 @@ FILTER, IDENTITY = "filter", "identity"
 NODE_LAYER = 1  # which of a step's random numbers drop nodes
 FAINT = 1e-6  # share of ||X|| under which what is left of it is rounding
 COLUMNS = 128  # features that are dense at a time while their powers are measured
+BUNCH = 2**14  # nodes of clients that are looked at together before training
+KEPT = 2**28  # bytes of powers of X that are kept from one evaluation to the next; more are computed each time
+
+_keeping: WeakKeyDictionary[Cohort, int] = WeakKeyDictionary()  # bytes of powers that each cohort keeps
 
 
 @dataclass(frozen=True)
@@ -87,8 +95,7 @@ class FilterNet:
         """Logits and the hidden layer before its ReLU of every row, as for evaluation."""
         terms = self._terms(cohort, weights)
         if self._narrow:
-            powers: Tensor = cohort.once(("powers", self.order, self.basis == "chebyshev"), self._powers)
-            return self._last(cohort, self._mixed(cohort, powers, terms, weights), weights, None)
+            return self._last(cohort, self._mixed(cohort, self._all_powers(cohort), terms, weights), weights, None)
         near, far = self._sums(cohort, self._input(cohort, weights), terms)
         return self._last(cohort, near + _operator(cohort) @ far, weights, None)
 
@@ -108,6 +115,15 @@ class FilterNet:
     def _narrow(self) -> bool:
         """Whether features are fewer than hidden units, so that it is they who are spread, which takes no gradient."""
         return self.features <= self.hidden and not self.identity
+
+    def _all_powers(self, cohort: Cohort) -> Tensor:
+        """The powers for evaluation: kept, unless those of all cohorts in this process would come to more than KEPT bytes."""
+        size = 4 * cohort.rows * (self.order + 1) * self.features
+        if cohort.device.type == "cpu" and cohort not in _keeping and sum(_keeping.values()) + size > KEPT:
+            return self._powers(cohort)
+        _keeping[cohort] = size
+        powers: Tensor = cohort.once(("powers", self.order, self.basis == "chebyshev"), self._powers)
+        return powers
 
     @torch.no_grad()
     def _powers(self, cohort: Cohort, keep: Tensor | None = None) -> Tensor:
@@ -162,50 +178,112 @@ class FilterNet:
 
 def _operator(cohort: Cohort) -> SparseMatrix:
     """A of all clients, [R, R]."""
-    made: SparseMatrix = cohort.once("normalised adjacency", lambda c: c.block_diagonal(_blocks(c)))
+    made: SparseMatrix = cohort.once("normalised adjacency", lambda c: SparseMatrix(_laid(c)).to(c.device))
     return made
 
 
 def _training_operator(cohort: Cohort) -> SparseMatrix:
     """The training nodes' rows of it, [T, R]."""
-    made: SparseMatrix = cohort.once("training adjacency", lambda c: c.training.operator(_blocks(c)))
+    made: SparseMatrix = cohort.once("training adjacency", _training_rows)
     return made
+
+
+def _training_rows(cohort: Cohort) -> SparseMatrix:
+    rows = _laid(cohort)[cohort.train.cpu().numpy()]
+    padded = cohort.training.padded(rows.data, rows.indices, np.diff(rows.indptr), cohort.rows)
+    return SparseMatrix(padded).to(cohort.device)
+
+
+def _laid(cohort: Cohort) -> sp.csr_matrix:
+    """A of all clients in the cohort's rows, [R, R] float32."""
+    a = side_by_side(cohort.members)
+    return cohort.padded(a.data.astype(np.float32), cohort.taken[a.indices], np.diff(a.indptr), cohort.rows)
+
+
+def side_by_side(clients: Sequence[Client]) -> sp.csr_matrix:
+    """D^-1/2 A D^-1/2 without self-loops of all their graphs, one after the other: [n, n] float64, n all their nodes."""
+    edges = [client.graph.edges for client in clients]
+    sizes = np.array([client.graph.nodes for client in clients])
+    shift = np.repeat(np.cumsum(sizes) - sizes, [each.shape[1] for each in edges])
+    a = operators.adjacency(np.concatenate(edges, axis=1) + shift, int(sizes.sum()))
+    degree = np.diff(a.indptr)
+    scale = 1.0 / np.sqrt(np.maximum(degree, 1))
+    return sp.csr_matrix((np.repeat(scale, degree) * scale[a.indices], a.indices, a.indptr), shape=a.shape)
+
+
+def features_of(clients: Sequence[Client]) -> Any:
+    """X of all of them, one after the other: [n, F], sparse (in columns) where any client's is."""
+    raw: list[Any] = [client.graph.x for client in clients]
+    if any(map(sp.issparse, raw)):
+        return sp.vstack([sp.csr_matrix(x) for x in raw]).tocsc()
+    return raw[0] if len(raw) == 1 else np.concatenate(raw)
 
 
 def _dense_features(cohort: Cohort) -> Tensor:
     """X of all clients, [R, F]."""
     raw: list[Any] = [m.graph.x for m in cohort.members]
-    parts = [x.toarray() if sp.issparse(x) else np.asarray(x) for x in raw]
-    return cohort.rows_of([torch.from_numpy(part.astype(np.float32)) for part in parts], 0.0)
+    parts = [np.asarray(x.toarray() if sp.issparse(x) else x, dtype=np.float32) for x in raw]
+    return cohort.rows_of([torch.from_numpy(part) for part in parts], 0.0)
 
 
-def _blocks(cohort: Cohort) -> list[sp.csr_matrix]:
-    return [m.once("normalised adjacency", lambda c: normalised(c).astype(np.float32)) for m in cohort.members]
+def bunches(clients: Sequence[Client]) -> Iterator[Sequence[Client]]:
+    """The clients in their order, as many at a time as have BUNCH nodes together, or one with more."""
+    first, nodes = 0, 0
+    for place, client in enumerate(clients):
+        if place > first and nodes + client.graph.nodes > BUNCH:
+            yield clients[first:place]
+            first, nodes = place, 0
+        nodes += client.graph.nodes
+    yield clients[first:]
+
+
+def of_each_once(cohort: Cohort, name: Hashable, make: Callable[[Sequence[Client]], np.ndarray]) -> Tensor:
+    """A row a client of what `make` gives for some clients, [M, ...] float32 on the cohort's device.
+
+    Rows are kept with the clients; where some client has none yet, all are made, a bunch at a time.
+    """
+
+    @cache
+    def made() -> np.ndarray:
+        return np.concatenate([make(some) for some in bunches(cohort.members)]).astype(np.float32)
+
+    def row(m: int) -> Callable[[Client], np.ndarray]:
+        return lambda _: made()[m]
+
+    each = [client.once(name, row(m)) for m, client in enumerate(cohort.members)]
+    return torch.from_numpy(np.stack(each)).to(cohort.device)
 
 
 def _scales(cohort: Cohort, order: int) -> Tensor:
     """s_k of every client: [M, K + 1]."""
-    each = [m.once(("distance scales", order), lambda c: distance_scales(c, order)) for m in cohort.members]
-    return torch.from_numpy(np.stack(each)).to(cohort.device)
+    return of_each_once(cohort, ("distance scales", order), lambda some: _distance_scales(some, order))
 
 
 def distance_scales(client: Client, order: int) -> np.ndarray:
     """||X|| / ||A^k X|| for k = 0 .. K (Frobenius norms), [K + 1] float32.
 
     Zero where nothing is left of X but rounding; ones where there is nothing to begin with (identities may still spread).
+    """
+    scales: np.ndarray = _distance_scales([client], order)[0]
+    return scales
+
+
+def _distance_scales(clients: Sequence[Client], order: int) -> np.ndarray:
+    """The same of several clients: [M, K + 1] float32.
 
     ||A^k X||^2 is the sum over features, so that a few columns at a time need be dense.
     """
-    a = normalised(client)
-    x = sp.csc_matrix(client.graph.x, dtype=np.float64)
-    if not x.count_nonzero():
-        return np.ones(order + 1, dtype=np.float32)
-    square = np.zeros(order + 1)
-    for first in range(0, x.shape[1], COLUMNS):
-        part = x[:, first : first + COLUMNS].toarray()
+    a, x = side_by_side(clients), features_of(clients)
+    first = np.cumsum([0, *(client.graph.nodes for client in clients[:-1])])
+    square = np.zeros((len(clients), order + 1))
+    for column in range(0, x.shape[1], COLUMNS):
+        part = x[:, column : column + COLUMNS].astype(np.float64)
+        part = part.toarray() if sp.issparse(part) else part
         for k in range(order + 1):
-            square[k] += (part * part).sum()
+            square[:, k] += np.add.reduceat(np.einsum("nf,nf->n", part, part), first)
             part = a @ part
     length = np.sqrt(square)
-    heard = length > FAINT * length[0]
-    return np.divide(length[0], length, out=np.zeros_like(length), where=heard).astype(np.float32)
+    heard = length > FAINT * length[:, :1]
+    scales = np.divide(length[:, :1], length, out=np.zeros_like(length), where=heard)
+    scales[square[:, 0] == 0] = 1.0
+    return scales.astype(np.float32)
