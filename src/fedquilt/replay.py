@@ -54,7 +54,14 @@ class Recorder(Generic[T]):
                 given = function()
         except RuntimeError as error:  # something in it needs a look at the numbers
             torch.cuda.synchronize()
-            self.refused = str(error).strip().splitlines()[0]
+            self.refused = str(_first(error)).strip().splitlines()[0]
             return False
         self._recorded[kind] = graph, given
         return True
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error that came first: ending a recording that failed is one too."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error

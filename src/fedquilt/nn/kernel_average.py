@@ -25,11 +25,13 @@ def factor(unit: Tensor, tau: float) -> tuple[Tensor, Tensor]:
     told = torch.zeros(len(unit), min(RANK, len(unit)), dtype=torch.float64, device=unit.device)
     rest = torch.exp(tau * (unit.square().sum(1) - 1.0))
     for column in range(told.shape[1]):
-        worst = int(rest.argmax())
-        if float(rest[worst]) <= TOLERANCE:
+        worst = rest.argmax().view(1)  # a tensor: an accelerator need not wait for anyone to look at it
+        left = rest[worst]
+        if not unit.is_cuda and float(left) <= TOLERANCE:
             return told[:, :column], rest
-        kernel = torch.exp(tau * (unit @ unit[worst] - 1.0))
-        told[:, column] = (kernel - told[:, :column] @ told[worst, :column]) / rest[worst].sqrt()
+        kernel = torch.exp(tau * (unit @ unit[worst].T - 1.0)).squeeze(1)
+        new = (kernel - told[:, :column] @ told[worst, :column].squeeze(0)) / left.sqrt()
+        told[:, column] = torch.where(left > TOLERANCE, new, 0.0)
         rest = (rest - told[:, column].square()).clamp_min_(0.0)
     return told, rest
 

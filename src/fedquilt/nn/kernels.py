@@ -3,6 +3,8 @@
 # mypy: disallow-untyped-defs=False
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -14,7 +16,7 @@ WIDEST = 128  # columns that one warp sums at a time
 
 @triton.jit
 def _adam(
-    weight, grad, first, second, step, rates, entries, lr, decay, b1, b2, eps,
+    weight, grad, first, second, length, root, rates, entries, lr, decay, new1, new2, eps,
     EACH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1)
@@ -25,42 +27,40 @@ def _adam(
     g = tl.load(grad + at, mask=inside) + decay * w
     m = tl.load(first + at, mask=inside)
     v = tl.load(second + at, mask=inside)
-    t = tl.load(step + client)
-    m += (1.0 - b1) * (g - m)
-    v = b2 * v + (1.0 - b2) * g * g
+    m += new1 * (g - m)
+    v += new2 * (g * g - v)
     rate = lr
     if EACH:
         rate = tl.load(rates + client)
-    corrected = tl.sqrt(v) / tl.sqrt(1.0 - tl.exp(t * tl.log(b2)))
-    w -= rate / (1.0 - tl.exp(t * tl.log(b1))) * m / (corrected + eps)
+    w -= rate * tl.load(length + client) * m / (tl.sqrt(v) * tl.load(root + client) + eps)
     tl.store(weight + at, w, mask=inside)
     tl.store(first + at, m, mask=inside)
     tl.store(second + at, v, mask=inside)
 
 
-def adam(
-    weight: Tensor,
-    grad: Tensor,
-    first: Tensor,
-    second: Tensor,
-    step: Tensor,
-    lr: float | Tensor,
-    decay: float,
-    betas: tuple[float, float],
-    epsilon: float,
-) -> None:
-    """One step of Adam in one pass, in place; every client with its own step count and, where `lr` is [M], its own rate.
+class Adam:
+    """Steps of Adam in one pass each, in place; every client with its own step count and, where wanted, its own rate."""
 
-    Shapes: weight, grad, first, second [M, ...] contiguous; step [M].
-    """
-    clients = len(step)
-    entries = weight.numel() // clients
-    each = isinstance(lr, Tensor)
-    with torch.cuda.device(weight.device):
-        _adam[(triton.cdiv(entries, BLOCK), clients)](
-            weight, grad, first, second, step, lr if each else step, entries, 0.0 if each else lr, decay, *betas, epsilon,
-            EACH=each, BLOCK=BLOCK,
-        )  # fmt: skip
+    def __init__(self, step: Tensor, betas: tuple[float, float], epsilon: float) -> None:
+        """`step` [M] is the number of the step that is taken."""
+        self.clients, self.betas, self.epsilon = len(step), betas, epsilon
+        # 1 - beta^t without the cancellation that single precision would suffer at small t.
+        one, two = (-torch.expm1(step.double() * math.log(beta)) for beta in betas)
+        self.length, self.root = one.reciprocal().float(), two.rsqrt().float()
+
+    def __call__(
+        self, weight: Tensor, grad: Tensor, first: Tensor, second: Tensor, lr: float | Tensor, decay: float
+    ) -> None:
+        """One weight's step. Shapes: all [M, ...] contiguous, but a learning rate for each client is [M]."""
+        entries = weight.numel() // self.clients
+        each = isinstance(lr, Tensor)
+        rates, rate = (lr, 0.0) if each else (self.root, lr)
+        new1, new2 = (1.0 - beta for beta in self.betas)
+        with torch.cuda.device(weight.device):
+            _adam[(triton.cdiv(entries, BLOCK), self.clients)](
+                weight, grad, first, second, self.length, self.root, rates, entries, rate, decay, new1, new2,
+                self.epsilon, EACH=each, BLOCK=BLOCK,
+            )  # fmt: skip
 
 
 @triton.jit

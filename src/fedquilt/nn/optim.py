@@ -50,11 +50,12 @@ def adam_step(
     if not has_kernels(step):
         _library_steps(weights, grads, state, lr, weight_decay, rates)
         return
-    from fedquilt.nn.kernels import adam
+    from fedquilt.nn.kernels import Adam
 
+    adam = Adam(step, BETAS, EPSILON)
     for name, w in weights.items():
         rate, decay = rates.get(name, lr), _decay(name, weight_decay)
-        adam(w, grads[name], state[FIRST + name], state[SECOND + name], step, rate, decay, BETAS, EPSILON)
+        adam(w, grads[name], state[FIRST + name], state[SECOND + name], rate, decay)
 
 
 def _decay(name: str, weight_decay: float) -> float:
