@@ -283,6 +283,41 @@ def test_counts_and_means(rows: str, clients: list[Client], seed: int) -> None:
 
 @pytest.mark.parametrize("rows", PADDING)
 @given(clients=client_lists(), seed=seeds)
+def test_sums_over_any_rows(rows: str, clients: list[Client], seed: int) -> None:
+    """Those that are known by name, and others."""
+    cohort = lay(clients, rows)
+    stream = torch.Generator().manual_seed(seed)
+    some = torch.nonzero(torch.rand(cohort.rows, generator=stream) < 0.5).ravel()
+    for index in (cohort.train, cohort.val, cohort.test, cohort.nodes, some, some[:0], cohort.train.clone()):
+        values = torch.randint(-50, 50, (len(index),), generator=stream)
+        owner = cohort.client[index].numpy()
+        count = np.bincount(owner, minlength=len(clients))
+        total = np.bincount(owner, weights=values.numpy(), minlength=len(clients))
+        assert cohort.counts(index).tolist() == count.tolist()
+        for each in (values.float(), values.double(), values):
+            summed = cohort.sum_over(each, index)
+            assert summed.dtype == torch.float32
+            assert summed.tolist() == total.tolist()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = torch.from_numpy(total / count)
+        assert torch.allclose(cohort.mean_over(values.float(), index).double(), mean, rtol=1e-6, equal_nan=True)
+    assert cohort.counts(cohort.nodes).tolist() == cohort.sizes
+    assert cohort.node_count.tolist() == cohort.sizes
+
+
+def test_rows_known_by_name_are_counted_once() -> None:
+    """By the tensor itself: an equal one is counted anew, and another of the same length is not taken for it."""
+    cohort = lay([random_client(np.random.default_rng(m), m, 12) for m in range(3)])
+    for index in (cohort.train, cohort.val, cohort.test, cohort.nodes):
+        assert cohort.counts(index) is cohort.counts(index)
+        assert cohort.counts(index.clone()) is not cohort.counts(index)
+        first = torch.zeros_like(index)
+        assert cohort.counts(first).tolist() == [len(index), 0, 0]
+    assert len({cohort.counts(part).data_ptr() for part in (cohort.train, cohort.val, cohort.test)}) == 3
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists(), seed=seeds)
 def test_node_mean_leaves_padding_out(rows: str, clients: list[Client], seed: int) -> None:
     cohort = lay(clients, rows)
     stream = torch.Generator().manual_seed(seed)

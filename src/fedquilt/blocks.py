@@ -73,9 +73,9 @@ class Blocks:
         finally:
             # What the server keeps stays where it is, whether a method wrote into it or put something new in its place.
             for name, tensor in server.items():
-                if training.server[name] is not tensor:
-                    tensor.copy_(training.server[name])
-                    training.server[name] = tensor
+                new, training.server[name] = training.server[name], tensor
+                if new is not tensor:
+                    tensor.copy_(new)
         return exchanged
 
     def _put(self, rows: Tensor, value: Tensor) -> None:

@@ -31,16 +31,22 @@ _resting: dict[int, mmap.mmap] = {}  # by the address of the first number
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A tensor that rests on disk, full of zeros."""
-    size = max(1, math.prod(shape) * torch.empty((), dtype=dtype).element_size())
+    size = max(1, math.prod(shape)) * torch.empty((), dtype=dtype).element_size()
     folder = tempfile.gettempdir()
-    free = shutil.disk_usage(folder).free
-    if size + _SPARE > free:
-        raise FedquiltError(
-            f"The clients' models need {size / 2**30:.1f} GiB on disk and {folder} has {free / 2**30:.1f} GiB free; "
-            "set TMPDIR to a folder with more room, or use fewer clients or a smaller model."
-        )
     with tempfile.TemporaryFile(dir=folder) as file:
-        os.ftruncate(file.fileno(), size)
+        try:
+            if size + _SPARE > shutil.disk_usage(folder).free:
+                raise OSError
+            os.posix_fallocate(
+                file.fileno(), 0, size
+            )  # takes the room now; to find it gone while writing would be fatal
+        except OSError:
+            held, free = sum(map(len, _resting.values())), shutil.disk_usage(folder).free
+            raise FedquiltError(
+                f"The clients' models need {(held + size) / 2**30:.1f} GiB on disk or more, and {folder} has only "
+                f"{(held + free) / 2**30:.1f} GiB for them; set TMPDIR to a folder with more room, or use fewer clients or "
+                "a smaller model."
+            ) from None
         mapping = mmap.mmap(file.fileno(), size)
     array = np.frombuffer(mapping, dtype=np.uint8)
     tensor = torch.from_numpy(array).view(dtype)[: math.prod(shape)].view(shape)
@@ -53,6 +59,14 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 def like(tensor: Tensor) -> Tensor:
     """A new tensor of the same shape, of whatever numbers: on disk where this one is, else where it is."""
     return empty(tuple(tensor.shape), tensor.dtype) if _mapping(tensor) else torch.empty_like(tensor)
+
+
+def copied(tensor: Tensor) -> Tensor:
+    """The same numbers, resting on disk."""
+    out = empty(tuple(tensor.shape), tensor.dtype)
+    for rows, piece in pieces(out):
+        piece.copy_(tensor[rows])
+    return out
 
 
 def rests(tensor: Tensor) -> bool:

@@ -163,14 +163,16 @@ class Training:
         )
         seconds = (time.perf_counter() - began) / len(seen)
         for one in seen:
-            self._note(one, seconds)
+            self._note(one, seconds, last=one is seen[-1])
 
     def _look_at(self, first: int) -> int:
         """The round before which someone has to look: patience may be at its end, or similarities are due."""
         best, patience = self.progress.best, self.plan.patience
         due = [r + 1 for r in SIMILARITY_ROUNDS if r >= first][:1]
-        if patience is not None and best.round >= 0:
-            due.append(best.round + patience + 1)
+        if patience is not None:
+            every = self.plan.evaluate_every
+            since = best.round if best.round >= 0 else (first // every + 1) * every - 1  # the first round with figures
+            due.append(since + patience + 1)
         return max(first + 1, min(due, default=self.rounds))
 
     def evaluates(self, round: int) -> bool:
@@ -218,7 +220,7 @@ class Training:
     def _take(self, down: Message) -> None:
         """Keep the next round's download: in the memory of the one before where that is recorded, and fits."""
         recorded = self.blocks is not None or self.recorder is not None
-        if not recorded or list(down) != list(self.down):
+        if not recorded or _shapes(down) != _shapes(self.down):
             self.down = down
             return
         for name, value in down.items():
@@ -266,8 +268,8 @@ class Training:
             else:
                 torch.where(better, tensor, kept[name], out=kept[name])
 
-    def _note(self, seen: Seen, seconds: float) -> None:
-        """Write down what was seen of a round."""
+    def _note(self, seen: Seen, seconds: float, last: bool) -> None:
+        """Write down what was seen of a round; a checkpoint only after the last of a block, as which everything stands now."""
         record: Record = {
             "round": seen.round,
             "participants": "all" if len(seen.participants) == self.method.task.clients else seen.participants.tolist(),
@@ -285,7 +287,7 @@ class Training:
         self.records.append(record)
         if self.folder is not None:
             self.folder.append(record)
-            if time.monotonic() - self._saved_at > self._save_after:
+            if last and time.monotonic() - self._saved_at > self._save_after:
                 self.save()
         self.on_round(record)
 
@@ -385,10 +387,17 @@ class Training:
         if facts["best"] is not None:
             round, val, test, clients_test = facts["best"]
             models = moved_state(groups["best"], self.engine.device)
+            if any(map(idle.rests, self.engine.state().values())):
+                models = {name: idle.copied(tensor) for name, tensor in models.items()}
             p.best = Best(round, val, math.nan if test is None else test, clients_test, models)
         self.records = self.folder.records()
         for record in self.records:
             self.on_round(record)
+
+
+def _shapes(message: Message) -> dict[str, list[torch.Size]]:
+    """The shapes of all tensors of a message."""
+    return {name: [tensor.shape for tensor in each_tensor(value)] for name, value in message.items()}
 
 
 def moved_state(state: Mapping[str, Tensor], device: torch.device) -> State:

@@ -29,7 +29,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs import load_graph
 from fedquilt.methods.adam import KEYS
 from fedquilt.methods.contract import State
-from fedquilt.methods.fedsheafhn import EMBEDDING, HEARD, NET, TAILORED, UPDATE, VECTORS, FedSheafHN
+from fedquilt.methods.fedsheafhn import EMBEDDING, HEARD, NET, TAILORED, UPDATE, VECTORS, FedSheafHN, inverse_spread
 from fedquilt.nn.draws import advanced
 from fedquilt.nn.hypernetwork import LAST
 from fedquilt.nn.models import common_start
@@ -723,3 +723,41 @@ def test_an_attack_and_clients_held_out() -> None:
         "trained": 3,
         "new": 2,
     }
+
+
+# -- the largest eigenvalue ----------------------------------------------------------------------------
+
+
+def spread(read: Tensor) -> float:
+    gram = read.double().numpy()
+    return float(np.linalg.eigvalsh(gram @ gram.T)[-1])
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(("clients", "width"), [(1, 1), (1, 9), (2, 3), (5, 128), (40, 6), (300, 16)])
+def test_the_spread_is_the_largest_eigenvalue(clients: int, width: int, scale: float) -> None:
+    read = numbers(clients, clients, width) * scale
+    found = inverse_spread(read)
+    assert (found.shape, found.dtype) == ((), torch.float32)
+    assert float(found) == pytest.approx(1.0 / spread(read), rel=1e-5)
+
+
+def test_the_spread_of_clients_along_one_line() -> None:
+    along = torch.outer(numbers(0, 12), numbers(1, 7))
+    assert float(inverse_spread(along)) == pytest.approx(1.0 / spread(along), rel=1e-5)
+
+
+@pytest.mark.parametrize("apart", [0.0, 1e-7, 1e-4, 1e-2, 0.5])
+@pytest.mark.parametrize("count", [2, 5, 30])
+def test_the_spread_where_eigenvalues_are_nearly_equal(count: int, apart: float) -> None:
+    """The squarings cannot tell them apart, and need not."""
+    basis = torch.linalg.qr(numbers(count, 40, count))[0].T
+    read = basis * torch.sqrt(1.0 - apart * torch.arange(count) / count).unsqueeze(1)
+    assert float(inverse_spread(read)) == pytest.approx(1.0 / spread(read), rel=1e-5)
+
+
+def test_clients_that_do_not_differ_have_no_spread() -> None:
+    """Then nothing personal is learnt, instead of noise without bounds."""
+    same = numbers(0, 1, 6).expand(5, -1)
+    for read in (same - same.mean(0), torch.zeros(5, 6), torch.zeros(1, 6), same * 1e-9):
+        assert float(inverse_spread(read)) == 0.0

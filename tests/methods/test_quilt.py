@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,8 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.adam import KEYS
 from fedquilt.methods.contract import State
-from fedquilt.methods.quilt import FLOOR, Quilt, classes_seen, features_seen, of_each, patched
+from fedquilt.methods.quilt import FLOOR, Quilt, classes_seen, features_seen, features_seen_by, of_each, patched
+from fedquilt.nn import filters
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.objective import training_loss
 from support import assert_near, client_lists, dense_adjacency, dense_features, numbers, with_training_nodes
@@ -217,6 +219,14 @@ def test_evidence_of_a_cohort_is_that_of_its_clients() -> None:
         assert found.dtype == torch.float32
         assert found.tolist() == [count(client).tolist() for client in clients]
         assert not found[1].any()
+
+
+@given(clients=client_lists(most=6), most=st.integers(1, 60))
+def test_a_client_has_seen_the_same_features_in_any_company(clients: list[Client], most: int) -> None:
+    alone = [features_seen(client).tolist() for client in clients]
+    assert features_seen_by(clients).tolist() == alone
+    with mock.patch.object(filters, "BUNCH", most):
+        assert filters.of_each_once(Cohort(clients), "seen", features_seen_by).tolist() == alone
 
 
 def test_evidence_is_what_the_clients_send() -> None:

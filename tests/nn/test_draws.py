@@ -8,13 +8,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
 from fedquilt.cohort import Client, Cohort
-from fedquilt.nn.draws import Draws, client_keys
+from fedquilt.nn.draws import Draws, advanced, client_keys
 from fedquilt.rows import Rows
 from support import client_lists, equal_clients, lay
 
@@ -119,6 +119,38 @@ def test_numbers_are_pinned() -> None:
     assert own.words(cohort, 2, 1).tolist() == words
     numbers = [[-1.172257, -0.912987], [0.169285, -0.243831], [0.344861, -0.628621], [-0.056397, -0.636313]]
     assert torch.allclose(own.normal(cohort, 2, 1), torch.tensor(numbers), atol=1e-5)
+
+
+# -- keys that move on -------------------------------------------------------------------------------
+
+
+@example(seed=0, clocks=[0, 2**62, 2**63 - 1], step=2**40, layer=63)
+@example(seed=1, clocks=[10**18, 1, 63], step=0, layer=0)
+@given(
+    seed=st.integers(0, 2**62),
+    clocks=st.lists(st.integers(0, 2**40), min_size=1, max_size=4),
+    step=st.integers(0, 1000),
+    layer=st.integers(0, 63),
+)
+def test_advanced_keys_draw_what_a_later_step_draws(seed: int, clocks: list[int], step: int, layer: int) -> None:
+    """Each client by its own clock, however far."""
+    cohort = lay(equal_clients(len(clocks), 3))
+    keys, clock = client_keys(seed, cohort), torch.tensor(clocks)
+    moved = advanced(keys, clock)
+    assert moved.dtype == torch.int64
+    assert torch.equal(clock, torch.tensor(clocks))
+    found = cohort.parts_of(Draws(moved, step).words(cohort, 4, layer))
+    for m, late in enumerate(clocks):
+        expected = cohort.parts_of(Draws(keys, late + step).words(cohort, 4, layer))[m]
+        assert torch.equal(found[m], expected)
+
+
+@given(seed=st.integers(0, 2**62), one=st.integers(0, 2**62), two=st.integers(0, 2**62))
+def test_advancing_twice_is_advancing_by_the_sum(seed: int, one: int, two: int) -> None:
+    keys = client_keys(seed, lay(equal_clients(2, 1)))
+    clocks = [torch.full((2,), clock) for clock in (one, two)]
+    assert torch.equal(advanced(advanced(keys, clocks[0]), clocks[1]), advanced(keys, clocks[0] + clocks[1]))
+    assert torch.equal(advanced(keys, torch.zeros(2, dtype=torch.int64)), keys)
 
 
 # -- normal ----------------------------------------------------------------------------------------

@@ -280,3 +280,51 @@ def test_a_row_may_have_no_pair() -> None:
     links = Links(torch.tensor([2, 2, 5]), torch.tensor([0, 0, 5]), 8)
     out = links.sum(torch.tensor([1.0, 2.0, 3.0]), torch.arange(8.0).unsqueeze(1) + 1)
     assert out.ravel().tolist() == [0, 0, 3, 0, 0, 18, 0, 0]
+
+
+# -- other targets -------------------------------------------------------------------------------------
+
+
+@example(clients=hard_clients(), seed=0)
+@settings(max_examples=10)
+@given(clients=client_lists(most=3), seed=seeds)
+def test_retargeted_links_are_links_of_the_same_sources(clients: list[Client], seed: int) -> None:
+    cohort = lay(clients)
+    edges = Edges(cohort)
+    before = edges.target.clone()
+    stream = torch.Generator().manual_seed(seed)
+    target = torch.randint(cohort.rows, (edges.count,), generator=stream)
+    if edges.count:
+        assert edges.turned[0].count == edges.count  # made for the old targets, and of no use for the new ones
+    links, fresh = edges.retargeted(target), Links(edges.source.long(), target, cohort.rows)
+    assert (links.rows, links.count) == (fresh.rows, fresh.count)
+    assert torch.equal(links.source, fresh.source)
+    assert torch.equal(links.target, fresh.target)
+    assert links.target.dtype == torch.int32
+    assert torch.equal(edges.target, before)
+    c, z = numbers(seed, 2, cohort.rows, 4)
+    weight = numbers(seed + 1, edges.count)
+    for mine, other in ((links.sum, fresh.sum), (links.dot, fresh.dot)):
+        first = (weight if mine == links.sum else c).clone().requires_grad_()
+        second = z.clone().requires_grad_()
+        out, expected = mine(first, second), other(first, second)
+        assert torch.equal(out, expected)
+        pull = numbers(seed + 2, *out.shape)
+        for one, two in zip(
+            torch.autograd.grad((out * pull).sum(), (first, second)),
+            torch.autograd.grad((expected * pull).sum(), (first, second)),
+            strict=True,
+        ):
+            assert torch.equal(one, two)
+    assert_near(links.dot(c, z), (c[edges.source.long()] * z[target]).sum(1))
+
+
+def test_edges_come_sorted_however_a_graph_has_them() -> None:
+    rng = np.random.default_rng(0)
+    clients = [random_client(rng, m, nodes) for m, nodes in enumerate((9, 4, 12))]
+    cohort = lay(clients, "compact")
+    for client in clients:
+        edges = client.graph.edges
+        edges[:] = edges[:, rng.permutation(edges.shape[1])]
+    found = Edges(cohort)
+    assert list(zip(found.source.tolist(), found.target.tolist(), strict=True)) == entries(cohort)

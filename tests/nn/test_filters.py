@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
+from unittest import mock
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
@@ -15,6 +20,7 @@ from torch import Tensor
 
 from fedquilt.cohort import Client, Cohort
 from fedquilt.graphs.graph import Graph
+from fedquilt.nn import filters
 from fedquilt.nn.draws import client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.filters import COLUMNS, FILTER, IDENTITY, FilterNet, distance_scales
@@ -472,3 +478,86 @@ def test_nothing_grows_with_features_times_nodes() -> None:
         net.training(cohort, weights, Dropout(0.5, client_keys(0, cohort), 0)).logits.sum().backward()
         net(cohort, weights)
     assert largest.numbers <= max(2 * 300 * 8, 400 * 8)  # the weights, the hidden layer
+
+
+# -- many clients in one pass ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@example(clients=hard_clients())
+@given(clients=client_lists())
+def test_operators_hold_every_clients_own(rows: str, clients: list[Client]) -> None:
+    cohort = lay(clients, rows)
+    whole = filters._operator(cohort).forward.to_dense().numpy()
+    training = filters._training_operator(cohort).forward.to_dense().numpy()
+    expected = np.zeros((cohort.rows, cohort.rows))
+    for first, client in zip(cohort.start, clients, strict=True):
+        block = slice(first, first + client.graph.nodes)
+        expected[block, block] = dense_operator(client)
+    assert np.array_equal(whole, expected.astype(np.float32))
+    assert np.array_equal(training[cohort.training.real.numpy()], whole[cohort.train.numpy()])
+    padding = np.setdiff1d(np.arange(cohort.training.rows), cohort.training.real.numpy())
+    assert not training[padding].any()
+
+
+@given(clients=client_lists(most=8), most=st.integers(1, 60))
+def test_bunches_are_the_clients_in_their_order_and_no_larger_than_they_must_be(
+    clients: list[Client], most: int
+) -> None:
+    with mock.patch.object(filters, "BUNCH", most):
+        made = list(filters.bunches(clients))
+    assert [client for some in made for client in some] == clients
+    sizes = [[client.graph.nodes for client in some] for some in made]
+    assert all(len(some) == 1 or sum(some) <= most for some in sizes)
+    assert all(sum(one) + two[0] > most for one, two in itertools.pairwise(sizes))
+
+
+@given(clients=client_lists(most=6), most=st.integers(1, 60), order=st.sampled_from(ORDERS))
+def test_a_client_has_the_same_scales_in_any_company(clients: list[Client], most: int, order: int) -> None:
+    alone = np.stack([distance_scales(client, order) for client in clients])
+    with mock.patch.object(filters, "BUNCH", most):
+        together = filters._scales(lay(clients), order)
+    assert together.dtype == torch.float32
+    assert np.array_equal(together.numpy(), alone)
+
+
+def test_what_is_made_for_a_client_is_kept_with_it() -> None:
+    clients = with_training_nodes((3, 1, 4, 2))
+    asked: list[int] = []
+
+    def ids(some: Sequence[Client]) -> np.ndarray:
+        asked.extend(client.id for client in some)
+        return np.array([[client.id] for client in some])
+
+    def found(*places: int) -> list[list[float]]:
+        return filters.of_each_once(lay([clients[m] for m in places]), "its number", ids).tolist()
+
+    assert found(0, 2) == [[0], [2]]
+    assert found(2, 0) == [[2], [0]]
+    assert asked == [0, 2]
+    assert found(0, 1, 2, 3) == [[0], [1], [2], [3]]
+    assert asked == [0, 2, 0, 1, 2, 3]
+    assert found(3, 1) == [[3], [1]]
+    assert len(asked) == 6
+
+
+def test_powers_are_kept_up_to_a_limit_and_the_same_beyond_it() -> None:
+    clients = hard_clients()
+    cohorts = [lay(clients) for _ in range(3)]
+    net = make(cohorts[0])
+    weights = random_weights(net, len(clients), 0)
+    size = 4 * cohorts[0].rows * 5 * net.features
+    counted = mock.patch.object(FilterNet, "_powers", autospec=True, side_effect=FilterNet._powers)
+    room = mock.patch.object(filters, "KEPT", 2 * size + size // 2)
+    with mock.patch.object(filters, "_keeping", WeakKeyDictionary()), room, counted as powers:
+        first = [net(cohort, weights).logits for cohort in cohorts]
+        assert powers.call_count == 3
+        again = [net(cohort, weights).logits for cohort in cohorts]
+        assert powers.call_count == 4  # those of the third cohort
+        assert all(torch.equal(logits, first[0]) for logits in first + again)
+        powers.reset_mock()
+        cohorts.pop(0)
+        gc.collect()  # the first cohort is gone, and its powers with it
+        for _ in range(2):
+            net(cohorts[1], weights)
+        assert powers.call_count == 1

@@ -133,6 +133,61 @@ def test_the_largest_of_many_equal_a_sorted_row(seed: int, n: int, k: int, padde
             assert set(found.tolist()) == set(first.tolist())
 
 
+def same_choice(one: tuple[Tensor, Tensor], two: tuple[Tensor, Tensor]) -> None:
+    """The same places, in whatever order, but for those of minus infinity, which mean nothing."""
+    for (best, place), (other, there) in zip(
+        *(zip(*(t.flatten(0, -2) for t in pair), strict=True) for pair in (one, two)), strict=True
+    ):
+        assert torch.equal(best.sort().values, other.sort().values)
+        assert set(place[best > -torch.inf].tolist()) == set(there[other > -torch.inf].tolist())
+        assert len(set(place.tolist())) == len(place)
+
+
+EDGES = [0.0, 1.0, -1.0, -math.inf, 1e-45, -1e-45, 1e-38, -1e-38, 3.4e38, -3.4e38, 1.0000001, -1.0000001, 0.5, -2.5]
+
+
+@example(seed=0, n=200, k=6, kind="ties")
+@example(seed=0, n=1, k=1, kind="normal")
+@given(
+    seed=seeds,
+    n=st.integers(1, 200),
+    k=st.integers(1, 6),
+    kind=st.sampled_from(["ties", "normal", "edges", "negative"]),
+)
+def test_the_largest_by_whole_numbers_are_the_largest(seed: int, n: int, k: int, kind: str) -> None:
+    """What an accelerator does instead: ties, negative numbers, minus infinity, numbers near zero and near the end."""
+    stream = torch.Generator().manual_seed(seed)
+    scores = {
+        "ties": whole_numbers(seed, 2, 3, n),
+        "normal": numbers(seed, 2, 3, n),
+        "negative": -numbers(seed, 2, 3, n).abs() - 0.5,
+        "edges": torch.tensor(EDGES)[torch.randint(len(EDGES), (2, 3, n), generator=stream)],
+    }[kind]
+    kept = scores.clone()
+    found = latent._largest_keys(scores, min(k, n))
+    assert torch.equal(scores, kept)
+    assert torch.equal(found[0], scores.gather(-1, found[1]))
+    assert kind == "edges" or bool((found[0].diff(dim=-1) <= 0).all())  # minus infinities have no difference
+    same_choice(found, latent.largest(scores, min(k, n)) if k < n else ranked(scores, min(k, n)))
+
+
+def ranked(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    place = scores.argsort(dim=-1, descending=True, stable=True)[..., :k]
+    return scores.gather(-1, place), place
+
+
+def test_rows_that_do_not_lie_in_one_piece_are_ranked_too() -> None:
+    scores = whole_numbers(0, 2, 40, 3).transpose(1, 2)
+    same_choice(latent._largest_keys(scores, 5), latent.largest(scores, 5))
+
+
+@pytest.mark.parametrize("zeros", [[-0.0, 0.0, 0.0], [-1.0, -0.0, 0.0], [0.0, -0.0, 0.0]], ids=str)
+def test_zeros_of_both_signs_are_equal(zeros: list[float]) -> None:
+    scores = torch.tensor([zeros + [-3.0] * 5])
+    for k in (1, 2):
+        same_choice(latent._largest_keys(scores, k), latent.largest(scores, k))
+
+
 @pytest.mark.parametrize("rows", PADDING)
 def test_neighbours_are_the_same_whatever_the_chunk_and_the_cohort(rows: str) -> None:
     clients = hard_clients()

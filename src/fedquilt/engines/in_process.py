@@ -93,6 +93,7 @@ class InProcess:
         with computing_in(self.precision):
             for part in self.parts:
                 self._measure(part.places, part.cohort, self._personal(part))
+                idle.release(*part.state.values())
         return self._report()
 
     def round(self, round: int, participants: Tensor, down: Message, evaluate: bool) -> tuple[Message, Report | None]:
@@ -110,7 +111,8 @@ class InProcess:
     def settle(self, down: Message) -> Report:
         """The last step of clients that were admitted after training, and how they stand after it; nothing is sent."""
         everyone = torch.cat([part.cohort.ids for part in self.parts])
-        self._each(self.method.settle, everyone, down, evaluate=True)
+        with computing_in(self.precision):
+            self._each(self.method.settle, everyone, down, evaluate=True)
         return self._report()
 
     def _each(self, step: Step, participants: Tensor, down: Message, evaluate: bool) -> Message:
@@ -185,8 +187,9 @@ class InProcess:
         """What each client's personal model says now about its nodes: a tensor [n_m, C] a client, on the CPU."""
         out: list[Tensor] = []
         for part in self.parts:
-            with torch.no_grad():
+            with torch.no_grad(), computing_in(self.precision):
                 logits = self.method.logits(self._personal(part), part.cohort)
+            idle.release(*part.state.values())
             wrong = sound(part.cohort, logits, part.cohort.nodes).cpu() == 0
             if bool(wrong.any()):
                 raise diverged(part.cohort.ids[wrong].tolist())

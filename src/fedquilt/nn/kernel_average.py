@@ -44,5 +44,10 @@ def shares(senders: Tensor, receivers: Tensor, tau: float, own: Tensor) -> tuple
     told, rest = factor(senders if receivers is senders else torch.cat([senders, receivers]), tau)
     right, left = told[: len(senders)], told[len(told) - len(receivers) :]
     extra = torch.where(own >= 0, rest[len(rest) - len(receivers) :], 0.0)
+    # Who is unknown is as like to all, exactly: a column of ones that nobody else has a part in.
+    unknown = (receivers == 0).all(1, keepdim=True)
+    left = torch.cat([torch.where(unknown, 0.0, left), unknown.to(left)], dim=1)
+    right = torch.cat([right, torch.ones_like(right[:, :1])], dim=1)
+    extra = torch.where(unknown.squeeze(1), 0.0, extra)
     total = left @ right.sum(0) + extra
     return (left / total.unsqueeze(1)).float(), right.T.float(), (extra / total).float()

@@ -112,7 +112,7 @@ def _largest_keys(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     The bits of a float, the lower 31 flipped where it is negative, rise with it; the earlier place counts for more.
     """
-    bits = scores.contiguous().view(torch.int32)
+    bits = (scores + 0.0).contiguous().view(torch.int32)  # -0 is 0
     rising = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
     n = scores.shape[-1]
     key = (rising << 32) + torch.arange(n - 1, -1, -1, device=scores.device)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     import torch
 
 
+LARGE = 2**28  # bytes of tensors from which on a file is not read into memory as a whole
+
+
 class DamagedError(Exception):
     """The pair is missing, torn, truncated or altered; the message says which, for people."""
 
@@ -28,8 +31,7 @@ def write_pair(stem: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[s
     facts = plain(facts)
     with replacing(tensor_path(stem)) as temporary:
         save_file(_separate(tensors), temporary)
-        with open(temporary, "rb") as file:
-            tensors_sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        tensors_sha256 = _file_sha256(Path(temporary))
     seal = {"facts": facts, "tensors_sha256": tensors_sha256, "facts_sha256": facts_sha256(facts)}
     write_json(facts_path(stem), seal)
 
@@ -37,21 +39,28 @@ def write_pair(stem: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[s
 def read_pair(stem: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """The tensors (on the CPU) and the facts that `write_pair` wrote, or `DamagedError`."""
     from safetensors import SafetensorError
-    from safetensors.torch import load
+    from safetensors.torch import load, load_file
 
     facts, tensors_sha256 = _read_seal(facts_path(stem))
     path = tensor_path(stem)
     try:
-        # Read once, so that the bytes that are verified are the bytes that are used.
-        data = path.read_bytes()
+        # Read once, so that the bytes that are verified are the bytes that are used; what is large is mapped, not held.
+        large = path.stat().st_size > LARGE
+        data = b"" if large else path.read_bytes()
+        digest = _file_sha256(path) if large else hashlib.sha256(data).hexdigest()
     except OSError as error:
         raise DamagedError(f"{path.name} cannot be read ({error.strerror})") from error
-    if hashlib.sha256(data).hexdigest() != tensors_sha256:
+    if digest != tensors_sha256:
         raise DamagedError(f"{path.name} is not the file that {facts_path(stem).name} describes")
     try:
-        return load(data), facts
+        return load_file(path) if large else load(data), facts
     except SafetensorError as error:
         raise DamagedError(f"{path.name} is not a safetensors file") from error
+
+
+def _file_sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def tensor_path(stem: Path) -> Path:
