@@ -256,7 +256,7 @@ def test_too_little_room_is_one_sentence(room: Path, monkeypatch: pytest.MonkeyP
         idle.empty((2**18 + 1,), torch.float32)
     said = str(refused.value)
     assert said == (
-        f"The clients' models need 0.0 GiB on disk and {room} has 1.0 GiB free; "
+        f"The clients' models need 0.0 GiB on disk or more, and {room} has only 1.0 GiB for them; "
         "set TMPDIR to a folder with more room, or use fewer clients or a smaller model."
     )
     with pytest.raises(FedquiltError, match=r"need 120\.0 GiB on disk"):

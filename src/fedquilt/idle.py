@@ -37,9 +37,9 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         try:
             if size + _SPARE > shutil.disk_usage(folder).free:
                 raise OSError
-            os.posix_fallocate(
-                file.fileno(), 0, size
-            )  # takes the room now; to find it gone while writing would be fatal
+            os.ftruncate(file.fileno(), size)
+            if hasattr(os, "posix_fallocate"):  # takes the room now: to find it gone while writing would be fatal
+                os.posix_fallocate(file.fileno(), 0, size)
         except OSError:
             held, free = sum(map(len, _resting.values())), shutil.disk_usage(folder).free
             raise FedquiltError(

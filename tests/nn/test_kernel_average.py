@@ -122,7 +122,7 @@ def test_many_clients_in_few_communities(groups: int, spread: float, tau: float)
     unit = communities(groups, 600, groups, spread)
     with Largest() as largest:
         shares(unit, unit, tau, torch.arange(600))
-    assert largest.numbers <= 600 * RANK  # no matrix of all pairs
+    assert largest.numbers <= 600 * (RANK + 1)  # no matrix of all pairs
     matrix, expected = written_out(unit, unit, tau, torch.arange(600)), softmax(unit, unit, tau)
     assert np.allclose(matrix.sum(1), 1.0, atol=1e-5)
     assert np.abs(matrix - expected).max() <= 10 * TOLERANCE
