@@ -18,6 +18,9 @@ Where the code and the paper differ, and why (what was measured is in docs/fidel
   every cell we measured.
 - *Proximal term.* lambda2 ||theta * mu - theta_received||^2, on the masked weights: that is the model the paper's theta_i
   stands for (section 4.2), and it has a gradient from the first local step on.
+- *Many clients.* Above a thousand, the averages are made from a thin factorisation of the kernel exp(tau S) instead of a matrix
+  of all pairs (`fedquilt.nn.kernel_average`), in time linear in clients; a client that sat a round out is then compared by the
+  embedding it last sent, where otherwise by the round in which both last sent.
 - The random graph: the server sends its seed (8 bytes), the clients draw it. The graph is the same for all.
 - Neither weights nor masks decay by default: see `fedquilt.methods.settings.BackboneSettings`.
 """
