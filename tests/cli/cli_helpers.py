@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedquilt
+from fedquilt.rounds import Exchanged
 from fedquilt.training import Training
 
 SMALL = "--clients 3 --rounds 3 --set hidden=8 --device cpu"
@@ -30,14 +31,14 @@ def outcome(folder: Path) -> list[object]:
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, round: int, method: str = "fedpub") -> None:
     """Press Ctrl-C when that round begins."""
-    whole = Training._round
+    whole = Training.exchange
 
-    def interrupted(self: Training, number: int) -> dict:
+    def interrupted(self: Training, number: int) -> Exchanged:
         if number == round and self.method.name == method:
             raise KeyboardInterrupt
         return whole(self, number)
 
-    monkeypatch.setattr(Training, "_round", interrupted)
+    monkeypatch.setattr(Training, "exchange", interrupted)
 
 
 def environment() -> dict[str, str]:
