@@ -34,6 +34,17 @@ def computing_in(precision: Precision) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
+@contextmanager
+def one_thread(when: bool = True) -> Iterator[None]:
+    """A `with` block on one thread of the CPU: for work so small that threads would only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if when else before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def pick_device(name: str) -> torch.device:
     """`auto` is a CUDA device where there is one, else the CPU."""
     if name == "auto":

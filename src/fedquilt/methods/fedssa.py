@@ -41,6 +41,7 @@ from torch import Tensor
 
 from fedquilt.clustering import k_means
 from fedquilt.cohort import Cohort
+from fedquilt.device import one_thread
 from fedquilt.methods.adam import MODEL, AdamMethod, as_leaves, slopes
 from fedquilt.methods.contract import State, register
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate, Share
@@ -61,6 +62,7 @@ MEAN, COVARIANCE, COUNT, WEIGHT = "class.mean", "class.covariance", "class.count
 HEARD, CLUSTER, ROUND = "heard", "cluster", "round"
 INPUT_LAYER = 1  # which of a step's random numbers drop filtered features
 RANK_TOLERANCE = 0.01
+FEW = 500  # clients up to which clustering them is small work
 
 
 @dataclass(frozen=True)
@@ -287,10 +289,11 @@ class FedSSA(AdamMethod):
         server[HEARD][senders] = True
         server[ROUND] += 1
         message: Message = {}
-        if self.settings.structural:
-            message |= self.structural_clusters(server, receivers)
-        if self.settings.semantic:
-            message |= self.semantic_clusters(server, receivers)
+        with one_thread(self.task.clients <= FEW):
+            if self.settings.structural:
+                message |= self.structural_clusters(server, receivers)
+            if self.settings.semantic:
+                message |= self.semantic_clusters(server, receivers)
         message = {name: dense(value).to(where[0]) for name, value in message.items()}
         return message | self.hello(server)
 
