@@ -62,7 +62,7 @@ MEAN, COVARIANCE, COUNT, WEIGHT = "class.mean", "class.covariance", "class.count
 HEARD, CLUSTER, ROUND = "heard", "cluster", "round"
 INPUT_LAYER = 1  # which of a step's random numbers drop filtered features
 RANK_TOLERANCE = 0.01
-FEW = 500  # clients up to which clustering them is small work
+FEW = 20  # clients up to which clustering them is small work
 
 
 @dataclass(frozen=True)
