@@ -51,7 +51,7 @@ def jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor |
         noise, weight: [S, d] and [S] standard normal draws (equal weights if None), or the nodes of a quadrature.
 
     Returns:
-        [B, n, n], symmetric, zero on the diagonal. Memory: 8 S n^2 bytes a problem, at most `CHUNK` numbers at once.
+        [B, n, n], symmetric, zero on the diagonal. Memory: `CHUNK` numbers at once, or S n where that is more.
     """
     _, count, _ = mean.shape
     weight = torch.full_like(noise[:, 0], 1.0 / len(noise)) if weight is None else weight
@@ -61,8 +61,17 @@ def jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor |
 
 
 def _jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor) -> Tensor:
+    count = mean.shape[1]
+    rows = max(1, CHUNK // (len(mean) * len(noise) * count))
+    half = torch.cat([_divergence(mean, logvar, first, rows, noise, weight) for first in range(0, count, rows)], dim=1)
+    return (0.5 * (half + half.mT)).clamp(0.0, 1.0)
+
+
+def _divergence(mean: Tensor, logvar: Tensor, first: int, rows: int, noise: Tensor, weight: Tensor) -> Tensor:
+    """E_i[log2 2 p_i / (p_i + p_j)] for some i and all j: [B, n, d] -> [B, rows, n]."""
     problems, count, width = mean.shape
-    samples = mean.unsqueeze(2) + noise * (0.5 * logvar).exp().unsqueeze(2)  # [B, n, S, d]
+    mine = slice(first, first + rows)
+    samples = mean[:, mine].unsqueeze(2) + noise * (0.5 * logvar[:, mine]).exp().unsqueeze(2)  # [B, rows, S, d]
     flat = samples.reshape(problems, -1, width)
     precision = (-logvar).exp()
     # -2 log p_j(x) + const = sum_d (x - m_j)^2 / s_j^2 + log s_j^2, as products of matrices
@@ -71,11 +80,10 @@ def _jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor)
         - 2.0 * flat @ (mean * precision).mT
         + (mean.square() * precision + logvar).sum(-1).unsqueeze(1)
     )
-    log_density = (-0.5 * quadratic).view(problems, count, -1, count)  # [B, i, S, j]: log p_j at samples of i
-    own = log_density.diagonal(dim1=1, dim2=3).permute(0, 2, 1).unsqueeze(-1)  # [B, i, S, 1]
+    log_density = (-0.5 * quadratic).view(problems, -1, len(noise), count)  # [B, i, S, j]: log p_j at samples of i
+    own = log_density[..., mine].diagonal(dim1=1, dim2=3).permute(0, 2, 1).unsqueeze(-1)  # [B, i, S, 1]
     expected = torch.einsum("bisj,s->bij", F.softplus(log_density - own), weight)
-    half = 1.0 - expected / math.log(2.0)
-    return (0.5 * (half + half.mT)).clamp(0.0, 1.0)
+    return 1.0 - expected / math.log(2.0)
 
 
 @lru_cache(maxsize=4)
