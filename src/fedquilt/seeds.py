@@ -84,7 +84,7 @@ def _train_seed(
     }
     out.records[seed] = training.records
     out.models[seed] = best.models
-    out.similarities[seed] = {round: s.numpy() for round, s in training.similarities.items()}
+    out.similarities[seed] = {round: s.cpu().numpy() for round, s in training.similarities.items()}
     out.findings[seed] = {name: found.numpy() for name, found in training.findings.items()}
     if experiment.method.admits:
         out.servers[seed] = experiment.server(training)

@@ -202,7 +202,8 @@ class Training:
     def kind(self, round: int) -> Hashable:
         """Rounds of one kind do the same to the same memory."""
         last = round == self.rounds - 1
-        return round == 0, last, self.method.alike(round), self.evaluates(round), tuple(self.down)
+        where = tuple(tensor.data_ptr() for value in self.down.values() for tensor in each_tensor(value))
+        return round == 0, last, self.method.alike(round), self.evaluates(round), tuple(self.down), where
 
     def _numbers(self, round: int) -> tuple[Tensor, Tensor]:
         """The clients of this round and of the next, where the server is; the same tensor where everyone always takes part."""
@@ -381,6 +382,8 @@ class Training:
             down[name] = kinds[kind](*tensors) if kind in kinds else tensors[0]
         self.down = moved(down, self.engine.device)
         self.similarities = {int(round): s for round, s in groups.get("similarity", {}).items()}
+        if BEST in self.similarities:  # goes on being written to
+            self.similarities[BEST] = self.similarities[BEST].to(self._server_device)
         facts, p = saved.facts, self.progress
         p.next_round = saved.round + 1
         p.seconds, p.upload_bytes, p.download_bytes = (facts[k] for k in ("seconds", "upload_bytes", "download_bytes"))
