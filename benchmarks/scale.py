@@ -270,7 +270,7 @@ def thin(clients: int, cohort_size: int, after: Sequence[int]) -> None:
         sent, unit = training.down["model.conv1.weight"], training.server[EMBEDDING]
         if not isinstance(sent, Factored):
             raise SystemExit("So few clients are averaged exactly; give more.")
-        tau = training.method.settings.tau  # type: ignore[attr-defined]
+        tau = training.method.settings.tau
         told, rest = factor(unit, tau)
         left, right, own = (t.double() for t in shares(unit, unit, tau, torch.arange(clients)))
         weights = average = 0.0
