@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -194,6 +195,18 @@ def assert_same(one: State, two: State) -> None:
     for name in one:
         assert one[name].shape == two[name].shape
         assert torch.allclose(one[name], two[name], rtol=0, atol=0, equal_nan=True), name
+
+
+def assert_same_training(one: Training, two: Training) -> None:
+    """The same records, progress, best models, similarities and states, bit by bit; seconds aside."""
+    assert without_seconds(one.records) == without_seconds(two.records)
+    mine, other = (replace(t.progress, seconds=0.0, best=replace(t.progress.best, models={})) for t in (one, two))
+    assert repr(mine) == repr(other)
+    assert_same(one.progress.best.models, two.progress.best.models)
+    assert set(one.similarities) == set(two.similarities)
+    for round, similarity in one.similarities.items():
+        assert torch.equal(similarity, two.similarities[round]), round
+    assert_same(one.engine.state(), two.engine.state())
 
 
 def tapped_run(

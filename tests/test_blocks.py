@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from federations import assert_same, make_method, make_task, make_training, ragged_clients, without_seconds
+from federations import (
+    assert_same,
+    assert_same_training,
+    make_method,
+    make_task,
+    make_training,
+    ragged_clients,
+    without_seconds,
+)
 from fedquilt import blocks, training
 from fedquilt.blocks import Blocks, every_count
 from fedquilt.engines import Report
@@ -126,14 +133,7 @@ def begin(name: str, plan: Plan, folder: Path | None = None, **settings: Any) ->
 
 
 def assert_identical(one: Training, two: Training) -> None:
-    assert without_seconds(one.records) == without_seconds(two.records)
-    mine, other = (replace(t.progress, seconds=0.0, best=replace(t.progress.best, models={})) for t in (one, two))
-    assert repr(mine) == repr(other)
-    assert_same(one.progress.best.models, two.progress.best.models)
-    assert set(one.similarities) == set(two.similarities)
-    for round, similarity in one.similarities.items():
-        assert torch.equal(similarity, two.similarities[round]), round
-    assert_same(one.engine.state(), two.engine.state())
+    assert_same_training(one, two)
     assert_same(one.engine.personal(), two.engine.personal())
     assert_same(one.server, two.server)
     assert_same({n: dense(v) for n, v in one.down.items()}, {n: dense(v) for n, v in two.down.items()})

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fedquilt.cohort import SPARSE_LIMIT, Client, Cohort, FeatureMatrix, clients_of
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
+from fedquilt.nn.sparse import SparseMatrix
 from fedquilt.partition.partition import Partition
 from support import (
     LAYOUTS,
@@ -180,7 +181,7 @@ def test_a_propagation_is_multiplied_in_or_applied_after(rows: str, operator: st
         joined = FeatureMatrix(cohort, [p @ c.graph.x for p, c in zip(operators, clients, strict=True)])
         assert joined.operator is None
         apart = FeatureMatrix(cohort, [c.graph.x for c in clients])
-        apart.operator = cohort.block_diagonal(operators)
+        apart.operator = SparseMatrix(cohort.diagonal(operators, cohort.start.tolist(), cohort.rows))
         outs = [matrix @ weight for matrix in (chosen, joined, apart)]
         grads = [torch.autograd.grad((out * pull).sum(), weight)[0] for out in outs]
         for one, two in itertools.pairwise(outs):
@@ -213,7 +214,7 @@ def test_all_clients_at_once_are_each_client_alone_bit_for_bit(rows: str, featur
         expected = laid_by_a_loop(cohort, blocks).toarray()
         assert np.array_equal(getattr(cohort, name).forward.to_dense().numpy(), expected)
         assert np.array_equal(getattr(cohort, name).backward.to_dense().numpy(), expected.T)
-        training = cohort.training.operator(blocks)
+        training = cohort.training.chosen(cohort.diagonal(blocks, cohort.start.tolist(), cohort.rows))
         assert torch.equal(training.forward.to_dense(), getattr(cohort.training, name).forward.to_dense())
         if smooth.operator is not None:
             assert smooth.operator is getattr(cohort, name)

@@ -213,11 +213,7 @@ class TrainingRows(Rows):
         self.position = torch.from_numpy(position).to(cohort.device)
         self.index = self.position + torch.from_numpy(cohort.start).to(cohort.device)[self.client]
 
-    def operator(self, blocks: Sequence[sp.csr_matrix]) -> SparseMatrix:
-        """These rows of the clients' operators [n_m, n_m]: [T, R]."""
-        return self._chosen(self._cohort.diagonal(blocks, self._cohort.start.tolist(), self._cohort.rows))
-
-    def _chosen(self, matrix: sp.csr_matrix) -> SparseMatrix:
+    def chosen(self, matrix: sp.csr_matrix) -> SparseMatrix:
         """These rows of one of the cohort's matrices: [R, R] -> [T, R]."""
         rows = matrix[self._rows]
         lengths = np.diff(rows.indptr)
@@ -226,12 +222,12 @@ class TrainingRows(Rows):
     @cached_property
     def gcn(self) -> SparseMatrix:
         """These rows of the cohort's GCN operator: [T, R]."""
-        return self._chosen(_as_scipy(self._cohort.gcn))
+        return self.chosen(_as_scipy(self._cohort.gcn))
 
     @cached_property
     def mean(self) -> SparseMatrix:
         """These rows of the cohort's mean over neighbours: [T, R]."""
-        return self._chosen(_as_scipy(self._cohort.mean))
+        return self.chosen(_as_scipy(self._cohort.mean))
 
 
 class Cohort(Rows, Keeper):
@@ -277,10 +273,6 @@ class Cohort(Rows, Keeper):
         return sp.csr_matrix((rows.data, columns, rows.indptr), shape=(self.rows, width * self.clients))
 
     # -- operators, each made when first asked for -----------------------------------------------------------------
-
-    def block_diagonal(self, blocks: Sequence[sp.csr_matrix]) -> SparseMatrix:
-        """Square blocks [n_m, n_m] on the diagonal of one [R, R] matrix."""
-        return SparseMatrix(self.diagonal(blocks, self.start.tolist(), self.rows)).to(self.device)
 
     @cached_property
     def gcn(self) -> SparseMatrix:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from federations import assert_same, copied, make_method, make_task, make_training, ragged_clients, without_seconds
+from federations import (
+    assert_same,
+    assert_same_training,
+    copied,
+    make_method,
+    make_task,
+    make_training,
+    ragged_clients,
+)
 from fedquilt import idle
 from fedquilt.engines import InProcess
 from fedquilt.errors import FedquiltError
@@ -68,14 +75,7 @@ def in_memory(variant: tuple[str, dict[str, Any], int], share: float) -> Trainin
 
 
 def assert_identical(one: Training, two: Training) -> None:
-    assert without_seconds(one.records) == without_seconds(two.records)
-    mine, other = (replace(t.progress, seconds=0.0, best=replace(t.progress.best, models={})) for t in (one, two))
-    assert repr(mine) == repr(other)
-    assert_same(one.progress.best.models, two.progress.best.models)
-    assert set(one.similarities) == set(two.similarities)
-    for round, similarity in one.similarities.items():
-        assert torch.equal(similarity, two.similarities[round])
-    assert_same(one.engine.state(), two.engine.state())
+    assert_same_training(one, two)
     assert_same(one.engine.personal(), two.engine.personal())
     assert_same(one.server, two.server)
     assert_same(one.findings, two.findings)

@@ -184,14 +184,8 @@ def _operator(cohort: Cohort) -> SparseMatrix:
 
 def _training_operator(cohort: Cohort) -> SparseMatrix:
     """The training nodes' rows of it, [T, R]."""
-    made: SparseMatrix = cohort.once("training adjacency", _training_rows)
+    made: SparseMatrix = cohort.once("training adjacency", lambda c: c.training.chosen(_laid(c)))
     return made
-
-
-def _training_rows(cohort: Cohort) -> SparseMatrix:
-    rows = _laid(cohort)[cohort.train.cpu().numpy()]
-    padded = cohort.training.padded(rows.data, rows.indices, np.diff(rows.indptr), cohort.rows)
-    return SparseMatrix(padded).to(cohort.device)
 
 
 def _laid(cohort: Cohort) -> sp.csr_matrix:
