@@ -97,6 +97,7 @@ class FrozenServer:
         down = method.admit({name: tensor.to(self.device) for name, tensor in self.lasting.items()}, uploads)
         check(down, method.downloads, method.name, "download")
         report = engine.settle(down)
+        report.check_sound(first=clients[0].id)
         received = [message_bytes(message, method.downloads, len(clients)) for message in (hello, down)]
         return Admission(
             models={name: tensor.detach().cpu() for name, tensor in engine.personal().items()},

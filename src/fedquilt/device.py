@@ -35,10 +35,10 @@ def computing_in(precision: Precision) -> Iterator[None]:
 
 
 @contextmanager
-def one_thread(when: bool = True) -> Iterator[None]:
-    """A `with` block on one thread of the CPU: for work so small that threads would only wait for each other."""
+def using_threads(count: int | None) -> Iterator[None]:
+    """PyTorch with so many threads of the CPU for a `with` block; None leaves it as it is."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1 if when else before)
+    torch.set_num_threads(count or before)
     try:
         yield
     finally:

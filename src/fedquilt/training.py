@@ -197,7 +197,7 @@ class Training:
         """What the clients do in a round; recorded by itself where the server has to look."""
         evaluate = self.evaluates(round)
         step = partial(self.engine.round, round, here, self.down, evaluate)
-        return step() if self.recorder is None else self.recorder((self.kind(round), evaluate), step)
+        return step() if self.recorder is None else self.recorder(self.kind(round), step)
 
     def kind(self, round: int) -> Hashable:
         """Rounds of one kind do the same to the same memory."""
@@ -378,7 +378,7 @@ class Training:
         kinds: dict[str, Callable[..., Value]] = {"Sparse": Sparse, "Factored": Factored}
         down: Message = {}
         for name, kind in saved.facts["down"].items():
-            tensors = [held[f"{name}/{i}"] for i in range(4 if kind == "Factored" else 1)]
+            tensors = [tensor for key, tensor in sorted(held.items()) if key.rpartition("/")[0] == name]
             down[name] = kinds[kind](*tensors) if kind in kinds else tensors[0]
         self.down = moved(down, self.engine.device)
         self.similarities = {int(round): s for round, s in groups.get("similarity", {}).items()}

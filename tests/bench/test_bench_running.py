@@ -6,7 +6,8 @@ import torch
 from federations import registered
 from fedquilt.bench.cells import SYNTHETIC, load_cells
 from fedquilt.bench.result import OURS, PLAIN_LOOP
-from fedquilt.bench.running import bench, chosen_device, chosen_methods, using_threads
+from fedquilt.bench.running import bench, chosen_device, chosen_methods
+from fedquilt.device import using_threads
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.contract import Method, methods
 from fedquilt.methods.fedavg import FedAvg

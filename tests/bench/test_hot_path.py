@@ -18,7 +18,8 @@ from fedquilt.bench.counters import (
     same_torch,
     write_counts,
 )
-from fedquilt.bench.running import chosen_methods, using_threads
+from fedquilt.bench.running import chosen_methods
+from fedquilt.device import using_threads
 from fedquilt.methods.contract import Update
 from fedquilt.methods.fedavg import FedAvg
 

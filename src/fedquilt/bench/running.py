@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -39,17 +38,6 @@ def chosen_device(name: str) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise FedquiltError(f"A bench cannot run on '{name}'; use auto, cpu or cuda.")
     return device
-
-
-@contextmanager
-def using_threads(count: int | None) -> Iterator[None]:
-    """PyTorch with so many threads for a `with` block; None leaves it as it is."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def bench(

@@ -105,8 +105,9 @@ def bench(
     from fedquilt.bench.cells import load_cells
     from fedquilt.bench.result import read_result, write_result
     from fedquilt.bench.running import bench as measure
-    from fedquilt.bench.running import chosen_device, chosen_methods, using_threads
+    from fedquilt.bench.running import chosen_device, chosen_methods
     from fedquilt.bench.table import HOW_TO_READ, bench_table, busy_sentences
+    from fedquilt.device import using_threads
 
     earlier = None if against is None else read_result(against)
     names = chosen_methods(_names(method))

@@ -41,7 +41,7 @@ from torch import Tensor
 
 from fedquilt.clustering import k_means
 from fedquilt.cohort import Cohort
-from fedquilt.device import one_thread
+from fedquilt.device import using_threads
 from fedquilt.methods.adam import MODEL, AdamMethod, as_leaves, slopes
 from fedquilt.methods.contract import State, register
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate, Share
@@ -289,7 +289,7 @@ class FedSSA(AdamMethod):
         server[HEARD][senders] = True
         server[ROUND] += 1
         message: Message = {}
-        with one_thread(self.task.clients <= FEW):
+        with using_threads(1 if self.task.clients <= FEW else None):  # more would only wait for each other
             if self.settings.structural:
                 message |= self.structural_clusters(server, receivers)
             if self.settings.semantic:
