@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -38,6 +38,7 @@ class Scripted:
     """An engine that trains nothing and reports what it is told, round by round."""
 
     device, records = torch.device("cpu"), False
+    phases: ClassVar[dict[str, float]] = {}
 
     def __init__(self, val: list[float], test: list[float], clients: int = 2) -> None:
         self.val, self.test, self.clients, self.now, self.asked = val, test, clients, -1, []

@@ -19,6 +19,7 @@ from fedquilt.experiment import GIVEN, Experiment
 from fedquilt.finished import Run
 from fedquilt.graphs import Graph, Protocol, load_graph
 from fedquilt.graphs.npz import write_npz
+from fedquilt.loggers import check_loggers
 from fedquilt.runs import RunFolder
 from fedquilt.runs.config import RunConfig
 from fedquilt.seeds import Watcher, read_seed, run_seeds
@@ -35,6 +36,7 @@ def run(
     *,
     out: str | os.PathLike[str] | None = None,
     watch: Watcher | None = None,
+    log: str | Sequence[str] = (),
     **options: Any,
 ) -> Run:
     """Train one method on one cut of one graph, for some seeds.
@@ -44,11 +46,12 @@ def run(
         dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
         out: folder to write to (must be new); None keeps everything in memory.
         watch: called when a seed starts; see `Watcher`.
+        log: loggers, such as ["tensorboard"], which write to logs/ in `out`, else to a folder of the run's name in logs/ here.
         **options: any other field of `RunConfig`: clients, partition, seeds, rounds, settings, ...
     """
     name, given = _named(dataset)
     config = RunConfig.build({**options, "method": method, "dataset": name})
-    return execute(config, None if out is None else Path(out), given, watch)
+    return execute(config, None if out is None else Path(out), given, watch, log=log)
 
 
 def compare(
@@ -57,6 +60,7 @@ def compare(
     *,
     out: str | os.PathLike[str] | None = None,
     watch: Watcher | None = None,
+    log: str | Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> list[Run]:
@@ -68,7 +72,7 @@ def compare(
     configs = plan(methods, {**options, "dataset": name, "settings": dict(settings or {})})
     check_plan(configs, given)
     with workplace(configs[0]):
-        return [execute(c, None if out is None else Path(out) / c.method, given, watch) for c in configs]
+        return [execute(c, None if out is None else Path(out) / c.method, given, watch, log=log) for c in configs]
 
 
 def load_run(path: str | os.PathLike[str], device: str = "auto") -> Run:
@@ -83,13 +87,17 @@ def load_run(path: str | os.PathLike[str], device: str = "auto") -> Run:
     return out
 
 
-def resume(path: str | os.PathLike[str], watch: Watcher | None = None) -> Run:
-    """Go on with a run that was killed; a run that is done is returned as it is."""
+def resume(path: str | os.PathLike[str], watch: Watcher | None = None, log: str | Sequence[str] = ()) -> Run:
+    """Go on with a run that was killed; a run that is done is returned as it is.
+
+    Loggers in `log` get all rounds, those of seeds that were done before as well where they have not had them.
+    """
+    names = check_loggers(log)
     folder = RunFolder.open(Path(path))
     config = RunConfig.build({k: v for k, v in folder.config.items() if k in RunConfig.model_fields})
     given = load_graph(folder.path / GRAPH_FILE) if config.dataset == GIVEN else None
     with folder.lock(), workplace(config):
-        return run_seeds(Experiment(config, given), folder, watch)
+        return run_seeds(Experiment(config, given), folder, watch, names)
 
 
 def execute(
@@ -99,15 +107,17 @@ def execute(
     watch: Watcher | None = None,
     unnamed: bool = False,
     on_folder: Callable[[Path], None] | None = None,
+    log: str | Sequence[str] = (),
 ) -> Run:
     """Carry a run out: in `out`, in a folder of its own under runs/ (`unnamed`), or in memory only.
 
-    `on_folder` is told the folder as soon as it can be resumed.
+    `on_folder` is told the folder as soon as it can be resumed. For `log` see `run`.
     """
+    names = check_loggers(log)
     experiment = Experiment(config, given)  # everything that can be wrong is found before a folder is made
     if out is None and not unnamed:
         with workplace(config):
-            return run_seeds(experiment, None, watch)
+            return run_seeds(experiment, None, watch, names)
     folder = RunFolder.create(out, experiment.config.name)
     if config.dataset == GIVEN and given is not None:
         write_npz(given[0], folder.path / GRAPH_FILE)
@@ -118,7 +128,7 @@ def execute(
     if on_folder is not None:
         on_folder(folder.path)
     with folder.lock(), workplace(config):
-        return run_seeds(experiment, folder, watch)
+        return run_seeds(experiment, folder, watch, names)
 
 
 def workplace(config: RunConfig) -> AbstractContextManager[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,9 @@ from fedquilt.admission import FrozenServer
 from fedquilt.allocator import keep_freed_memory
 from fedquilt.experiment import Experiment
 from fedquilt.finished import Run
+from fedquilt.loggers.journal import Journal
 from fedquilt.methods.settings import as_dict
+from fedquilt.partition.statistics import label_counts
 from fedquilt.runs import RunFolder, SeedFolder, build_result
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.result import group
@@ -22,21 +24,24 @@ from fedquilt.training import Record, Training, none_if_nan
 Watcher = Callable[[RunConfig, int, int], Callable[[Record], None]]
 
 
-def run_seeds(experiment: Experiment, folder: RunFolder | None, watch: Watcher | None) -> Run:
-    """Every seed of a run: those that are done in `folder` are read, the others are trained."""
+def run_seeds(experiment: Experiment, folder: RunFolder | None, watch: Watcher | None, log: Sequence[str] = ()) -> Run:
+    """Every seed of a run: those that are done in `folder` are read, the others are trained; `log` names loggers."""
     keep_freed_memory()
     config = experiment.config
     assert config.rounds is not None
     out = Run(result={}, folder=None if folder is None else folder.path)
+    journal = Journal(log, experiment, folder)
     summaries = []
     for seed in config.seeds:
         place = None if folder is None else folder.seed(seed)
         if place is None or not place.done:
             on_round = watch(config, seed, 1 if experiment.method.single_round else config.rounds) if watch else None
-            summary = _train_seed(experiment, seed, place, on_round, out)
+            with journal.seed(seed, on_round) as entry:
+                summary = entry.summary = _train_seed(experiment, seed, place, entry.round, out)
         else:
             summary = place.summary or {}
             read_seed(place, seed, experiment.device, out)
+            journal.catch_up(seed, out.records[seed], summary)
         summaries.append(summary)
     out.result = build_result(config.model_dump() | {"dataset": experiment.label}, summaries)
     if folder is not None and folder.result != out.result:
@@ -133,7 +138,7 @@ def _apart(experiment: Experiment, training: Training, server: FrozenServer | No
 
 
 def _who_had_what(experiment: Experiment, seed: int) -> dict[str, np.ndarray]:
-    """The nodes of the clients that trained, one after the other, how many each had, and the split.
+    """The nodes of the clients that trained, one after the other, how many each had and of which classes, and the split.
 
     Where clients were held out, theirs as well, and all clients' numbers in the cut.
     """
@@ -142,7 +147,12 @@ def _who_had_what(experiment: Experiment, seed: int) -> dict[str, np.ndarray]:
     trained = experiment.task(seed).clients
     held = [partition.nodes[m] for m in order]
     sizes = partition.sizes[order]
-    arrays = {"nodes": np.concatenate(held[:trained]), "sizes": sizes[:trained], "split": split}
+    arrays = {
+        "nodes": np.concatenate(held[:trained]),
+        "sizes": sizes[:trained],
+        "split": split,
+        "class_counts": label_counts(experiment.graph, partition)[order][:trained],
+    }
     if trained < len(order):
         arrays |= {
             "new_nodes": np.concatenate(held[trained:]),

@@ -124,6 +124,7 @@ class Training:
         self.records: list[Record] = []
         self.similarities: dict[int, Tensor] = {}
         self.findings: dict[str, Tensor] = {}
+        self._at_server = 0.0
         self._saved_at = time.monotonic()
         self._save_after = plan.checkpoint_seconds
 
@@ -189,8 +190,10 @@ class Training:
         if self.attack is not None:
             uploads = self.attack.applied(uploads, here, round)
         bytes_up = uncounted_bytes(uploads, method.uploads, len(here))
+        began = time.perf_counter()
         if round + 1 < self.rounds:
             self._take(method.aggregate(self.server, uploads, *self._numbers(round)))
+        self._at_server = time.perf_counter() - began
         return Exchanged(round, here, bytes_up, bytes_down, report)
 
     def _clients(self, round: int, here: Tensor) -> tuple[Message, Report | None]:
@@ -280,6 +283,7 @@ class Training:
         if seen.report is not None:
             record |= self._measured(seen, seen.report)
         record["seconds"] = seconds
+        record["phases"] = self._phases(seconds)
         progress = self.progress
         progress.next_round = seen.round + 1
         progress.upload_bytes += sum(seen.bytes_up.values())
@@ -291,6 +295,17 @@ class Training:
             if last and time.monotonic() - self._saved_at > self._save_after:
                 self.save()
         self.on_round(record)
+
+    def _phases(self, seconds: float) -> dict[str, float]:
+        """A round's seconds by what was done: train and evaluate at the clients, aggregate at the server, and the rest.
+
+        Where the engine cannot tell, as on an accelerator, all of it is "round".
+        """
+        known = dict(self.engine.phases)
+        if not known:
+            return {"round": seconds}
+        known["aggregate"] = self._at_server
+        return known | {"rest": max(0.0, seconds - sum(known.values()))}
 
     def _measured(self, seen: Seen, figures: Tensor) -> Record:
         """The record's metrics, and the best round's: figures [5, M] on the CPU."""

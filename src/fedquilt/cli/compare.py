@@ -61,18 +61,19 @@ def compare(
     config: o.Config = None,
     checkpoint_every: o.CheckpointEvery = None,
     out: o.Out = None,
+    log: o.Log = None,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
     """Train several methods on the same clients, splits and seeds, and set them side by side."""
     given = dict(locals())  # Before anything else is local: the options, by name.
-    for name in ("methods", "assignments", "config", "out", "quiet", "as_json"):
+    for name in ("methods", "assignments", "config", "out", "log", "quiet", "as_json"):
         del given[name]
     values = o.chosen(given, config, assignments)
     names = _names(methods, values)
     made: list[Path] = []
     with resumable(made), watching(quiet) as watch:
-        folder, table = carry_out(names, values, out, watch, made=made)
+        folder, table = carry_out(names, values, out, watch, made=made, log=log or ())
     report(folder, table, as_json)
 
 
@@ -83,6 +84,7 @@ def carry_out(
     watch: Watcher | None,
     unnamed: tuple[Path, str] | None = None,
     made: list[Path] | None = None,
+    log: Sequence[str] = (),
 ) -> tuple[Path, list[dict[str, Any]]]:
     """Train them all; the folder and the results.
 
@@ -92,12 +94,15 @@ def carry_out(
         watch: see `fedquilt.seeds.Watcher`.
         unnamed: that folder's parent and name; by default runs/compare-<dataset>-<partition>-<clients>.
         made: the folder is added to it as soon as it can be resumed.
+        log: loggers; see `fedquilt.run`.
     """
     from fedquilt.api import workplace
     from fedquilt.comparison import check_plan, plan
     from fedquilt.graphs import load_graph
+    from fedquilt.loggers import check_loggers
     from fedquilt.runs import RunFolder, write_json
 
+    loggers = check_loggers(log)
     configs = plan(names, values)
     first = configs[0]
     given = load_graph(first.dataset, Path(first.data) if first.data else None)
@@ -108,24 +113,26 @@ def carry_out(
     if made is not None:
         made.append(folder.path)
     with folder.lock(), workplace(first):
-        table = [_one(folder.path, config, given, watch) for config in configs]
+        table = [_one(folder.path, config, given, watch, loggers) for config in configs]
     _write(folder.path, table)
     return folder.path, table
 
 
-def finish(path: Path, watch: Watcher | None) -> list[dict[str, Any]]:
+def finish(path: Path, watch: Watcher | None, log: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Go on with a comparison: resume what was begun, start what was not; the results."""
     from fedquilt import api
+    from fedquilt.loggers import check_loggers
     from fedquilt.runs import RunFolder
     from fedquilt.runs.config import RunConfig
 
+    loggers = check_loggers(log)
     with RunFolder(path).lock():
         configs = [RunConfig.build(config) for config in configs_of(path)]
         if configs:
             with api.workplace(configs[0]):
-                table = [_one(path, config, None, watch) for config in configs]
+                table = [_one(path, config, None, watch, loggers) for config in configs]
         else:
-            table = [api.resume(run, watch).result for run in runs_of(path)]
+            table = [api.resume(run, watch, loggers).result for run in runs_of(path)]
     _write(path, table)
     return table
 
@@ -142,14 +149,19 @@ def report(folder: Path, table: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _one(
-    folder: Path, config: RunConfig, given: tuple[Graph, Protocol] | None, watch: Watcher | None
+    folder: Path,
+    config: RunConfig,
+    given: tuple[Graph, Protocol] | None,
+    watch: Watcher | None,
+    log: Sequence[str],
 ) -> dict[str, Any]:
     """Train one method of a comparison, from where it was left if it was begun."""
     from fedquilt import api
 
     place = folder / config.method
-    run = api.resume(place, watch) if (place / "config.json").is_file() else api.execute(config, place, given, watch)
-    return run.result
+    if (place / "config.json").is_file():
+        return api.resume(place, watch, log).result
+    return api.execute(config, place, given, watch, log=log).result
 
 
 def _write(folder: Path, table: list[dict[str, Any]]) -> None:

@@ -193,6 +193,15 @@ Out = Annotated[
     typer.Option("--out", "-o", help="The folder to write; it must be new. By default one under runs/.",
                  rich_help_panel=OUTPUT),
 ]  # fmt: skip
+Log = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar="TOOL",
+        help="Also log to tensorboard, mlflow or wandb (offline), in the run's folder under logs; may be repeated.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.", rich_help_panel=OUTPUT)]
 Json = Annotated[
     bool,

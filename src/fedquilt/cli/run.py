@@ -51,12 +51,13 @@ def run(
     config: o.Config = None,
     checkpoint_every: o.CheckpointEvery = None,
     out: o.Out = None,
+    log: o.Log = None,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
     """Train one method, for one seed or several."""
     given = dict(locals())  # Before anything else is local: the options, by name.
-    for name in ("assignments", "config", "out", "quiet", "as_json"):
+    for name in ("assignments", "config", "out", "log", "quiet", "as_json"):
         del given[name]
     from fedquilt.api import execute
     from fedquilt.runs.config import RunConfig
@@ -64,12 +65,13 @@ def run(
     values = RunConfig.build(o.chosen(given, config, assignments))
     made: list[Path] = []
     with resumable(made), watching(quiet) as watch:
-        done = execute(values, out, watch=watch, unnamed=True, on_folder=made.append)
+        done = execute(values, out, watch=watch, unnamed=True, on_folder=made.append, log=log or ())
     report(done, as_json, quiet)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or a comparison's.")],
+    log: o.Log = None,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
@@ -79,13 +81,13 @@ def resume(
 
     if is_comparison(folder):
         with resumable([folder]), watching(quiet) as watch:
-            table = compare.finish(folder, watch)
+            table = compare.finish(folder, watch, log or ())
         compare.report(folder, table, as_json)
         return
     from fedquilt import api
 
     with resumable([folder]), watching(quiet) as watch:
-        done = api.resume(folder, watch)
+        done = api.resume(folder, watch, log or ())
     report(done, as_json, quiet)
 
 

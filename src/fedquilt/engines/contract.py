@@ -64,10 +64,12 @@ class Engine(Protocol):
     Attributes:
         device: where downloads are expected and uploads come from.
         records: whether its rounds can be recorded and replayed (`fedquilt.replay`).
+        phases: seconds of the last round by what was done at the clients (train, evaluate); empty where nobody can tell.
     """
 
     device: torch.device
     records: bool
+    phases: dict[str, float]
 
     def evaluate(self) -> Report:
         """How all clients stand with the models they have now."""

@@ -8,7 +8,9 @@ in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,6 +58,7 @@ class InProcess:
         self.method, self.precision = method, precision
         self.device = torch.device(device)
         self.records = self.device.type == "cuda"
+        self.phases: dict[str, float] = {}
         size = cohort_size or len(clients)
         self.parts: list[_Part] = []
         self._state: State = {}  # all clients'; the parts have views of it
@@ -104,6 +107,7 @@ class InProcess:
             check(update.upload, self.method.uploads, self.method.name, "upload")
             return update
 
+        self.phases = {}
         with computing_in(self.precision):
             uploads = self._each(step, participants, down, evaluate)
         return uploads, self._report() if evaluate else None
@@ -151,7 +155,8 @@ class InProcess:
         everyone = len(chosen) == part.cohort.clients
         cohort = part.cohort if everyone else part.cohort.take(chosen.tolist())
         state = part.state if everyone else {name: tensor[chosen] for name, tensor in part.state.items()}
-        update = step(state, cohort, down)
+        with self._timed("train"):
+            update = step(state, cohort, down)
         if not everyone:
             for name, tensor in state.items():
                 part.state[name][chosen] = tensor
@@ -159,9 +164,18 @@ class InProcess:
         places = part.places if everyone else part.first + chosen
         self.figures["train_loss"][places] = update.loss.to(self.device)
         if evaluate:
-            self._measure(places, cohort, update.personal)
+            with self._timed("evaluate"):
+                self._measure(places, cohort, update.personal)
         idle.release(*part.state.values())
         return update.upload
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        """Add the time of a block to a phase of this round; an accelerator works on when the block is over, so not there."""
+        began = time.perf_counter()
+        yield
+        if self.device.type == "cpu":
+            self.phases[phase] = self.phases.get(phase, 0.0) + time.perf_counter() - began
 
     def _personal(self, part: _Part) -> State:
         if part.personal is not None:

@@ -151,6 +151,7 @@ class RayWorkers:
     ) -> None:
         check_workers(workers, len(clients))
         self.method = method
+        self.phases: dict[str, float] = {}  # workers work side by side, so nobody can tell
         self.device = torch.device(device)  # the server's; a worker has one of its own
         self.cohort_size, self.precision = cohort_size, precision
         self.chunks = [

@@ -180,14 +180,18 @@ def local_clustering(edges: np.ndarray, nodes: int) -> np.ndarray:
     return triangles / np.maximum(pairs, 1)
 
 
-def label_distributions(graph: Graph, partition: Partition) -> np.ndarray:
-    """[M, C] float64, the share of each label among a client's labelled nodes; zeros where it has none."""
+def label_counts(graph: Graph, partition: Partition) -> np.ndarray:
+    """[M, C] int64, how many of a client's nodes have each label."""
     held, owner = partition.flat()
     labels = graph.y[held]
     known = labels >= 0
     cells = owner[known] * graph.classes + labels[known]
-    counts = np.bincount(cells, minlength=partition.clients * graph.classes)
-    counts = counts.reshape(partition.clients, graph.classes)
+    return np.bincount(cells, minlength=partition.clients * graph.classes).reshape(partition.clients, graph.classes)
+
+
+def label_distributions(graph: Graph, partition: Partition) -> np.ndarray:
+    """[M, C] float64, the share of each label among a client's labelled nodes; zeros where it has none."""
+    counts = label_counts(graph, partition)
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 

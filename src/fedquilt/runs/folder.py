@@ -10,6 +10,7 @@
                findings.npz                optional
                split-and-partition.npz     which nodes were whose, and for what
                summary.json                written last: the seed is done
+      logs/<tool>/                         optional: what `fedquilt.loggers` write
 """
 
 from __future__ import annotations

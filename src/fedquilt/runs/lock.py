@@ -10,6 +10,10 @@ from pathlib import Path
 from fedquilt.errors import FedquiltError
 
 
+class HeldError(FedquiltError):
+    """Another process holds the lock."""
+
+
 @contextmanager
 def locked(path: Path, what: Path) -> Iterator[None]:
     """Hold the lock file `path` for the block; an error at once when another process holds it.
@@ -28,7 +32,7 @@ def locked(path: Path, what: Path) -> Iterator[None]:
         except OSError as error:
             holder = os.read(handle, 20).decode("ascii", "replace").strip()
             by = f"process {holder}" if holder else "another process"
-            raise FedquiltError(f"{what} is being written by {by}; wait until that ends, or stop it first.") from error
+            raise HeldError(f"{what} is being written by {by}; wait until that ends, or stop it first.") from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield

@@ -1,0 +1,91 @@
+"""The loggers of a run, side by side. None of them can stop the training: one that fails is left out from then on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedquilt.loggers.contract import TOOLS, Logger, find_logger
+from fedquilt.loggers.tags import hyperparameters
+from fedquilt.methods.settings import as_dict
+from fedquilt.runs import RunFolder
+
+if TYPE_CHECKING:
+    from fedquilt.experiment import Experiment
+
+FOLDER = "logs"
+_LONG = 200  # characters of a library's own words that a sentence can bear
+Record = dict[str, Any]
+
+
+class Journal:
+    """A run's loggers. Their folder is logs/ in the run's; for a run in memory, one of its name in logs/ here."""
+
+    def __init__(self, names: Sequence[str], experiment: Experiment, folder: RunFolder | None) -> None:
+        self._config, self._settings = experiment.config, as_dict(experiment.settings)
+        self._loggers: list[Logger] = []
+        if names:
+            found = [find_logger(name) for name in names]
+            here = folder or RunFolder.create(None, self._config.name, Path(FOLDER))
+            root = here.path if folder is None else here.path / FOLDER
+            self._loggers = [logger(root) for logger in found]
+
+    @contextmanager
+    def seed(self, seed: int, watch: Callable[[Record], None] | None) -> Iterator[Entry]:
+        """Log a seed that trains inside the block; `watch`, if any, is called with each record as well."""
+        entry = Entry(self, watch)
+        self.each(lambda logger: self._start(logger, seed))
+        try:
+            yield entry
+        finally:
+            self.each(lambda logger: self._finish(logger, seed, entry.summary))
+
+    def catch_up(self, seed: int, records: Sequence[Record], summary: Record) -> None:
+        """Log a seed that trained before, where that was not done, or not to the end."""
+
+        def replay(logger: Logger) -> None:
+            if logger.noted(seed).get("finished"):
+                return
+            self._start(logger, seed)
+            for record in records:
+                logger.round(record)
+            self._finish(logger, seed, summary)
+
+        self.each(replay)
+
+    def each(self, act: Callable[[Logger], None]) -> None:
+        """Have each logger do something; one that cannot is named in a sentence, and is not asked again."""
+        for logger in list(self._loggers):
+            try:
+                act(logger)
+            except Exception as error:
+                self._loggers.remove(logger)
+                why = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".: ")[:_LONG]
+                sentence = f"Logging to {TOOLS[logger.name]} failed ({why}); the training goes on without it."
+                print(f"fedquilt: {sentence}", file=sys.stderr, flush=True)
+
+    def _start(self, logger: Logger, seed: int) -> None:
+        logger.start(self._config.name, seed, hyperparameters(self._config, self._settings, seed))
+
+    @staticmethod
+    def _finish(logger: Logger, seed: int, summary: Record | None) -> None:
+        logger.finish(summary)
+        if summary is not None:
+            logger.note(seed, finished=True)
+
+
+class Entry:
+    """A seed in the journal. `summary` is what the seed came to, once it is known."""
+
+    def __init__(self, journal: Journal, watch: Callable[[Record], None] | None) -> None:
+        self._journal, self._watch = journal, watch
+        self.summary: Record | None = None
+
+    def round(self, record: Record) -> None:
+        """A round is done."""
+        self._journal.each(lambda logger: logger.round(record))
+        if self._watch is not None:
+            self._watch(record)

@@ -1,0 +1,106 @@
+"""MLflow: an MLflow run a seed, in the database logs/mlflow/mlflow.db, or where MLFLOW_TRACKING_URI says.
+
+It is a database because MLflow refuses to write plain folders since 3.x unless told otherwise. The experiment is called
+"fedquilt", or as MLFLOW_EXPERIMENT_NAME says. MLflow tells its makers about its use; here it does not, unless
+MLFLOW_DISABLE_TELEMETRY is set.
+
+A resume goes on with the same MLflow run, which loggers.json names, and leaves out the rounds that are there: done again,
+they come to the same numbers. Where the run is gone, or lies in another store, a new one gets all rounds.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import alembic  # noqa: F401  (MLflow writes databases with these two, and does not ask for them)
+import sqlalchemy  # noqa: F401
+from mlflow import MlflowClient, MlflowException
+from mlflow.entities import Metric, Param, RunTag
+
+from fedquilt.loggers.contract import Logger
+from fedquilt.loggers.tags import best, scalars
+
+_BATCH = 1000  # metrics that MLflow takes at once
+_EVERY_SECONDS = 2.0  # a call takes milliseconds, as long as a small round: rounds are sent together
+
+
+class MLflow(Logger):
+    """Metrics a round, parameters a seed."""
+
+    name = "mlflow"
+
+    def start(self, run: str, seed: int, settings: Mapping[str, bool | int | float | str]) -> None:
+        """Make the seed's MLflow run, or find the one that was begun."""
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells how it makes its tables
+        self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or self._database())
+        self._waiting: list[Metric] = []
+        self._sent = time.monotonic()
+        found = self._begun(seed)
+        self._last = -1 if found is None else self._last_round(found)
+        if found is not None:
+            self._run = found
+            self._client.update_run(found, status="RUNNING")
+            return
+        made = self._client.create_run(self._experiment(), run_name=f"{run} seed {seed}")
+        self._run = made.info.run_id
+        self._client.log_batch(
+            self._run,
+            params=[Param(name, str(value)) for name, value in settings.items()],
+            tags=[RunTag("fedquilt.logs", str(self.root.resolve())), RunTag("fedquilt.seed", str(seed))],
+        )
+        self.note(seed, id=self._run)
+
+    def round(self, record: Mapping[str, Any]) -> None:
+        """Metrics, sent with those of other rounds every few seconds; a round's are never parted."""
+        if record["round"] <= self._last:
+            return
+        now = int(time.time() * 1000)
+        metrics = [Metric(tag, value, now, record["round"]) for tag, value in scalars(record).items()]
+        if len(self._waiting) + len(metrics) > _BATCH or time.monotonic() - self._sent > _EVERY_SECONDS:
+            self._send()
+        self._waiting += metrics
+
+    def finish(self, summary: Mapping[str, Any] | None) -> None:
+        """The best round, and whether the run is finished or was stopped."""
+        self._send()
+        if summary is not None:
+            now = int(time.time() * 1000)
+            self._client.log_batch(self._run, [Metric(tag, value, now, 0) for tag, value in best(summary).items()])
+        self._client.set_terminated(self._run, "KILLED" if summary is None else "FINISHED")
+
+    def _send(self) -> None:
+        if self._waiting:
+            self._client.log_batch(self._run, self._waiting)
+        self._waiting, self._sent = [], time.monotonic()
+
+    def _database(self) -> str:
+        place = (self.root / self.name).resolve()
+        place.mkdir(parents=True, exist_ok=True)
+        return f"sqlite:///{place / 'mlflow.db'}"
+
+    def _experiment(self) -> str:
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or "fedquilt"
+        found = self._client.get_experiment_by_name(name)
+        return found.experiment_id if found is not None else self._client.create_experiment(name)
+
+    def _begun(self, seed: int) -> str | None:
+        """The seed's MLflow run, if one was begun and is in this store."""
+        run: str | None = self.noted(seed).get("id")
+        try:
+            there = run is not None and self._client.get_run(run).info.lifecycle_stage == "active"
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+        return run if there else None
+
+    def _last_round(self, run: str) -> int:
+        """The last round of which all is there: `seconds` come last."""
+        return max((metric.step for metric in self._client.get_metric_history(run, "seconds")), default=-1)
+
+
+LOGGER = MLflow

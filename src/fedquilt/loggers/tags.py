@@ -1,0 +1,51 @@
+"""What is logged, and by which names: the same in every tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedquilt.runs.config import RunConfig
+
+CLIENTS_TEST = "clients/test"
+# Every histogram of percentages has these edges, so that they can be compared from round to round.
+EDGES = [2.0 * edge for edge in range(51)]
+
+
+def scalars(record: Mapping[str, Any]) -> dict[str, float]:
+    """A round's figures: val, test, loss/train, loss/val, bytes_up/<name>, bytes_down/<name>, phases/<name>, seconds.
+
+    What is undefined, or was not evaluated in this round, is left out. `seconds` are always there, and come last.
+    """
+    named: dict[str, Any] = {
+        "val": record.get("val"),
+        "test": record.get("test"),
+        "loss/train": record.get("train_loss"),
+        "loss/val": record.get("val_loss"),
+    }
+    for group in ("bytes_up", "bytes_down", "phases"):
+        named |= {f"{group}/{name}": value for name, value in record.get(group, {}).items()}
+    named["seconds"] = record["seconds"]
+    return {tag: float(value) for tag, value in named.items() if value is not None}
+
+
+def clients_test(record: Mapping[str, Any]) -> list[float]:
+    """The clients' test metrics in percent, of those for which it is defined; none where the round was not evaluated."""
+    return [value for value in record.get("clients", {}).get("test", ()) if value is not None]
+
+
+def best(summary: Mapping[str, Any]) -> dict[str, float]:
+    """What a seed came to: the best validation round, and validation and test metric there."""
+    named = {"best/val": summary["val"], "best/test": summary["test"], "best/round": summary["best_round"]}
+    return {tag: float(value) for tag, value in named.items() if value is not None}
+
+
+def hyperparameters(config: RunConfig, settings: Mapping[str, Any], seed: int) -> dict[str, bool | int | float | str]:
+    """All that determines a seed: the run's options, the method's settings as settings/<name>, and the seed."""
+    named = config.model_dump(exclude={"seeds", "settings"}) | {"seed": seed}
+    named |= {f"settings/{name}": value for name, value in settings.items()}
+    return {
+        name: value if isinstance(value, bool | int | float | str) else str(value)
+        for name, value in named.items()
+        if value is not None
+    }
