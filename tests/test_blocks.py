@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -300,6 +300,7 @@ class Scripted:
     """An engine that trains nothing and reports what it is told, round by round."""
 
     device, records = torch.device("cpu"), False
+    phases: ClassVar[dict[str, float]] = {}
 
     def __init__(self, val: list[float], broken: int | None = None) -> None:
         self.val, self.broken, self.now, self.forgotten = val, broken, -1, 0

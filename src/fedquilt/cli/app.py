@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedquilt.cli import bench, compare, data, demo, errors, methods, run, show
+from fedquilt.cli import bench, compare, data, demo, errors, methods, report, run, show, study, tune
 from fedquilt.cli.console import say
 
 DEBUG = "--debug"
@@ -48,12 +48,20 @@ app.command(
 )(compare.compare)
 app.command(
     rich_help_panel=TRAIN,
+    epilog=example("fedquilt tune --method fedpub --dataset cora --clients 10 --seeds 0,1 --trials 30"),
+)(tune.tune)
+app.command(
+    rich_help_panel=TRAIN,
     epilog=example("fedquilt resume runs/quilt-cora-disjoint-10"),
 )(run.resume)
 app.command(
     rich_help_panel=LOOK,
     epilog=example("fedquilt show runs/quilt-cora-disjoint-10"),
 )(show.show)
+app.command(
+    rich_help_panel=LOOK,
+    epilog=example("fedquilt report runs/compare-cora-disjoint-10 --open", "fedquilt report fedpub-table-2"),
+)(report.report)
 app.command(
     rich_help_panel=LOOK,
     epilog=example(
@@ -75,6 +83,15 @@ app.command(
 )(data.partition)
 graph.command("check", epilog=example("fedquilt graph check my-graph.npz", "fedquilt graph check my-tables/"))(
     data.graph_check
+)
+app.add_typer(
+    study.study,
+    name="study",
+    rich_help_panel=TRAIN,
+    epilog=example(
+        "fedquilt study run fedpub-table-2 --only dataset=cora,clients=10 --jobs 2",
+        "fedquilt study report fedpub-table-2",
+    ),
 )
 app.add_typer(graph, name="graph", rich_help_panel=PREPARE, epilog=example("fedquilt graph check my-graph.npz"))
 

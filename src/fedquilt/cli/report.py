@@ -1,0 +1,90 @@
+"""`fedquilt report`: a run, a comparison or a study as one HTML file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedquilt.cli.console import say
+from fedquilt.cli.targets import check_target
+
+if TYPE_CHECKING:
+    from fedquilt.reports.page import Page
+
+ENDINGS = (".html", ".htm")
+
+
+def report(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR|STUDY", help="A run's folder, finished or still running, a comparison's, or a study's name."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="The file to write. Default: DIR/report.html, of a study STUDY/report.html in --into.",
+        ),
+    ] = None,
+    into: Annotated[Path, typer.Option("--into", metavar="DIR", help="The folder in which studies live.")] = Path(
+        "studies"
+    ),
+    show: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+) -> None:
+    """Write one HTML file with the tables and charts of a run, a comparison or a study.
+
+    Tables, convergence, which clients resemble each other, how each fares,
+    bytes by name, time by phase, who holds which classes, all settings, and
+    the command to run it again. The file needs no network and nothing beside
+    it: send it to someone, or print it. It is written anew each time.
+    """
+    check_target(out, ENDINGS, force=True)
+    folder = Path(target)
+    page, place = (_of_folder(folder), folder) if folder.is_dir() else (_of_study(target, into), into / folder.stem)
+    from fedquilt.reports.page import write_page
+
+    path = out or place / "report.html"
+    write_page(page, path)
+    say(str(path))
+    if show:
+        import webbrowser
+
+        webbrowser.open(path.resolve().as_uri())
+
+
+def _of_folder(folder: Path) -> Page:
+    from fedquilt.cli.reading import is_comparison, read_run, runs_of
+    from fedquilt.errors import FedquiltError
+    from fedquilt.reports.page import page_of_comparison, page_of_run
+
+    several = is_comparison(folder)
+    runs = [read_run(path) for path in (runs_of(folder) if several else [folder])]
+    begun = [(run, run.result) for run in runs if run.result is not None]
+    if not begun:
+        raise FedquiltError(
+            f"No round in {folder} has been evaluated yet; try again later, or 'fedquilt resume {folder}'."
+        )
+    if not several:
+        run, result = begun[0]
+        return page_of_run(folder, result, run.unfinished)
+    notes = [f"{run.method}: {sentence}" for run in runs for sentence in run.unfinished]
+    return page_of_comparison(
+        folder.resolve().name, [run.folder for run, _ in begun], [result for _, result in begun], notes
+    )
+
+
+def _of_study(name: str, into: Path) -> Page:
+    from fedquilt.errors import FedquiltError
+    from fedquilt.studies.spec import study_names
+
+    if name not in study_names() and not Path(name).is_file():
+        raise FedquiltError(f"There is no run folder and no study '{name}'; see 'fedquilt study list'.")
+    from fedquilt.studies.pages import study_page
+
+    return study_page(name, into)

@@ -1,0 +1,196 @@
+"""`fedquilt study`: the tables and figures of the papers, run and reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedquilt.cli import options as o
+from fedquilt.cli.console import aside, results, say
+
+if TYPE_CHECKING:
+    from fedquilt.studies.spec import Study
+
+study = typer.Typer(
+    help="The tables and figures of the papers: run them, and see our numbers beside theirs.", no_args_is_help=True
+)
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="A study's name (see [bold]fedquilt study list[/]), or a YAML file of your own."
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        metavar="AXIS=LEVEL,...",
+        help="A part of it, such as dataset=cora,citeseer,clients=10; may be repeated.",
+    ),
+]
+SeedCount = Annotated[
+    int | None, typer.Option("--seeds", min=1, help="How many seeds; by default as many as the paper has.")
+]
+Into = Annotated[Path, typer.Option("--into", help="The folder where cells and reports are kept.")]
+INTO = Path("studies")
+
+
+@study.command("list")
+def list_studies(
+    paper: Annotated[str | None, typer.Argument(metavar="[PAPER]", help="Only of one paper, such as fedpub.")] = None,
+) -> None:
+    """All studies, what each claims, and how many cells it has."""
+    from rich.table import Table
+
+    from fedquilt.errors import FedquiltError
+    from fedquilt.studies.spec import find_study, study_names
+
+    names = [name for name in study_names() if paper is None or name.startswith(f"{paper}-")]
+    if not names:
+        papers = ", ".join(dict.fromkeys(name.partition("-")[0] for name in study_names()))
+        raise FedquiltError(f"There are no studies of '{paper}'; there are some of {papers}.")
+    table = Table("Name", "What", "What the paper says")
+    for name in names:
+        found = find_study(name)
+        table.add_row(name, found.title.partition(": ")[2], found.claim)
+    results().print(table)
+
+
+@study.command("show")
+def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO) -> None:
+    """What a study runs: its axes, how many cells, how many of them are done, and what is missing."""
+    from rich.table import Table
+
+    from fedquilt.studies.cells import expand
+    from fedquilt.studies.keeping import Keeping
+    from fedquilt.studies.published import read_published
+    from fedquilt.studies.spec import find_study
+    from fedquilt.studies.writing import left_out
+
+    chosen = _chosen(name, only)
+    say(chosen.title)
+    say(f"The paper says: {chosen.claim}")
+    for note in chosen.notes:
+        say(f"- {note}")
+    table = Table("Axis", "Levels")
+    for axis, levels in chosen.axes.items():
+        table.add_row(axis, ", ".join(level.label for level in levels))
+    results().print(table)
+    cells, missing = expand(chosen, None, _text(data))
+    kept = Keeping(into).by_identity()
+    done = sum(cell.identity in kept for cell in cells)
+    published = len(read_published(find_study(name), name))
+    say(f"{len(cells)} cells with {chosen.seeds} seeds, of which {done} are done; {published} published numbers.")
+    for sentence in left_out(missing):
+        say(sentence)
+
+
+@study.command("run")
+def run(
+    name: Name,
+    only: Only = None,
+    seeds: SeedCount = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="How many cells run at a time.")] = 1,
+    into: Into = INTO,
+    data: o.Data = None,
+    device: o.Device = None,
+    keep_models: Annotated[
+        bool, typer.Option("--keep-models", help="Keep the models and checkpoints of cells that are done.")
+    ] = False,
+    quiet: o.Quiet = False,
+) -> None:
+    """Run the cells of a study that are not done yet, then print its table; stop it at any time, and run it again to go on."""
+    from fedquilt.cli.errors import StoppedError
+    from fedquilt.cli.study_view import view
+    from fedquilt.device import pick_device
+    from fedquilt.errors import FedquiltError
+    from fedquilt.studies.cells import expand
+    from fedquilt.studies.keeping import Keeping
+    from fedquilt.studies.running import run_study
+    from fedquilt.studies.writing import left_out
+
+    pick_device(device or "auto")
+    chosen = _chosen(name, only)
+    cells, missing = expand(chosen, seeds, _text(data), device or "auto")
+    for sentence in left_out(missing):
+        aside(sentence)
+    if not cells:
+        raise FedquiltError(f"Nothing of {name} can be run here; see 'fedquilt study show {name}'.")
+    if chosen.alone and jobs > 1:
+        aside("This study measures time, so one cell runs at a time.")
+    shown = view(quiet)
+    try:
+        run_study(chosen, cells, Keeping(into), 1 if chosen.alone else jobs, keep_models, shown)
+    except KeyboardInterrupt:
+        raise StoppedError("stopped; run the same command again to go on.") from None
+    report(name, only, seeds, into, data, show=False)
+
+
+@study.command("report")
+def report(
+    name: Name,
+    only: Only = None,
+    seeds: SeedCount = None,
+    into: Into = INTO,
+    data: o.Data = None,
+    show: Annotated[bool, typer.Option("--open", help="Open the HTML page in the browser.")] = False,
+) -> None:
+    """Print what came of a study so far, and write it as Markdown, CSV, LaTeX, figures and an HTML page."""
+    from fedquilt.errors import FedquiltError
+    from fedquilt.studies.figures import draw_figures
+    from fedquilt.studies.grids import all_grids
+    from fedquilt.studies.reporting import command_of, gather, write_report
+    from fedquilt.studies.writing import LEGEND, absences, for_terminal, provenance, verdict_sentences
+
+    wanted = parse_only(only or [])
+    summary = gather(name, into, wanted, seeds, _text(data))
+    if not any(entry.by_seed for entry in summary.entries):
+        for sentence in absences(summary):
+            aside(sentence)
+        raise FedquiltError(f"Nothing of {name} has been run in {into}; run it with 'fedquilt study run {name}'.")
+    say(summary.study.title)
+    say(f"The paper says: {summary.study.claim}")
+    for grid in all_grids(summary):
+        results().print(for_terminal(grid))
+    say(LEGEND)
+    for sentence in (*verdict_sentences(summary), *provenance(summary), *absences(summary)):
+        say(sentence)
+    folder = into / summary.study.name
+    written = write_report(summary, command_of(name, wanted, seeds), folder)
+    for path in (*written, *draw_figures(summary, folder / "figures", data=_text(data))):
+        say(str(path))
+    if show:
+        import webbrowser
+
+        webbrowser.open(written[-1].resolve().as_uri())
+
+
+def _chosen(name: str, only: list[str] | None) -> Study:
+    """The study with the levels that were asked for."""
+    from fedquilt.studies.cells import with_others
+    from fedquilt.studies.spec import find_study
+
+    return with_others(find_study(name)).only(parse_only(only or []))
+
+
+def parse_only(given: list[str]) -> dict[str, list[str]]:
+    """`["dataset=cora,citeseer,clients=10"]` as levels by axis; a level without an axis belongs to the axis before it."""
+    from fedquilt.errors import FedquiltError
+
+    wanted: dict[str, list[str]] = {}
+    for one in given:
+        axis = ""
+        for piece in one.split(","):
+            before, equals, level = piece.partition("=")
+            axis, level = (before.strip(), level) if equals else (axis, piece)
+            if not axis or not level.strip():
+                raise FedquiltError(f"--only {one} is not of the form axis=level, such as dataset=cora,clients=10.")
+            wanted.setdefault(axis, []).append(level.strip())
+    return wanted
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -1,0 +1,118 @@
+"""The page of a run, and of several that are compared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedquilt.reports.page.again import command_of_all
+from fedquilt.reports.page.data import Page, PageFacts
+from fedquilt.reports.page.folders import read_page_run
+from fedquilt.reports.page.of_tables import page_table
+from fedquilt.reports.style import metric_label
+from fedquilt.reports.tables import comparison_table, run_table
+
+Result = Mapping[str, Any]
+"""The content of a result.json, of a run that is done or as far as it is."""
+
+_HOW = "The test metric of the round with the best mean validation metric"
+
+
+def page_of_run(folder: Path, result: Result, notes: Sequence[str] = ()) -> Page:
+    """The page of one run."""
+    seeds = result["seeds"]
+    lead = (
+        f"{_metric(result)} of {_score(result)} on test nodes, the mean over clients and {_count(len(seeds), 'seed')}."
+    )
+    table = page_table(run_table(result), "", f"{_HOW}, for each seed.", bold="")
+    return Page(
+        title=f"{result['method']} on {setting_of(result)}",
+        lead=lead,
+        notes=tuple(notes),
+        tables=(table,),
+        runs=(read_page_run(folder, str(result["method"]), setting_of(result)),),
+    )
+
+
+def page_of_comparison(
+    name: str, folders: Sequence[Path], results: Sequence[Result], notes: Sequence[str] = ()
+) -> Page:
+    """The page of several runs, a folder and a result each; `name` is what to call them where their settings differ."""
+    settings = list(dict.fromkeys(map(setting_of, results)))
+    seeds = max(len(result["seeds"]) for result in results)
+    caption = f"{_HOW}; mean ± deviation over seeds." if seeds > 1 else f"{_HOW}."
+    runs = tuple(
+        read_page_run(folder, label, setting_of(result))
+        for folder, label, result in zip(folders, _labels(folders, results), results, strict=True)
+    )
+    command = command_of_all(runs)
+    return Page(
+        title=settings[0] if len(settings) == 1 else name,
+        lead=_lead(results, len(settings)),
+        notes=tuple(notes),
+        tables=(page_table(comparison_table(results), "", f"{caption} {_setting_caption(results)}".strip()),),
+        runs=runs,
+        facts=(PageFacts("To run all of it again", code=command),) if command else (),
+    )
+
+
+def setting_of(result: Result) -> str:
+    """What a run was trained on: "cora, disjoint, 10 clients"."""
+    return f"{result['dataset']}, {_stem(result['partition'])}, {_count(result['clients'], 'client')}"
+
+
+def _lead(results: Sequence[Result], settings: int) -> str:
+    measured = sorted((r for r in results if r["test_mean"] is not None), key=lambda r: -r["test_mean"])
+    if settings > 1 or len(measured) < 2:
+        return f"{_count(len(results), 'run')} side by side."
+    first, second = measured[:2]
+    seeds = _count(len(first["seeds"]), "seed")
+    return (
+        f"{first['method']} has the best test {_spoken(first)}, "
+        f"{_score(first)}; next is {second['method']} with {_score(second)}. {len(results)} methods, {seeds}."
+    )
+
+
+def _labels(folders: Sequence[Path], results: Sequence[Result]) -> list[str]:
+    """The method of each run, or its folder where a method has several runs in a setting."""
+    pairs = [(str(result["method"]), setting_of(result)) for result in results]
+    times = Counter(pairs)
+    several = any(count > 1 for count in times.values())
+    return [folder.name if several else method for folder, (method, _) in zip(folders, pairs, strict=True)]
+
+
+def _setting_caption(results: Sequence[Result]) -> str:
+    metrics = list(dict.fromkeys(_metric(result) for result in results))
+    return f"{metrics[0]} in %." if len(metrics) == 1 else ""
+
+
+def _metric(result: Result) -> str:
+    return metric_label(result["metric"]).removesuffix(" (%)")
+
+
+def _spoken(result: Result) -> str:
+    """The metric's name inside a sentence: "accuracy", "ROC AUC"."""
+    name = _metric(result)
+    return name if name[1:2].isupper() else name.lower()
+
+
+def _score(result: Result) -> str:
+    mean, deviation = result["test_mean"], result["test_std"]
+    if mean is None:
+        return "no value yet"
+    return (
+        f"{mean:.2f}"
+        + (f"\u00a0±\u00a0{deviation:.2f}" if len(result["seeds"]) > 1 and deviation is not None else "")
+        + "\u00a0%"
+    )
+
+
+def _stem(partition: Any) -> str:
+    """A partition's name; of a file, without the folders it is in."""
+    return Path(str(partition)).name
+
+
+def _count(number: int | None, what: str) -> str:
+    return f"{'?' if number is None else number} {what}{'' if number == 1 else 's'}"

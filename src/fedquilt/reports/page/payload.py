@@ -1,0 +1,158 @@
+"""A page's runs as the JSON that its charts read, kept small."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedquilt.reports.page.condense import mean_over_factors
+from fedquilt.reports.page.data import Holdings, Page, PageRun, PageSeed, Similarity
+from fedquilt.reports.style import PALETTE, metric_label
+
+# Above so many runs only the first seed's similarities and clients' holdings are in the page.
+MANY_RUNS = 12
+# Characters that all similarities together may take.
+_ROOM = 1_500_000
+# A level is two digits of this base; 4095 of 4096 is "no value".
+_DIGITS = np.array([*"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"])
+_NONE = 4095
+
+
+def payload(page: Page) -> str:
+    """The runs as JSON that is safe inside a <script>, whatever labels and settings hold."""
+    runs, left_out = _bounded(page.runs)
+    cuts: dict[Holdings, int] = {}
+    data = {
+        "palette": PALETTE,
+        "settings": list(dict.fromkeys(run.setting for run in runs)),
+        "labels": list(dict.fromkeys(run.label for run in runs)),
+        "runs": [_run(run, cuts) for run in runs],
+        "similaritiesLeftOut": left_out,
+    }
+    data["holdings"] = [_holdings(cut) for cut in cuts]
+    return script_json(data)
+
+
+def script_json(value: Any) -> str:
+    """JSON in which nothing can end a <script>, open a comment, or end a line of JavaScript."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _run(run: PageRun, cuts: dict[Holdings, int]) -> dict[str, Any]:
+    return {
+        "label": run.label,
+        "setting": run.setting,
+        "method": run.method,
+        "metric": metric_label(run.metric),
+        "curve": dataclasses.asdict(run.curve),
+        "seeds": [_seed(seed, cuts) for seed in run.seeds],
+        "upload": dict(run.upload),
+        "download": dict(run.download),
+        "phases": dict(run.phases),
+        "facts": [[group.title, [list(pair) for pair in group.pairs]] for group in run.facts],
+        "command": run.command,
+    }
+
+
+def _seed(seed: PageSeed, cuts: dict[Holdings, int]) -> dict[str, Any]:
+    out: dict[str, Any] = {"seed": seed.seed, "best": seed.best_round, "tests": list(seed.tests)}
+    if seed.clients != tuple(range(len(seed.tests))):
+        out["clients"] = list(seed.clients)
+    if seed.similarities:
+        out["similarities"] = [_similarity(one) for one in seed.similarities]
+    if seed.holdings is not None:
+        # Methods of a comparison train on the same cut: it is in the page once.
+        out["holdings"] = cuts.setdefault(seed.holdings, len(cuts))
+    return out
+
+
+def _similarity(one: Similarity) -> dict[str, Any]:
+    symmetric = _is_symmetric(one)
+    return {
+        "round": one.round,
+        "best": one.best,
+        "size": one.levels.shape[-1],
+        "block": one.block,
+        "low": one.low,
+        "high": one.high,
+        "symmetric": symmetric,
+        "levels": [_packed(square, symmetric) for square in one.levels],
+    }
+
+
+def _packed(square: np.ndarray, symmetric: bool) -> str:
+    """Two digits a level, row by row; of a symmetric matrix only what is on and above the diagonal."""
+    flat = square[np.triu_indices(len(square))] if symmetric else square.ravel()
+    flat = np.where(flat < 0, _NONE, flat).astype(np.int64)
+    return "".join(_DIGITS[np.stack([flat // 64, flat % 64], axis=1).ravel()].tolist())
+
+
+def _holdings(cut: Holdings) -> dict[str, Any]:
+    return {"sizes": cut.sizes, "classes": cut.classes, "counts": cut.counts, "block": cut.block}
+
+
+def _bounded(runs: Sequence[PageRun]) -> tuple[list[PageRun], bool]:
+    """The runs with as many similarities as there is room for, and whether some had to be left out.
+
+    One thing after the other is given up: other seeds than the first, single factors, rounds but the best and the last,
+    and then the last runs' similarities.
+    """
+    whole = sum(map(_size, runs))
+    bounded = [_first_seed_only(run) for run in runs] if len(runs) > MANY_RUNS else list(runs)
+    given_up: tuple[Callable[[PageRun], PageRun], ...] = (_first_seed_only, _without_factors, _few_rounds)
+    for give_up in given_up:
+        if sum(map(_size, bounded)) <= _ROOM:
+            break
+        bounded = [give_up(run) for run in bounded]
+    used = 0
+    for place, run in enumerate(bounded):
+        used += _size(run)
+        if used > _ROOM:
+            bounded[place] = _with_similarities(run, lambda ones: ())
+    return bounded, sum(map(_size, bounded)) < whole
+
+
+def _size(run: PageRun) -> int:
+    """Characters that its similarities will take."""
+    return sum(one.levels.size * (1 if _is_symmetric(one) else 2) for seed in run.seeds for one in seed.similarities)
+
+
+def _is_symmetric(one: Similarity) -> bool:
+    return bool((one.levels == one.levels.transpose(0, 2, 1)).all())
+
+
+def _with_similarities(run: PageRun, change: Callable[[tuple[Similarity, ...]], tuple[Similarity, ...]]) -> PageRun:
+    seeds = tuple(dataclasses.replace(seed, similarities=change(seed.similarities)) for seed in run.seeds)
+    return dataclasses.replace(run, seeds=seeds)
+
+
+def _first_seed_only(run: PageRun) -> PageRun:
+    """Similarities and holdings of the first seed that has them."""
+    seeds, similar, held = [], False, False
+    for seed in run.seeds:
+        seeds.append(
+            dataclasses.replace(
+                seed,
+                similarities=() if similar else seed.similarities,
+                holdings=None if held else seed.holdings,
+            )
+        )
+        similar, held = similar or bool(seed.similarities), held or seed.holdings is not None
+    return dataclasses.replace(run, seeds=tuple(seeds))
+
+
+def _without_factors(run: PageRun) -> PageRun:
+    return _with_similarities(
+        run, lambda ones: tuple(mean_over_factors(one) if len(one.levels) > 1 else one for one in ones)
+    )
+
+
+def _few_rounds(run: PageRun) -> PageRun:
+    return _with_similarities(run, lambda ones: tuple(one for one in ones if one.best or one is ones[-1]))

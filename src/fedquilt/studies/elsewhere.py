@@ -1,0 +1,62 @@
+"""Models evaluated on graphs that they were not trained on: FED-PUB's Oracle (Table 12) and neighbouring clients (Figure 9)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from fedquilt.cohort import Client, Cohort
+from fedquilt.experiment import Experiment
+from fedquilt.finished import Run
+from fedquilt.methods.contract import State
+from fedquilt.methods.settings import resolve_settings
+from fedquilt.nn.objective import METRICS
+from fedquilt.partition.statistics import statistics
+from fedquilt.rounds import mean
+from fedquilt.runs.config import RunConfig
+
+
+def whole(config: RunConfig) -> RunConfig:
+    """The run that trains the Oracle: the same graph and split, one client that holds everything, missing edges included."""
+    return config.model_copy(update={"partition": "disjoint", "clients": 1, "sizes": None})
+
+
+def at_clients(config: RunConfig, trained: Run) -> dict[str, float | None]:
+    """val and test in percent, means over the clients of `config`, of the one model in `trained` on their own subgraphs.
+
+    Which round counts was decided by validation on the whole graph.
+    """
+    experiment = Experiment(config)
+    (seed,) = config.seeds
+    clients = experiment.clients(seed)
+    models = {
+        name: tensor.expand(len(clients), *tensor.shape[1:]).contiguous()
+        for name, tensor in trained.models[seed].items()
+    }
+    return _evaluated(experiment, models, clients)
+
+
+def at_neighbours(experiment: Experiment, trained: Run) -> float | None:
+    """test in percent of each client's model at the client with which it misses most edges, the first of several; the mean."""
+    (seed,) = experiment.config.seeds
+    between = statistics(experiment.graph, experiment.cut(seed)[0]).missing_between.toarray()
+    np.fill_diagonal(between, -1)
+    clients = experiment.clients(seed)
+    nearest = [clients[number] for number in between.argmax(axis=1)]
+    return _evaluated(experiment, trained.models[seed], nearest)["test"]
+
+
+def _evaluated(experiment: Experiment, models: State, clients: Sequence[Client]) -> dict[str, float | None]:
+    """val and test in percent, means over clients: model m of `models` [M, ...] at client m of `clients`."""
+    config = experiment.config
+    task = experiment.task(config.seeds[0])
+    method = experiment.method(*resolve_settings(experiment.method, task, config.settings, config.epochs))
+    cohort = Cohort([replace(client, id=place) for place, client in enumerate(clients)], experiment.device)
+    metric = METRICS[task.metric]
+    with torch.no_grad():
+        here = {name: tensor.to(experiment.device) for name, tensor in models.items()}
+        logits = method.logits(here, cohort)
+        return {part: 100 * float(mean(metric(cohort, logits, getattr(cohort, part)))) for part in ("val", "test")}

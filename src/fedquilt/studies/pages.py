@@ -1,0 +1,58 @@
+"""A study as an HTML page: its tables, and the charts of the runs that count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedquilt.reports.page import HeaderCell, Page, PageCell, PageFacts, PageRun, PageTable, read_page_run
+from fedquilt.studies.grids import SIGNS, Grid, GridCell, all_grids
+from fedquilt.studies.summary import Summary
+from fedquilt.studies.writing import LEGEND, absences, provenance, verdict_sentences
+
+
+def study_page(name: str, into: Path) -> Page:
+    """The page of all that was run of a study."""
+    from fedquilt.studies.reporting import command_of, gather
+
+    return page_of(gather(name, into), command_of(name, None, None))
+
+
+def page_of(summary: Summary, command: str) -> Page:
+    """The page of a summary; `command` runs it again."""
+    study = summary.study
+    notes = (*verdict_sentences(summary), *provenance(summary), *study.notes, *absences(summary))
+    return Page(
+        title=study.title,
+        lead=f"The paper says: {study.claim}",
+        notes=notes,
+        tables=tuple(_table(grid, first=place == 0) for place, grid in enumerate(all_grids(summary))),
+        runs=tuple(_runs(summary)),
+        facts=(PageFacts("To run it again", code=command),),
+    )
+
+
+def _table(grid: Grid, first: bool) -> PageTable:
+    headers = (tuple(HeaderCell(text) for text in (grid.head, *grid.columns)),)
+    rows = tuple((PageCell(label, tone="head"), *(_cell(cell) for cell in cells)) for label, cells in grid.rows)
+    return PageTable(grid.title, LEGEND if first else "", headers, rows)
+
+
+def _cell(cell: GridCell) -> PageCell:
+    note = " ".join(part for part in (cell.printed, cell.difference, SIGNS.get(cell.verdict, "")) if part)
+    return PageCell(cell.text, note, "best" if cell.best else cell.verdict)
+
+
+def _runs(summary: Summary) -> list[PageRun]:
+    """The runs that count, a place each: what the rows are called, grouped by what the columns are."""
+    if summary.study.of == "partition":
+        return []
+    first = next(iter(summary.study.values))
+    return [
+        read_page_run(
+            [kept.folder for _, kept in sorted(entry.kept.items())],
+            " / ".join(summary.row(entry.at)),
+            ", ".join(summary.column(entry.at)),
+        )
+        for entry in summary.of(first)
+        if entry.kept
+    ]

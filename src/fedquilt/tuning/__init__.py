@@ -1,0 +1,14 @@
+"""Hyperparameter search that sees validation only. Importing this needs Optuna: pip install 'fedquilt[tune]'."""
+
+from fedquilt.errors import FedquiltError
+
+try:
+    import optuna  # noqa: F401  (before anything below asks for it, so that there is a sentence where it is missing)
+except ImportError:
+    raise FedquiltError("Tuning needs Optuna; install it with: pip install 'fedquilt[tune]'.") from None
+
+from fedquilt.tuning.outcome import Trial, Tuned
+from fedquilt.tuning.search import Search, tune
+from fedquilt.tuning.standing import Standing
+
+__all__ = ["Search", "Standing", "Trial", "Tuned", "tune"]

@@ -1,0 +1,120 @@
+"""What a search found, and the config file that trains with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from fedquilt.runs.atomic import write_text
+from fedquilt.runs.config import RunConfig
+
+MARK = "# Found by 'fedquilt tune'"
+# A config file says these in any case, other options where they are not the usual ones.
+SAID = ("method", "dataset", "partition", "clients", "seeds", "rounds", "epochs", "split", "metric")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial of a search that came to an end.
+
+    Attributes:
+        number: 1, 2, ...; the first has the method's defaults.
+        settings: the searched settings' values.
+        val: its validation metric in percent, the mean over the seeds of the best round's; None unless it is done.
+        state: "done"; "stopped", as it lagged behind the others; or "failed": training diverged, or the settings do not
+            go together.
+        why: the sentence of a failed trial.
+        rounds: how far it had come when it last reported, the seeds' rounds one after the other.
+        seconds: how long it took.
+    """
+
+    number: int
+    settings: dict[str, Any]
+    val: float | None
+    state: Literal["done", "stopped", "failed"]
+    why: str | None = None
+    rounds: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a search found.
+
+    Attributes:
+        best_settings: what to hand to `fedquilt.run` as `settings`: what was fixed, and the best trial's values.
+        best_val: the best trial's validation metric in percent.
+        default_val: that of the method's defaults; None where training diverged with them.
+        trials: all trials in their order.
+        importances: roughly how much of the difference between good and other trials each setting explains; shares that
+            sum to 1. Empty where there are too few trials to tell.
+        folder: where it was written, if anywhere.
+    """
+
+    best_settings: dict[str, Any]
+    best_val: float
+    default_val: float | None
+    trials: list[Trial]
+    importances: dict[str, float] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @property
+    def best(self) -> Trial:
+        """The best trial."""
+        found = best_of(self.trials)
+        assert found is not None
+        return found
+
+
+def best_of(trials: Sequence[Trial]) -> Trial | None:
+    """The trial with the best validation metric, the earlier of equals; None where none is done."""
+    best: Trial | None = None
+    for trial in trials:
+        if trial.val is not None and (best is None or best.val is None or trial.val > best.val):
+            best = trial
+    return best
+
+
+def best_val(trials: Sequence[Trial]) -> float:
+    """The best validation metric; NaN where no trial is done."""
+    best = best_of(trials)
+    return math.nan if best is None or best.val is None else best.val
+
+
+def write_config(
+    path: Path, config: RunConfig, settings: Mapping[str, Any], trials: Sequence[Trial], versions: Mapping[str, str]
+) -> None:
+    """A config file for `fedquilt run --config`, with the best trial's settings and how they were found.
+
+    Args:
+        path: where to.
+        config: what was searched, resolved; settings: the best ones.
+        trials: all so far.
+        versions: of the packages that matter.
+    """
+    import yaml
+
+    best = best_of(trials)
+    assert best is not None
+    default = trials[0].val
+    usual = RunConfig().model_dump()
+    values = config.model_dump(exclude={"settings"})
+    values = {name: v for name, v in values.items() if v is not None and (name in SAID or v != usual[name])}
+    if "epochs" in settings:
+        del values["epochs"]
+    found = f"Validation {config.metric} {best.val:.2f}" + (
+        "" if default is None else f", with the defaults {default:.2f}"
+    )
+    seeds = (
+        f"seed {config.seeds[0]}" if len(config.seeds) == 1 else f"mean over seeds {', '.join(map(str, config.seeds))}"
+    )
+    lines = [
+        f"{MARK}, by validation only; train with it: fedquilt run --config {path.name}",
+        f"# {found}: {seeds}, best round; trial {best.number} of {len(trials)}.",
+        "# " + ", ".join(f"{name} {version}" for name, version in versions.items()),
+        yaml.safe_dump(values | {"settings": dict(settings)}, sort_keys=False, allow_unicode=True),
+    ]
+    write_text(path, "\n".join(lines))

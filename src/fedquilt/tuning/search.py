@@ -1,0 +1,245 @@
+"""The search: settings are proposed, each trial trains them blind, and only validation metrics come back.
+
+The first trial has the method's defaults, so what is found is never worse than them on validation. A trial's value is the mean
+over the seeds of the best round's validation metric. While it trains, it reports what its value is at least: as if the seeds
+that are still to come had 0. That never falls, ends at the value, and can be compared between trials after the same number of
+rounds; a trial below the median of those that are done is stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import optuna
+import torch
+
+from fedquilt import __version__
+from fedquilt.allocator import keep_freed_memory
+from fedquilt.api import GRAPH_FILE, workplace
+from fedquilt.errors import FedquiltError
+from fedquilt.experiment import GIVEN
+from fedquilt.graphs import Graph, Protocol, load_graph
+from fedquilt.graphs.npz import write_npz
+from fedquilt.methods.settings import as_dict, build_settings
+from fedquilt.partition.fingerprint import fingerprint
+from fedquilt.runs.config import RunConfig
+from fedquilt.tuning import storage
+from fedquilt.tuning.blind import Blind, old_memory_set_apart, validations
+from fedquilt.tuning.figure import draw_history
+from fedquilt.tuning.outcome import Trial, Tuned, best_of, best_val, write_config
+from fedquilt.tuning.space import Space, parse_space, read_space, usual_space
+from fedquilt.tuning.standing import Pace, Standing, Watch
+from fedquilt.tuning.study import BehindError, Study, quiet
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+TRIALS = 30
+WARM_UP = 3  # no trial is stopped in the first third of a seed: how it begins tells little
+# Reports a seed, about: each is a line that has to reach the disk, which takes milliseconds.
+REPORTS = 25
+
+# Settings and where to search them, or a YAML file of that; None: the method's usual ones.
+GivenSpace = Mapping[str, Any] | str | os.PathLike[str] | None
+
+
+def tune(
+    method: str = "quilt",
+    dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
+    *,
+    trials: int = TRIALS,
+    timeout: float | None = None,
+    into: str | os.PathLike[str] | None = None,
+    space: GivenSpace = None,
+    watch: Watch | None = None,
+    **options: Any,
+) -> Tuned:
+    """Search a method's settings by validation only; test labels are taken out before anything trains.
+
+    Args:
+        method: its name; see `fedquilt methods`.
+        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
+        trials: how many settings to try, the defaults among them.
+        timeout: no trial starts after so many seconds, but for the first.
+        into: folder to keep the search in; where it holds this search, that goes on. None keeps everything in memory.
+        space: settings and where to search them, or a YAML file of that; None: the method's usual ones.
+        watch: called after each round and each trial.
+        **options: any other field of `RunConfig`; `settings` are fixed and not searched.
+    """
+    given = None if isinstance(dataset, str | os.PathLike) else load_graph(dataset)
+    name = os.fspath(dataset) if isinstance(dataset, str | os.PathLike) else GIVEN
+    config = RunConfig.build({**options, "method": method, "dataset": name})
+    return Search(config, space, given).run(trials, timeout, None if into is None else Path(into), watch)
+
+
+class Search:
+    """A search resolved: what can be wrong with it is found when it is made, before anything is written.
+
+    Attributes:
+        config: the configuration, what was left open filled in; its settings are fixed.
+        space: what is searched.
+        defaults: the method's settings where nothing is searched.
+    """
+
+    def __init__(
+        self, config: RunConfig, space: GivenSpace = None, given: tuple[Graph, Protocol] | None = None
+    ) -> None:
+        self._asked, self._given = config, given
+        self._experiment = Blind(config, given)
+        self.config = self._experiment.config
+        self.defaults: dict[str, Any] = as_dict(self._experiment.settings)
+        self.space = self._space(space)
+        for seed in config.seeds:
+            self._experiment.check_validation(seed)
+
+    def _space(self, given: GivenSpace) -> Space:
+        method = self._experiment.method
+        if not self.defaults:
+            raise FedquiltError(f"Method '{method.name}' has no settings, so there is nothing to search.")
+        if given is None:
+            space = usual_space(method, self.defaults)
+        else:
+            values = given if isinstance(given, Mapping) else read_space(Path(given))
+            space = parse_space(method, values, self._checked, self.defaults)
+        fixed = {*self._asked.settings, *(["epochs"] if self._asked.epochs is not None else [])}
+        space = {name: part for name, part in space.items() if name not in fixed}
+        if not space:
+            raise FedquiltError(f"Nothing of method '{method.name}' is left to search; fix fewer settings.")
+        return space
+
+    def _checked(self, name: str, value: Any) -> Any:
+        """A setting's value in its own type; refused with a sentence where it is none."""
+        task = self._experiment.task(self.config.seeds[0])
+        return getattr(build_settings(self._experiment.method, task, {name: value}), name)
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of the packages that results may depend on."""
+        packages = {"torch": torch, "numpy": np, "optuna": optuna}
+        return {"fedquilt": __version__} | {name: str(package.__version__) for name, package in packages.items()}
+
+    def facts(self) -> dict[str, Any]:
+        """What is searched: a folder holds one search."""
+        graph = self._experiment.facts()["graph"] | {"fingerprint": fingerprint(self._experiment.graph)}
+        space = {name: part.plain() for name, part in self.space.items()}
+        return {"config": self.config.model_dump(), "graph": graph, "space": space, "versions": self.versions}
+
+    def run(
+        self, trials: int = TRIALS, timeout: float | None = None, into: Path | None = None, watch: Watch | None = None
+    ) -> Tuned:
+        """Go on until so many trials came to an end, or none may start any more; see `tune`."""
+        if trials < 1:
+            raise FedquiltError(f"A search needs at least one trial, not {trials}.")
+        if timeout is not None and not timeout > 0:
+            raise FedquiltError(f"The timeout is {timeout:g} seconds; give a number above 0.")
+        keep_freed_memory()
+        with quiet():
+            if into is None:
+                return self._carry_out(optuna.storages.InMemoryStorage(), trials, timeout, None, watch)
+            with storage.kept(into, self.facts()) as journal:
+                if self._given is not None and not (into / GRAPH_FILE).exists():
+                    write_npz(self._given[0], into / GRAPH_FILE)
+                return self._carry_out(journal, trials, timeout, into, watch)
+
+    def _carry_out(
+        self,
+        where: optuna.storages.BaseStorage,
+        trials: int,
+        timeout: float | None,
+        folder: Path | None,
+        watch: Watch | None,
+    ) -> Tuned:
+        study = Study(where, self.config.seeds[0])
+        ended = study.ended()
+        pace = Pace(len(ended) + 1, trials, timeout)
+        with workplace(self.config), old_memory_set_apart():
+            while len(ended) < trials and not (ended and pace.over):
+                self._trial(study, ended, trials, pace, watch)
+                ended = study.ended()
+                if folder is not None:
+                    self.write(folder / storage.BEST, ended)
+        if best_of(ended) is None:
+            raise FedquiltError(f"None of {len(ended)} trials could be trained; the last one: {ended[-1].why}")
+        if folder is not None:
+            self.write(folder / storage.BEST, ended)  # again, as a kill may have come between a trial and its file
+            draw_history(ended, self.config.metric or "", self.title, folder / storage.HISTORY)
+        return Tuned(
+            best_settings=self.best_settings(ended),
+            best_val=best_val(ended),
+            default_val=ended[0].val,
+            trials=ended,
+            importances=study.importances(),
+            folder=folder,
+        )
+
+    def _trial(self, study: Study, before: list[Trial], trials: int, pace: Pace, watch: Watch | None) -> None:
+        """One trial, from the proposal of its settings to what came of it."""
+        number, best = len(before) + 1, best_val(before)
+
+        def show(share: float, val: float) -> None:
+            if watch is not None:
+                watch(Standing(number, trials, share, val, best, pace.left(number, share)))
+
+        if number == 1:
+            # A user's space need not hold every default; what it does not hold is left as it is in this trial.
+            inside = {name: part for name, part in self.space.items() if part.holds(self.defaults[name])}
+            trial = study.propose(inside, {name: self.defaults[name] for name in inside})
+        else:
+            trial = study.propose(self.space)
+        show(0.0, math.nan)
+        try:
+            study.finish(trial, self._value(study, trial, show))
+        except BehindError:
+            study.finish(trial, None)
+        except FedquiltError as error:
+            study.finish(trial, None, str(error))
+        except torch.OutOfMemoryError:
+            study.finish(trial, None, "Training ran out of the accelerator's memory.")
+        if watch is not None:
+            ended = study.ended()
+            watch(Standing(number, trials, 1.0, math.nan, best_val(ended), pace.left(number, 1.0), ended[-1]))
+
+    def _value(self, study: Study, trial: optuna.Trial, show: Callable[[float, float], None]) -> float:
+        """Train a trial's settings for every seed: the mean of the best rounds' validation metrics."""
+        experiment = self._experiment.with_settings(self._asked, trial.params)
+        rounds, seeds = self.config.rounds, self.config.seeds
+        assert rounds is not None
+        every = max(1, rounds // REPORTS)
+        bests: list[float] = []  # of the seeds that are done, and of the one that trains so far
+
+        def see(round: int, val: float | None) -> None:
+            bests[-1] = max(bests[-1], -math.inf if val is None else val)
+            step = (len(bests) - 1) * rounds + round
+            show((step + 1) / (len(seeds) * rounds), sum(bests) / len(bests))
+            if round >= rounds // WARM_UP and (round + 1) % every == 0 and math.isfinite(bests[-1]):
+                study.note(trial, sum(bests) / len(seeds), step)
+
+        for seed in seeds:
+            bests.append(-math.inf)
+            validations(experiment, seed, see)
+        return sum(bests) / len(seeds)
+
+    @property
+    def title(self) -> str:
+        """What is searched, in a few words."""
+        return f"{self._experiment.method.title} on {self._experiment.label}"
+
+    def best_settings(self, trials: list[Trial]) -> dict[str, Any]:
+        """What was fixed, and the best trial's values."""
+        best = best_of(trials)
+        assert best is not None
+        return {**self._asked.settings, **best.settings}
+
+    def write(self, path: Path, trials: list[Trial]) -> None:
+        """The config file of the best trial so far; nothing where none is done."""
+        if best_of(trials) is None:
+            return
+        config = self.config
+        if config.dataset == GIVEN:  # it lies beside the file
+            config = config.model_copy(update={"dataset": str((path.parent / GRAPH_FILE).resolve())})
+        write_config(path, config, self.best_settings(trials), trials, self.versions)

@@ -1,0 +1,206 @@
+"""What is searched: which settings of each method, and between which values.
+
+A space maps a setting's name to a `Choice` (some values) or a `Range` (all between two). A method's usual space follows from
+the table `SEARCHED` and from rules by a setting's name, type, bounds and default; a user's own comes from a YAML file:
+
+    lr: {low: 0.001, high: 0.1, log: true}
+    hidden: [64, 128]
+    epochs: {low: 1, high: 3}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from fedquilt.errors import FedquiltError, unknown
+from fedquilt.methods.contract import Method
+
+# What is searched unless the user says otherwise. What makes a round dearer (epochs, order, layers) stays as it is, so that a
+# search costs about as many runs as it has trials.
+USUAL = ("lr", "weight_decay", "dropout")
+SEARCHED: dict[str, tuple[str, ...]] = {
+    "majority": (),
+    "local": (*USUAL, "hidden"),
+    "fedavg": (*USUAL, "hidden"),
+    "fedprox": (*USUAL, "hidden", "mu"),
+    "fedper": (*USUAL, "hidden"),
+    "fedpub": (*USUAL, "hidden", "tau", "l1", "proximal"),
+    "fediih": (*USUAL, "tau", "elbo"),
+    "fedssa": (*USUAL, "input_dropout", "filter_lr", "semantic_weight", "structural_weight"),
+    "fedhero": (*USUAL, "alpha", "smoothness", "concentration"),
+    "fedsheafhn": (*USUAL, "hidden", "server_lr", "personal_step"),
+    "quilt": (*USUAL, "hidden", "node_dropout", "filter_lr", "reach"),
+}
+DECAYS = (0.0, 1e-6, 1e-5, 1e-4, 5e-4)
+WIDTHS = (64, 128, 256)
+MOST_DROPOUT = 0.8
+AROUND = 10  # a positive number is searched between a tenth and ten times its default
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some values."""
+
+    values: tuple[Any, ...]
+
+    def holds(self, value: Any) -> bool:
+        """Whether the value can come out."""
+        return value in self.values
+
+    def plain(self) -> list[Any]:
+        """As a space file says it."""
+        return list(self.values)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Any number from `low` to `high`, both included; a whole one where both are; `log`: each factor is as likely."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether only whole numbers come out."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def holds(self, value: Any) -> bool:
+        """Whether the value can come out."""
+        return isinstance(value, int | float) and self.low <= value <= self.high
+
+    def plain(self) -> dict[str, Any]:
+        """As a space file says it."""
+        return {"low": self.low, "high": self.high} | ({"log": True} if self.log else {})
+
+
+Space = dict[str, Choice | Range]
+
+
+def usual_space(method: type[Method], defaults: Mapping[str, Any]) -> Space:
+    """What is searched of a method unless the user says otherwise; every default is inside.
+
+    Args:
+        method: a method without an entry in `SEARCHED` is searched in what `USUAL` says, where it has that.
+        defaults: its settings in this run.
+    """
+    hints = get_type_hints(method.Settings, include_extras=True)
+    names = SEARCHED.get(method.name, [name for name in USUAL if name in hints])
+    space: Space = {}
+    for name in names:
+        part = rule(name, hints[name], defaults[name])
+        if part is not None:
+            space[name] = part
+    return space
+
+
+def rule(name: str, kind: Any, default: Any) -> Choice | Range | None:
+    """Between which values a setting of this name, type and default is searched; None: it is left alone."""
+    base, least, most = _unpacked(kind)
+    if name == "weight_decay":
+        return Choice(tuple(sorted({*DECAYS, default})))
+    if name == "hidden":
+        return Choice(tuple(sorted({*WIDTHS, default})))
+    if name.endswith("dropout"):
+        return Range(0.0, max(MOST_DROPOUT, default))
+    if get_origin(base) is Literal:
+        return Choice(get_args(base))
+    if base is bool:
+        return Choice((False, True))
+    if base is int and default > 0:
+        return Range(int(max(least, default // 2)), int(min(most, 2 * default)))
+    if base is float and math.isfinite(least) and math.isfinite(most):
+        return Range(least, most)
+    if base is float and default > 0:
+        return Range(max(least, default / AROUND), min(most, default * AROUND), log=True)
+    return None
+
+
+def _unpacked(kind: Any) -> tuple[Any, float, float]:
+    """A setting's bare type and its bounds; a bound that is itself not allowed is kept off by a twentieth of the range."""
+    if get_origin(kind) is not Annotated:
+        return kind, -math.inf, math.inf
+    base, *metadata = get_args(kind)
+    limits = [limit for item in metadata for limit in getattr(item, "metadata", [item])]
+    found = {key: getattr(m, key) for m in limits for key in ("gt", "ge", "lt", "le") if hasattr(m, key)}
+    least, most = found.get("ge", found.get("gt", -math.inf)), found.get("le", found.get("lt", math.inf))
+    off = (most - least) / 20 if math.isfinite(most - least) else 0.0
+    return base, least + off * ("gt" in found), most - off * ("lt" in found)
+
+
+def read_space(path: Path) -> dict[str, Any]:
+    """What a space file says; `parse_space` makes a space of it."""
+    import yaml
+
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FedquiltError(f"The space file {path} cannot be read: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError):
+        raise FedquiltError(f"The space file {path} is not valid YAML; correct it and try again.") from None
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise FedquiltError(
+            f"The space file {path} must hold settings and where to search them, such as 'hidden: [64, 128]'."
+        )
+    return values
+
+
+def parse_space(
+    method: type[Method], values: Mapping[str, Any], checked: Callable[[str, Any], Any], known: Mapping[str, Any]
+) -> Space:
+    """A user's space, with one clear sentence for the first thing that is wrong.
+
+    Args:
+        method: whose settings are searched.
+        values: a list of values, or low, high and perhaps log, for each setting.
+        checked: gives a setting's value in its own type, or refuses it.
+        known: all settings of the method.
+    """
+    space: Space = {}
+    for name, value in values.items():
+        if name not in known:
+            raise unknown(f"setting of {method.name}", name, known)
+        if isinstance(value, Mapping):
+            space[name] = _range(name, value, checked)
+        elif isinstance(value, list | tuple):
+            space[name] = _choice(name, value, checked)
+        else:
+            raise FedquiltError(
+                f"The space of {name} must be a list of values, or low and high, such as "
+                f"'{name}: [...]' or '{name}: {{low: ..., high: ...}}'."
+            )
+    return space
+
+
+def _choice(name: str, values: list[Any] | tuple[Any, ...], checked: Callable[[str, Any], Any]) -> Choice:
+    if not values:
+        raise FedquiltError(f"The space of {name} is an empty list; list at least one value.")
+    found = tuple(checked(name, value) for value in values)
+    for value in found:
+        if found.count(value) > 1:
+            raise FedquiltError(f"The space of {name} lists {value} twice; list each value once.")
+    return Choice(found)
+
+
+def _range(name: str, value: Mapping[str, Any], checked: Callable[[str, Any], Any]) -> Range:
+    for key in value:
+        if key not in ("low", "high", "log"):
+            raise unknown(f"word in the space of {name} called", str(key), ("low", "high", "log"))
+    for key in ("low", "high"):
+        if key not in value:
+            raise FedquiltError(f"The space of {name} has no {key}; give both low and high.")
+    low, high, log = checked(name, value["low"]), checked(name, value["high"]), value.get("log", False)
+    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in (low, high))
+    if not numbers:
+        raise FedquiltError(f"The setting {name} is not a number, so it has no low and high; list its values instead.")
+    if not isinstance(log, bool):
+        raise FedquiltError(f"The space of {name} has log={log!r}; write true or false.")
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise FedquiltError(f"The space of {name} goes from {low} to {high}; low must be below high.")
+    if log and low <= 0:
+        raise FedquiltError(f"The space of {name} begins at {low}, which has no logarithm; begin above 0.")
+    return Range(low, high, log)

@@ -1,0 +1,93 @@
+"""Where a search is kept: a folder with its configuration and Optuna's journal, which a kill at any moment leaves whole.
+
+<folder>/tune.json       what is searched; another search is refused here
+         journal.jsonl   a line for each step of each trial
+         best.yaml       the best settings so far, as a config file
+         history.png     validation by trial
+         graph.npz       a graph that was given as an object
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+from fedquilt.errors import FedquiltError
+from fedquilt.runs.atomic import plain, write_json
+from fedquilt.runs.lock import locked
+
+CONFIG, JOURNAL, BEST, HISTORY = "tune.json", "journal.jsonl", "best.yaml", "history.png"
+# What a search may go on with in another way: the results are the same.
+_OF_NO_MATTER = ("versions", "data", "workers", "cohort_size", "checkpoint_seconds")
+
+
+@contextmanager
+def kept(folder: Path, facts: Mapping[str, Any]) -> Iterator[JournalStorage]:
+    """The journal of the search that `facts` describe, for one process at a time; a folder of another search is refused."""
+    check_folder(folder, facts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FedquiltError(f"Cannot make a folder at {folder}: {error.strerror}.") from error
+    with locked(folder / ".lock", folder):
+        check_folder(folder, facts)  # another process may have been quicker
+        if not (folder / CONFIG).exists():
+            write_json(folder / CONFIG, facts)
+        yield _journal(folder / JOURNAL)
+
+
+def check_folder(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds something else; nothing is written."""
+    if folder.exists() and not folder.is_dir():
+        raise FedquiltError(f"{folder} is a file; choose another folder with --into.")
+    if not (folder / CONFIG).exists():
+        if folder.is_dir() and any(child.name != ".lock" for child in folder.iterdir()):
+            raise FedquiltError(f"{folder} holds something that is no search; choose another folder with --into.")
+        return
+    try:
+        there = json.loads((folder / CONFIG).read_bytes())
+    except ValueError:
+        raise FedquiltError(f"{folder / CONFIG} is not valid JSON; choose another folder with --into.") from None
+    wrong = difference(there, plain(facts))
+    if wrong is not None:
+        raise FedquiltError(f"{folder} holds another search: {wrong}; choose another folder with --into.")
+
+
+def difference(there: Any, here: Any, *where: str) -> str | None:
+    """The first thing that differs between two searches, in words; None where they are the same."""
+    if not (isinstance(there, dict) and isinstance(here, dict)):
+        return None if there == here else f"it has {' '.join(where)} {_said(there)}, not {_said(here)}"
+    for name in dict.fromkeys([*there, *here]):
+        if name not in _OF_NO_MATTER:
+            path = where if name in ("config", "graph") else (*where, name)
+            found = difference(there.get(name), here.get(name), *path)
+            if found is not None:
+                return found
+    return None
+
+
+def _said(value: Any) -> str:
+    return "none" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _journal(path: Path) -> JournalStorage:
+    """Optuna's journal; what a kill left of a line or of Optuna's own lock is cleared away first."""
+    if path.exists():
+        data = path.read_bytes()
+        if not data.endswith(b"\n"):  # a line is written at the end, so only the last can be torn
+            with open(path, "r+b") as file:
+                file.truncate(data.rfind(b"\n") + 1)
+    # Nobody else is here: the folder is locked. Optuna would wait half a minute for a lock that a kill left behind.
+    path.with_name(path.name + ".lock").unlink(missing_ok=True)
+    try:
+        return JournalStorage(JournalFileBackend(str(path)))
+    except (ValueError, KeyError, TypeError) as error:
+        raise FedquiltError(
+            f"{path} cannot be read as a journal; it may be damaged: choose another folder with --into."
+        ) from error
