@@ -17,6 +17,7 @@ from fedquilt.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.experiment import Experiment
 from fedquilt.finished import Run
+from fedquilt.runs import RunFolder
 from fedquilt.runs.config import RunConfig
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.elsewhere import at_clients, at_neighbours, whole
@@ -38,8 +39,7 @@ def carry_out(cell: Cell, keeping: Keeping, keep_models: bool = False, on_round:
         if not mine:
             return HELD
         if keeping.done(cell) is not None:
-            if not keep_models:
-                keeping.lighten(cell)  # a kill may have come before that
+            keeping.tidy(cell)
             return DONE
         began = time.monotonic()
         try:
@@ -83,6 +83,9 @@ def _train(config: RunConfig, folder: Path, on_round: OnRound | None) -> Run:
         return lambda record: on_round(record["round"] + 1, rounds) if on_round is not None else None
 
     if (folder / "config.json").is_file():
+        # It may have been begun on another machine, or with the graphs in another folder.
+        run = RunFolder(folder)
+        run.config = run.config | {"device": config.device, "data": config.data}
         return resume(folder, watch)
     if folder.exists():
         shutil.rmtree(folder)

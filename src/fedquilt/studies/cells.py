@@ -72,10 +72,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Missing:
-    """A place that cannot be run, and why."""
+    """A place that cannot be run, and why; the method, where it is that which is not here."""
 
     at: Coordinates
     why: str
+    method: str = ""
 
 
 def with_others(study: Study) -> Study:
@@ -107,7 +108,11 @@ def expand(
     missing: list[Missing] = []
     for at in study.places():
         options = study.options_at(at)
-        why = study.missing_at(at) or _absent_method(options) or (absent_graph(options, data) if graphs else None)
+        method = options.get("method")
+        if method is not None and method not in methods():
+            missing.append(Missing(at, f"the method {method} is not in fedquilt yet", method))
+            continue
+        why = study.missing_at(at) or (absent_graph(options, data) if graphs else None)
         if why:
             missing.append(Missing(at, why))
             continue
@@ -123,11 +128,6 @@ def _cells_at(study: Study, at: Coordinates, options: dict[str, Any], seeds: int
             config = RunConfig.build({**options, "settings": settings, "seeds": [seed]})
             dear = tuple(value for value in study.values if value in DEAR)
             yield Cell(study.name, at, number, candidate, seed, study.of, study.alone, config, dear)
-
-
-def _absent_method(options: dict[str, Any]) -> str | None:
-    method = options.get("method")
-    return None if method is None or method in methods() else f"the method {method} is not in fedquilt yet"
 
 
 def absent_graph(options: dict[str, Any], data: str | None) -> str | None:

@@ -12,6 +12,7 @@ from fedquilt.studies.significance import against, reference_row
 from fedquilt.studies.summary import EXCEEDED, MISSED, REACHED, Entry, Ranks, Summary
 
 BEST = "best"
+Best = set[tuple[tuple[str, ...], tuple[str, ...]]]
 SIGNS = {EXCEEDED: "▲", REACHED: "≈", MISSED: "▼"}
 _DIGITS = {
     "clustering": 3,
@@ -63,15 +64,15 @@ def result_grids(summary: Summary) -> Iterator[Grid]:
     study = summary.study
     parts = [*study.tables, *study.columns[:-1]]
     for value, heading in study.values.items():
-        ranks = summary.ranks(value)
+        best = _best(summary.ranks(value))
         for part in product(*([level.label for level in study.axes[axis]] for axis in parts)):
             fixed = dict(zip(parts, part, strict=True))
             entries = [e for e in summary.of(value) if all(e.at[axis] == label for axis, label in fixed.items())]
             if any(entry.by_seed for entry in entries):
-                yield _result_grid(summary, entries, ", ".join([*part, heading]), ranks)
+                yield _result_grid(summary, entries, ", ".join([*part, heading]), best)
 
 
-def _result_grid(summary: Summary, entries: Sequence[Entry], title: str, ranks: Ranks) -> Grid:
+def _result_grid(summary: Summary, entries: Sequence[Entry], title: str, best: Best) -> Grid:
     last = summary.study.columns[-1]
     here = {(summary.row(e.at), e.at[last]): e for e in entries}
     columns = [level.label for level in summary.study.axes[last] if any(e.at[last] == level.label for e in entries)]
@@ -80,15 +81,14 @@ def _result_grid(summary: Summary, entries: Sequence[Entry], title: str, ranks: 
         cells = []
         for column in columns:
             entry = here.get((row, column))
-            best = entry is not None and ranks.get((row, summary.column(entry.at)), 2.0) < 2.0
-            cells.append(_cell(entry, best))
+            cells.append(_cell(entry, entry is not None and (row, summary.column(entry.at)) in best))
         rows.append((" / ".join(row), tuple(cells)))
     return Grid(title, _head(summary), tuple(_heading(last, label) for label in columns), tuple(rows))
 
 
 def rank_grid(summary: Summary, value: str) -> Grid | None:
     """A line a row: its mean rank, in how many columns it is best, how it stands to what is printed; None without ranks."""
-    means, ranks = summary.mean_ranks(value), summary.ranks(value)
+    means, bests = summary.mean_ranks(value), _best(summary.ranks(value))
     if not means:
         return None
     rows = []
@@ -96,7 +96,7 @@ def rank_grid(summary: Summary, value: str) -> Grid | None:
     for row, rank in sorted(means.items(), key=lambda item: item[1]):
         mine = [entry for entry in summary.of(value) if summary.row(entry.at) == row]
         counts = [sum(entry.verdict == verdict for entry in mine) for verdict in (EXCEEDED, REACHED, MISSED)]
-        best = sum(ranks.get((row, summary.column(entry.at)), 2.0) < 2.0 for entry in mine)
+        best = sum((row, summary.column(entry.at)) in bests for entry in mine)
         printed = any(entry.verdict for entry in mine)
         rows.append(
             (
@@ -152,7 +152,8 @@ def margin_grid(summary: Summary, value: str) -> Grid | None:
     base = {summary.column(e.at): e for e in summary.of(value) if e.at["method"] == local[0]}
     rows = []
     for label in dict.fromkeys(e.at["method"] for e in summary.of(value)):
-        mine = [(e, base[summary.column(e.at)]) for e in summary.of(value) if e.at["method"] == label]
+        all_of_it = [e for e in summary.of(value) if e.at["method"] == label and summary.column(e.at) in base]
+        mine = [(e, base[summary.column(e.at)]) for e in all_of_it]
         ours = _mean(e.mean - b.mean for e, b in mine)
         printed = _mean(e.printed - b.printed for e, b in mine)
         both = _mean(e.mean - b.mean for e, b in mine if not math.isnan(e.printed - b.printed))
@@ -214,6 +215,14 @@ def _signed(x: float, value: str = "test") -> str:
 def _mean(values: Iterator[float]) -> float:
     known = [value for value in values if not math.isnan(value)]
     return sum(known) / len(known) if known else math.nan
+
+
+def _best(ranks: Ranks) -> Best:
+    """By row and column, the best of each column: more than one where they are equal."""
+    lowest: dict[tuple[str, ...], float] = {}
+    for (_, column), rank in ranks.items():
+        lowest[column] = min(rank, lowest.get(column, rank))
+    return {(row, column) for (row, column), rank in ranks.items() if rank == lowest[column]}
 
 
 def _head(summary: Summary) -> str:

@@ -22,6 +22,7 @@ from fedquilt.runs.lock import HeldError, locked
 from fedquilt.studies.cells import Cell, code_digest
 
 _HEAVY = ("checkpoints", "models.json", "models.safetensors", "server.json", "server.safetensors")
+_FACTS = {"identity", "code", "measures", "finished", "device", "versions"}  # what a report reads of cell.json
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,17 @@ class Keeping:
 
     def finish(self, cell: Cell, facts: dict[str, Any], keep_models: bool) -> None:
         """Mark a cell as done, then drop what is only needed to go on."""
-        folder = self.folder(cell)
-        write_json(folder / "cell.json", {"identity": cell.identity, "code": code_digest(), **facts})
-        with suppress(FileNotFoundError):
-            (folder / "failed.json").unlink()
-        if not keep_models:
-            self.lighten(cell)
+        whose = {"identity": cell.identity, "code": code_digest(), "models": keep_models}
+        write_json(self.folder(cell) / "cell.json", {**whose, **facts})
+        self.tidy(cell)
+
+    def tidy(self, cell: Cell) -> None:
+        """Take the steps after the first of `finish`; a kill may have come between them."""
+        kept = self.done(cell)
+        if kept is not None:
+            (kept.folder / "failed.json").unlink(missing_ok=True)
+            if not kept.facts.get("models", True):
+                self.lighten(cell)
 
     def lighten(self, cell: Cell) -> None:
         """Drop the checkpoints and models of a cell that is done."""
@@ -88,7 +94,7 @@ class Keeping:
             for name in _HEAVY:
                 path = seed / name
                 if path.is_dir():
-                    shutil.rmtree(path)
+                    shutil.rmtree(path, ignore_errors=True)  # another process may do the same
                 else:
                     path.unlink(missing_ok=True)
 
@@ -111,7 +117,9 @@ class Keeping:
         """By what was asked, why cells failed that are not done."""
         out: dict[str, str] = {}
         for folder in self._folders():
-            with suppress(OSError, ValueError, KeyError):
+            if (folder / "cell.json").is_file():
+                continue
+            with suppress(OSError, ValueError, KeyError, TypeError):
                 facts = json.loads((folder / "failed.json").read_bytes())
                 out[facts["identity"]] = facts["why"]
         return out
@@ -127,8 +135,10 @@ def _preference(kept: Kept) -> tuple[bool, float]:
 def _read(folder: Path) -> Kept | None:
     try:
         facts = json.loads((folder / "cell.json").read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError:
-        raise FedquiltError(f"{folder / 'cell.json'} is damaged; delete {folder} and run the study again.") from None
+        facts = None
+    if not isinstance(facts, dict) or not facts.keys() >= _FACTS:
+        raise FedquiltError(f"{folder / 'cell.json'} is damaged; delete {folder} and run the study again.")
     return Kept(folder, facts)

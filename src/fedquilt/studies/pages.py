@@ -38,7 +38,9 @@ def _table(grid: Grid, first: bool) -> PageTable:
 
 
 def _cell(cell: GridCell) -> PageCell:
-    note = " ".join(part for part in (cell.printed, cell.difference, SIGNS.get(cell.verdict, "")) if part)
+    # The page gives a verdict a sign of its own, but the best of a column has another one.
+    sign = SIGNS.get(cell.verdict, "") if cell.best else ""
+    note = " ".join(part for part in (cell.printed, cell.difference, sign) if part)
     return PageCell(cell.text, note, "best" if cell.best else cell.verdict)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -30,9 +31,9 @@ def gather(
     if seeds is None:
         begun = max((cell.seed + 1 for cell in cells if cell.identity in found), default=study.seeds)
         cells = [cell for cell in cells if cell.seed < begun]
-    done = {place(cell) for cell in cells if cell.identity in found}
+    known = {place(cell) for cell in cells if cell.identity in found} | {tuple(one.at.values()) for one in missing}
     for at in study.places():
-        if tuple(at.values()) not in done and (why := absent_graph(study.options_at(at), data)) is not None:
+        if tuple(at.values()) not in known and (why := absent_graph(study.options_at(at), data)) is not None:
             missing.append(Missing(at, why))
     return summarise(study, cells, missing, within(study, read_published(find_study(name), name)), keeping)
 
@@ -41,7 +42,8 @@ def command_of(name: str, only: Only | None, seeds: int | None) -> str:
     """The command that runs this part of a study."""
     parts = [f"fedquilt study run {name}"]
     if only:
-        parts.append("--only " + ",".join(f"{axis}={','.join(levels)}" for axis, levels in only.items()))
+        wanted = ",".join(f"{axis}={','.join(levels)}" for axis, levels in only.items())
+        parts.append(f"--only {shlex.quote(wanted)}")
     if seeds is not None:
         parts.append(f"--seeds {seeds}")
     return " ".join(parts)

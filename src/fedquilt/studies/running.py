@@ -8,6 +8,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -59,7 +60,7 @@ def run_study(
     later = {(tuple(cell.at.values()), cell.seed) for cell in cells if cell.seed >= study.choose_on}
 
     def chosen() -> list[Cell]:
-        return counting(study, cells, keeping.by_identity())
+        return [cell for cell in counting(study, cells, keeping.by_identity()) if cell.seed >= study.choose_on]
 
     run_cells(first, keeping, jobs, keep_models, view, chosen if later else None, len(later))
 
@@ -90,8 +91,9 @@ def run_cells(
             if not waiting and not workers.busy() and then is not None:
                 more = then()
                 then, later, waiting = None, 0, _undone(more, keeping)
-                total = len({cell.key for cell in [*cells, *more]})
-                view.start(total, total - len(waiting), jobs)
+                everything = [*cells, *more]
+                total = len({cell.key for cell in everything})
+                view.start(total, total - len(_undone(everything, keeping)), jobs)  # some may have failed
                 continue
             while (job := workers.free()) is not None and (cell := _next(waiting, held_until)) is not None:
                 workers.take(job, cell)
@@ -114,7 +116,7 @@ def run_cells(
                 if outcome == HELD:
                     held_until[cell.key] = time.monotonic() + _AGAIN
                     waiting.append(cell)
-                elif outcome == DONE:
+                elif outcome == DONE and cell.key not in held_until:  # else another process did it
                     pace.add(cell, seconds)
                 left = [*waiting, *(other.cell for other in workers.busy() if other.cell is not None)]
                 more_time = later * pace.usual / jobs if later else 0.0
@@ -125,7 +127,14 @@ def run_cells(
 
 
 def _undone(cells: Sequence[Cell], keeping: Keeping) -> deque[Cell]:
-    return deque(cell for cell in {cell.key: cell for cell in cells}.values() if keeping.done(cell) is None)
+    """Those that are not done, each once; what a kill left to do of the others is done here."""
+    out: deque[Cell] = deque()
+    for cell in {cell.key: cell for cell in cells}.values():
+        if keeping.done(cell) is None:
+            out.append(cell)
+        else:
+            keeping.tidy(cell)
+    return out
 
 
 def _next(waiting: deque[Cell], held_until: dict[str, float]) -> Cell | None:
@@ -157,6 +166,8 @@ class _Workers:
 
     def take(self, job: int, cell: Cell) -> None:
         """Have a job run a cell."""
+        if job in self._all and not self._all[job].alive():  # it was killed while it had nothing to do
+            self.replace(self._all[job])
         if job not in self._all:
             self._all[job] = _Worker(job, *self._told)
         self._all[job].take(cell)
@@ -198,7 +209,12 @@ class _Worker:
     def take(self, cell: Cell) -> None:
         """Have it run a cell."""
         self.cell, self.since = cell, time.monotonic()
-        self.channel.send(cell)
+        with suppress(OSError):  # if it just died, `hear` says so
+            self.channel.send(cell)
+
+    def alive(self) -> bool:
+        """Whether its process is there."""
+        return self.process.is_alive()
 
     def hear(self) -> tuple[Any, ...]:
         """What it says next; that it died, where it does not say anything any more."""

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -90,10 +91,11 @@ def absences(summary: Summary) -> list[str]:
 
 def left_out(missing: Sequence[Missing]) -> list[str]:
     """A sentence for each reason why places cannot be run."""
-    by_reason: dict[str, int] = {}
-    for one in missing:
-        by_reason[one.why] = by_reason.get(one.why, 0) + 1
-    return [f"Left out, {count} of the places: {why.rstrip('.')}." for why, count in by_reason.items()]
+    absent = [one for one in missing if one.method]
+    names = ", ".join(dict.fromkeys(one.method for one in absent))
+    out = [f"Left out, {len(absent)} places: methods that are not in fedquilt yet ({names})."] if absent else []
+    others = Counter(one.why.rstrip(".") for one in missing if not one.method)
+    return out + [f"Left out, {count} places: {why}." for why, count in others.items()]
 
 
 def to_csv(summary: Summary) -> str:
