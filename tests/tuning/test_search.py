@@ -18,7 +18,7 @@ from fedquilt.tuning.outcome import best_of
 from fedquilt.tuning.search import WARM_UP
 from fedquilt.tuning.space import Range
 from fedquilt.tuning.standing import Pace
-from fedquilt.tuning.study import STARTUP, TELLING, Study
+from fedquilt.tuning.trials import STARTUP, TELLING, Trials
 from small_runs import own_graph
 
 
@@ -204,11 +204,11 @@ def test_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_importances_are_told_where_there_are_enough_trials() -> None:
-    study = Study(InMemoryStorage(), seed=0)
+    tried = Trials(InMemoryStorage(), seed=0)
     for number in range(40):
-        trial = study.propose({"lr": Range(0.0, 1.0), "dropout": Range(0.0, 1.0)})
-        study.finish(trial, 50 + 40 * trial.params["lr"])
-        assert (study.importances() == {}) == (number + 1 < TELLING)
-    found = study.importances()
+        trial = tried.propose({"lr": Range(0.0, 1.0), "dropout": Range(0.0, 1.0)})
+        tried.finish(trial, 50 + 40 * trial.params["lr"])
+        assert (tried.importances() == {}) == (number + 1 < TELLING)
+    found = tried.importances()
     assert found["lr"] > 0.8
     assert math.isclose(sum(found.values()), 1.0)

@@ -20,7 +20,7 @@ from fedquilt.finished import Run
 from fedquilt.runs import RunFolder
 from fedquilt.runs.config import RunConfig
 from fedquilt.studies.cells import Cell
-from fedquilt.studies.elsewhere import at_clients, at_neighbours, whole
+from fedquilt.studies.elsewhere import at_clients, at_neighbours, check_split, whole
 from fedquilt.studies.keeping import Keeping
 from fedquilt.studies.measures import measure_partition, measure_run
 
@@ -65,6 +65,8 @@ def carry_out(cell: Cell, keeping: Keeping, keep_models: bool = False, on_round:
 def _measures(cell: Cell, folder: Path, on_round: OnRound | None) -> dict[str, float | None]:
     if cell.kind == "partition":
         return measure_partition(Experiment(cell.config), cell.seed)
+    if cell.kind == "oracle":
+        check_split(cell.config)
     config = whole(cell.config) if cell.kind == "oracle" else cell.config
     run = _train(config, folder, on_round)
     experiment = Experiment(config)

@@ -132,10 +132,9 @@ def _cells_at(study: Study, at: Coordinates, options: dict[str, Any], seeds: int
 
 def absent_graph(options: dict[str, Any], data: str | None) -> str | None:
     """Why the graph of a run cannot be had; None where it can."""
-    try:
-        graph_digest(options.get("dataset", "patchwork"), data)
-    except FedquiltError as error:
-        return str(error)
+    dataset = options.get("dataset", "patchwork")
+    if isinstance(_digest_or_error(dataset, data), FedquiltError):
+        return f"the graph {dataset} cannot be had here (see 'fedquilt datasets')"
     return None
 
 

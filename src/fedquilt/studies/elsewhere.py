@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedquilt.cohort import Client, Cohort
+from fedquilt.errors import FedquiltError
 from fedquilt.experiment import Experiment
 from fedquilt.finished import Run
 from fedquilt.methods.contract import State
@@ -22,6 +23,18 @@ from fedquilt.runs.config import RunConfig
 def whole(config: RunConfig) -> RunConfig:
     """The run that trains the Oracle: the same graph and split, one client that holds everything, missing edges included."""
     return config.model_copy(update={"partition": "disjoint", "clients": 1, "sizes": None})
+
+
+def check_split(config: RunConfig) -> None:
+    """Refuse an Oracle that would be trained on nodes that are for testing at the clients.
+
+    A split is drawn again until it suits the clients, where the run says so, and so depends on the cut.
+    """
+    (seed,) = config.seeds
+    if not np.array_equal(Experiment(config).cut(seed)[1], Experiment(whole(config)).cut(seed)[1]):
+        raise FedquiltError(
+            "The whole graph is split otherwise than its clients are; leave out min_train, or use disjoint."
+        )
 
 
 def at_clients(config: RunConfig, trained: Run) -> dict[str, float | None]:

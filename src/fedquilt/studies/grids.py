@@ -83,7 +83,7 @@ def _result_grid(summary: Summary, entries: Sequence[Entry], title: str, best: B
             entry = here.get((row, column))
             cells.append(_cell(entry, entry is not None and (row, summary.column(entry.at)) in best))
         rows.append((" / ".join(row), tuple(cells)))
-    return Grid(title, _head(summary), tuple(_heading(last, label) for label in columns), tuple(rows))
+    return Grid(title, _head(summary), tuple(heading(last, label) for label in columns), tuple(rows))
 
 
 def rank_grid(summary: Summary, value: str) -> Grid | None:
@@ -229,7 +229,8 @@ def _head(summary: Summary) -> str:
     return " / ".join(axis.replace("_", " ").capitalize() for axis in summary.study.rows)
 
 
-def _heading(axis: str, label: str) -> str:
+def heading(axis: str, label: str) -> str:
+    """A level as a heading says it: the number of clients with its word."""
     return f"{label} clients" if axis == "clients" and label.isdigit() else label
 
 

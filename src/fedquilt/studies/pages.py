@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedquilt.reports.page import HeaderCell, Page, PageCell, PageFacts, PageRun, PageTable, read_page_run
-from fedquilt.studies.grids import SIGNS, Grid, GridCell, all_grids
-from fedquilt.studies.summary import Summary
+from fedquilt.studies.grids import SIGNS, Grid, GridCell, all_grids, heading
+from fedquilt.studies.summary import Entry, Summary
 from fedquilt.studies.writing import LEGEND, absences, provenance, verdict_sentences
 
 
@@ -44,6 +44,11 @@ def _cell(cell: GridCell) -> PageCell:
     return PageCell(cell.text, note, "best" if cell.best else cell.verdict)
 
 
+def _setting(summary: Summary, entry: Entry) -> str:
+    axes = (*summary.study.tables, *summary.study.columns)
+    return ", ".join(heading(axis, entry.at[axis]) for axis in axes)
+
+
 def _runs(summary: Summary) -> list[PageRun]:
     """The runs that count, a place each: what the rows are called, grouped by what the columns are."""
     if summary.study.of == "partition":
@@ -53,7 +58,7 @@ def _runs(summary: Summary) -> list[PageRun]:
         read_page_run(
             [kept.folder for _, kept in sorted(entry.kept.items())],
             " / ".join(summary.row(entry.at)),
-            ", ".join(summary.column(entry.at)),
+            _setting(summary, entry),
         )
         for entry in summary.of(first)
         if entry.kept

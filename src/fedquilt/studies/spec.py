@@ -88,7 +88,8 @@ class Override(BaseModel):
         """An override as it is written: `where`, and beside it options, settings, candidates or missing."""
         rest = dict(value)
         place = {key: rest.pop(key) for key in ("candidates", "missing") if key in rest}
-        where = {axis: _labels(labels) for axis, labels in rest.pop("where", {}).items()}
+        where = _where(rest)
+        rest.pop("where", None)
         _check_options(rest)
         return {"where": where, **place, "options": rest}
 
@@ -169,14 +170,14 @@ class Study(BaseModel):
     @classmethod
     def _as_written(cls, raw: Any) -> Any:
         raw = dict(raw)
-        _check_options(raw.get("options", {}))
-        raw["axes"] = {axis: [Level.read(axis, v) for v in levels] for axis, levels in raw.get("axes", {}).items()}
-        raw["overrides"] = [Override.read(one) for one in raw.get("overrides", [])]
-        raw["skip"] = [{axis: _labels(labels) for axis, labels in one.items()} for one in raw.get("skip", [])]
-        figures = [
-            {**f, "where": {a: _labels(v) for a, v in f.get("where", {}).items()}} for f in raw.get("figures", [])
-        ]
-        raw["figures"] = figures
+        _check_options(_names(raw, "options"))
+        raw["axes"] = {
+            axis: [Level.read(axis, level) for level in _listed(f"the levels of {axis}", levels)]
+            for axis, levels in _names(raw, "axes").items()
+        }
+        raw["overrides"] = [Override.read(one) for one in _mappings(raw, "overrides")]
+        raw["skip"] = [{axis: _labels(labels) for axis, labels in one.items()} for one in _mappings(raw, "skip")]
+        raw["figures"] = [{**one, "where": _where(one)} for one in _mappings(raw, "figures")]
         return raw
 
     @model_validator(mode="after")
@@ -340,6 +341,30 @@ def _check_options(options: Mapping[str, Any]) -> None:
     wrong = [name for name in options if name not in OPTIONS]
     if wrong:
         raise ValueError(f"a study cannot set {wrong[0]!r}; it can set {', '.join(sorted(OPTIONS))}")
+
+
+def _names(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = raw.get(key, {})
+    if not isinstance(found, Mapping):
+        raise ValueError(f"{key} must be names with something each")
+    return found
+
+
+def _listed(key: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{key} must be a list")
+    return value
+
+
+def _mappings(raw: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    found = _listed(key, raw.get(key, []))
+    if not all(isinstance(one, Mapping) for one in found):
+        raise ValueError(f"each of {key} must be names with something each")
+    return found
+
+
+def _where(raw: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {axis: _labels(labels) for axis, labels in _names(raw, "where").items()}
 
 
 def _labels(value: Any) -> list[str]:

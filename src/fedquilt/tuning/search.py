@@ -34,7 +34,7 @@ from fedquilt.tuning.figure import draw_history
 from fedquilt.tuning.outcome import Trial, Tuned, best_of, best_val, write_config
 from fedquilt.tuning.space import Space, parse_space, read_space, usual_space
 from fedquilt.tuning.standing import Pace, Standing, Watch
-from fedquilt.tuning.study import BehindError, Study, quiet
+from fedquilt.tuning.trials import BehindError, Trials, quiet
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -154,13 +154,13 @@ class Search:
         folder: Path | None,
         watch: Watch | None,
     ) -> Tuned:
-        study = Study(where, self.config.seeds[0])
-        ended = study.ended()
+        tried = Trials(where, self.config.seeds[0])
+        ended = tried.ended()
         pace = Pace(len(ended) + 1, trials, timeout)
         with workplace(self.config), old_memory_set_apart():
             while len(ended) < trials and not (ended and pace.over):
-                self._trial(study, ended, trials, pace, watch)
-                ended = study.ended()
+                self._trial(tried, ended, trials, pace, watch)
+                ended = tried.ended()
                 if folder is not None:
                     self.write(folder / storage.BEST, ended)
         if best_of(ended) is None:
@@ -173,11 +173,11 @@ class Search:
             best_val=best_val(ended),
             default_val=ended[0].val,
             trials=ended,
-            importances=study.importances(),
+            importances=tried.importances(),
             folder=folder,
         )
 
-    def _trial(self, study: Study, before: list[Trial], trials: int, pace: Pace, watch: Watch | None) -> None:
+    def _trial(self, tried: Trials, before: list[Trial], trials: int, pace: Pace, watch: Watch | None) -> None:
         """One trial, from the proposal of its settings to what came of it."""
         number, best = len(before) + 1, best_val(before)
 
@@ -188,23 +188,23 @@ class Search:
         if number == 1:
             # A user's space need not hold every default; what it does not hold is left as it is in this trial.
             inside = {name: part for name, part in self.space.items() if part.holds(self.defaults[name])}
-            trial = study.propose(inside, {name: self.defaults[name] for name in inside})
+            trial = tried.propose(inside, {name: self.defaults[name] for name in inside})
         else:
-            trial = study.propose(self.space)
+            trial = tried.propose(self.space)
         show(0.0, math.nan)
         try:
-            study.finish(trial, self._value(study, trial, show))
+            tried.finish(trial, self._value(tried, trial, show))
         except BehindError:
-            study.finish(trial, None)
+            tried.finish(trial, None)
         except FedquiltError as error:
-            study.finish(trial, None, str(error))
+            tried.finish(trial, None, str(error))
         except torch.OutOfMemoryError:
-            study.finish(trial, None, "Training ran out of the accelerator's memory.")
+            tried.finish(trial, None, "Training ran out of the accelerator's memory.")
         if watch is not None:
-            ended = study.ended()
+            ended = tried.ended()
             watch(Standing(number, trials, 1.0, math.nan, best_val(ended), pace.left(number, 1.0), ended[-1]))
 
-    def _value(self, study: Study, trial: optuna.Trial, show: Callable[[float, float], None]) -> float:
+    def _value(self, tried: Trials, trial: optuna.Trial, show: Callable[[float, float], None]) -> float:
         """Train a trial's settings for every seed: the mean of the best rounds' validation metrics."""
         experiment = self._experiment.with_settings(self._asked, trial.params)
         rounds, seeds = self.config.rounds, self.config.seeds
@@ -217,7 +217,7 @@ class Search:
             step = (len(bests) - 1) * rounds + round
             show((step + 1) / (len(seeds) * rounds), sum(bests) / len(bests))
             if round >= rounds // WARM_UP and (round + 1) % every == 0 and math.isfinite(bests[-1]):
-                study.note(trial, sum(bests) / len(seeds), step)
+                tried.note(trial, sum(bests) / len(seeds), step)
 
         for seed in seeds:
             bests.append(-math.inf)

@@ -24,7 +24,7 @@ class BehindError(Exception):
     """A trial that is not worth going on with."""
 
 
-class Study:
+class Trials:
     """The trials of one search.
 
     Args:
