@@ -101,3 +101,19 @@ def test_the_demo_compares_four_methods_and_never_overwrites(call: Callable, her
 
 def test_the_demo_refuses_what_it_cannot_use(refused: Callable) -> None:
     assert "whole numbers" in refused("demo --seeds x")
+
+
+def test_figures_in_other_formats(call: Callable, here: Path) -> None:
+    assert call(f"run -m local {SMALL} --out out").status == 0
+    assert call("show out --format pdf,svg").status == 0
+    assert Path("out/figures/convergence.pdf").read_bytes().startswith(b"%PDF")
+    assert "<svg" in Path("out/figures/convergence.svg").read_text()
+    assert not list(Path("out/figures").glob("*.png"))
+
+
+def test_an_unknown_format_is_refused_before_anything_is_drawn(call: Callable, here: Path) -> None:
+    assert call(f"run -m local {SMALL} --out out").status == 0
+    called = call("show out --format png,pgf")
+    assert called.status == 2
+    assert "There is no format 'pgf'" in called.err
+    assert not Path("out/figures").exists()

@@ -72,7 +72,7 @@ def read_pair(run: RunSoFar, other: RunSoFar) -> list[Found]:
     return pair
 
 
-def draw_findings(runs: list[Found], into: Path) -> list[Path]:
+def draw_findings(runs: list[Found], into: Path, suffix: str = ".png") -> list[Path]:
     """The figures of one run's findings, or of two runs' side by side where both have what a figure needs."""
     from fedquilt.reports import latent
     from fedquilt.reports.style import save_figure
@@ -91,7 +91,7 @@ def draw_findings(runs: list[Found], into: Path) -> list[Path]:
         if not has(runs[0].findings):
             continue
         columns = [(name, found.findings) for name, found in zip(names, runs, strict=True) if has(found.findings)]
-        path = into / f"{file}.png"
+        path = into / f"{file}{suffix}"
         save_figure(figure(columns, heading), path)
         paths.append(path)
         if file == "class-means" and not latent.can_tsne():

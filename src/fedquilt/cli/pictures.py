@@ -16,11 +16,11 @@ _MOST_LABELS = 30
 _MOST_SMALL_LABELS = 12  # on each of several matrices
 
 
-def draw_run(run: RunSoFar, into: Path) -> list[Path]:
+def draw_run(run: RunSoFar, into: Path, suffix: str = ".png") -> list[Path]:
     """The figures of one run: convergence, clients, and similarity where the method has one."""
     into.mkdir(parents=True, exist_ok=True)
-    convergence = draw_convergence([run], into / "convergence.png")
-    return convergence + draw_clients(run, into / "clients.png") + draw_similarity(run, into)
+    convergence = draw_convergence([run], into / f"convergence{suffix}")
+    return convergence + draw_clients(run, into / f"clients{suffix}") + draw_similarity(run, into, suffix)
 
 
 def draw_clients(run: RunSoFar, path: Path) -> list[Path]:
@@ -57,7 +57,7 @@ def draw_convergence(runs: Sequence[RunSoFar], path: Path) -> list[Path]:
     return [path]
 
 
-def draw_similarity(run: RunSoFar, into: Path) -> list[Path]:
+def draw_similarity(run: RunSoFar, into: Path, suffix: str = ".png") -> list[Path]:
     """Who resembles whom in the first finished seed: at the best round, and as it grew over the rounds."""
     import numpy as np
 
@@ -83,15 +83,15 @@ def draw_similarity(run: RunSoFar, into: Path) -> list[Path]:
             figure = draw(best[..., order[:, None], order], f"{title(run.method)}, seed {seed}", groups)
             with styled():
                 _label_clients(figure, order)
-            save_figure(figure, into / "similarity.png")
-            paths.append(into / "similarity.png")
+            paths.append(into / f"similarity{suffix}")
+            save_figure(figure, paths[-1])
         if matrices:
             # A matrix for each latent factor would be too many: their mean.
             means = {number: matrix if matrix.ndim == 2 else matrix.mean(0) for number, matrix in matrices.items()}
             order = np.arange(len(next(iter(means.values())))) if order is None else order
             grown = {number: matrix[np.ix_(order, order)] for number, matrix in means.items()}
-            similarity_rounds(grown, into / "similarity-rounds.png", f"{title(run.method)}, seed {seed}")
-            paths.append(into / "similarity-rounds.png")
+            paths.append(into / f"similarity-rounds{suffix}")
+            similarity_rounds(grown, paths[-1], f"{title(run.method)}, seed {seed}")
         return paths
     return []
 

@@ -23,14 +23,22 @@ def show(
             help="A second run of the same method to draw beside it, e.g. one with --set semantic=false.",
         ),
     ] = None,
+    kinds: Annotated[
+        str, typer.Option("--format", metavar="KIND,...", help="What to draw figures as: png, pdf, svg, or several.")
+    ] = "png",
 ) -> None:
     """Print a run's table and draw its figures into DIR/figures."""
     from fedquilt.cli.findings import draw_findings, read_findings, read_pair
     from fedquilt.cli.pictures import draw_convergence, draw_run
     from fedquilt.cli.reading import is_comparison, read_run, runs_of
-    from fedquilt.errors import FedquiltError
+    from fedquilt.cli.targets import PICTURES
+    from fedquilt.errors import FedquiltError, unknown
     from fedquilt.reports import comparison_table, run_table
 
+    suffixes = [f".{kind.strip().lower()}" for kind in kinds.split(",")]
+    for suffix in suffixes:
+        if suffix not in PICTURES:
+            raise unknown("format", suffix.removeprefix("."), [kind.removeprefix(".") for kind in PICTURES])
     several = is_comparison(folder)
     runs = [read_run(path) for path in (runs_of(folder) if several else [folder])]
     table = [run.result for run in runs if run.result is not None]
@@ -46,10 +54,11 @@ def show(
         for sentence in run.unfinished:
             say(f"{run.method}: {sentence}" if several else sentence)
     into = folder / "figures"
-    if several:
-        into.mkdir(exist_ok=True)
-        paths = draw_convergence(runs, into / "convergence.png")
-    else:
-        paths = draw_run(runs[0], into) + draw_findings(found, into)
-    for path in paths:
-        say(str(path))
+    for suffix in suffixes:
+        if several:
+            into.mkdir(exist_ok=True)
+            paths = draw_convergence(runs, into / f"convergence{suffix}")
+        else:
+            paths = draw_run(runs[0], into, suffix) + draw_findings(found, into, suffix)
+        for path in paths:
+            say(str(path))
