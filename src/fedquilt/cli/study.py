@@ -159,8 +159,9 @@ def report(
     for sentence in (*verdict_sentences(summary), *provenance(summary), *absences(summary)):
         say(sentence)
     folder = into / summary.study.name
-    written = write_report(summary, command_of(name, wanted, seeds), folder)
-    for path in (*written, *draw_figures(summary, folder / "figures", data=_text(data))):
+    figures = draw_figures(summary, folder / "figures", data=_text(data))
+    written = write_report(summary, command_of(name, wanted, seeds), folder, figures)
+    for path in (*written, *figures):
         say(str(path))
     if show:
         import webbrowser

@@ -49,10 +49,11 @@ def command_of(name: str, only: Only | None, seeds: int | None) -> str:
     return " ".join(parts)
 
 
-def write_report(summary: Summary, command: str, folder: Path) -> list[Path]:
-    """report.md, report.csv, report.tex and report.html in `folder`."""
+def write_report(summary: Summary, command: str, folder: Path, figures: Sequence[Path] = ()) -> list[Path]:
+    """report.md, report.csv, report.tex and report.html in `folder`; the Markdown shows those `figures` that are SVG files."""
+    shown = [path.relative_to(folder).as_posix() for path in figures if path.suffix == ".svg"]
     texts = {
-        "report.md": to_markdown(summary, command),
+        "report.md": to_markdown(summary, command, shown),
         "report.csv": to_csv(summary),
         "report.tex": to_latex(summary),
     }

@@ -8,6 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -127,8 +128,8 @@ def _plain(x: float | None) -> str:
     return str(x) if isinstance(x, int) else f"{x:.6g}"
 
 
-def to_markdown(summary: Summary, command: str) -> str:
-    """The whole report as Markdown."""
+def to_markdown(summary: Summary, command: str, figures: Sequence[str] = ()) -> str:
+    """The whole report as Markdown; `figures` are where pictures lie beside it."""
     study = summary.study
     lines = [f"# {study.title}", "", f"The paper says: {study.claim}", "", f"    {command}", ""]
     lines += [f"- {sentence}" for sentence in (*verdict_sentences(summary), *provenance(summary))] + [""]
@@ -137,6 +138,7 @@ def to_markdown(summary: Summary, command: str) -> str:
         "difference. In bold: the best of a column.",
         "",
     ]
+    lines += [line for figure in figures for line in (f"![{Path(figure).stem}]({figure})", "")]
     for grid in all_grids(summary):
         lines += [f"## {grid.title}", "", *_markdown_table(grid), ""]
     remarks = [*study.notes, *absences(summary)]
