@@ -236,6 +236,18 @@ def test_findings_are_laid_side_by_side(tmp_path, monkeypatch):
     assert "principal components" in said[0]
 
 
+def test_what_is_not_kept_is_said(tmp_path):
+    summary = made_up(tmp_path, HEAD + "figures: [{kind: filters}, {kind: similarity}, {kind: convergence}]", done=2)
+    for path in tmp_path.rglob("*.npz"):
+        path.unlink()
+    said: list[str] = []
+    assert list(drawn(summary, aside=said.append)) == ["overview", "convergence-1"]
+    assert [sentence.split(" are drawn")[0].split(" is drawn")[0] for sentence in said] == [
+        "No filters",
+        "No similarity of clients",
+    ]
+
+
 def test_the_overview_shows_rows_and_what_is_printed(tmp_path):
     figure = drawn(made_up(tmp_path, HEAD, printed={"Local": 70.0, "FED-PUB": 80.0}))["overview"]
     assert [axes.get_title(loc="left") for axes in panels(figure)] == ["epochs = 1", "epochs = 3", "epochs = 10"]

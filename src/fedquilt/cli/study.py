@@ -159,7 +159,7 @@ def report(
     for sentence in (*verdict_sentences(summary), *provenance(summary), *absences(summary)):
         say(sentence)
     folder = into / summary.study.name
-    figures = draw_figures(summary, folder / "figures", data=_text(data))
+    figures = draw_figures(summary, folder / "figures", data=_text(data), aside=aside)
     written = write_report(summary, command_of(name, wanted, seeds), folder, figures)
     for path in (*written, *figures):
         say(str(path))

@@ -136,8 +136,8 @@ def heatmap_figure(matrix: Any, title: str = "", groups: Sequence[Any] | None = 
     with style.styled():
         figure = style.new_figure(4.2, 3.6)
         axes = figure.add_subplot()
-        low, high = _span([square])
-        image = _draw_matrix(axes, square, low, high)
+        low, high = span([square])
+        image = draw_matrix(axes, square, low, high)
         if clients <= 10:
             _write_cells(axes, square, low, high)
         if groups is not None:
@@ -145,8 +145,8 @@ def heatmap_figure(matrix: Any, title: str = "", groups: Sequence[Any] | None = 
         axes.set_title(title)
         axes.set_xlabel("Client")
         axes.set_ylabel("Client")
-        bar = figure.colorbar(image, ax=axes, shrink=0.85, extend=_extend([square], low, high))
-        _plain_bar(bar, "Similarity")
+        bar = figure.colorbar(image, ax=axes, shrink=0.85, extend=arrows([square], low, high))
+        plain_bar(bar, "Similarity")
         return figure
 
 
@@ -225,9 +225,9 @@ def matrices_figure(matrices: Mapping[str, Any], title: str = "", panel: float =
     with style.styled():
         figure = style.new_figure(0.9 + panel * columns, 0.35 + (panel + 0.15) * rows)
         grid = figure.subplots(rows, columns, squeeze=False)
-        low, high = _span(list(squares.values()))
+        low, high = span(list(squares.values()))
         for axes, (name, square) in zip(grid.flat, squares.items(), strict=False):
-            image = _draw_matrix(axes, square, low, high)
+            image = draw_matrix(axes, square, low, high)
             axes.set_title(name, fontsize=8.5, fontweight="normal", loc="center")
             if ticks:
                 axes.tick_params(labelsize=6)
@@ -240,9 +240,9 @@ def matrices_figure(matrices: Mapping[str, Any], title: str = "", panel: float =
         figure.supylabel("Client", fontsize=9)
         if title:
             figure.suptitle(title, fontsize=10, fontweight="bold")
-        extend = _extend(list(squares.values()), low, high)
+        extend = arrows(list(squares.values()), low, high)
         bar = figure.colorbar(image, ax=grid, shrink=0.9, aspect=18 * rows, extend=extend)
-        _plain_bar(bar, "Similarity")
+        plain_bar(bar, "Similarity")
         return figure
 
 
@@ -290,7 +290,7 @@ def _square(matrix: Any) -> np.ndarray:
     return square
 
 
-def _span(squares: Sequence[np.ndarray]) -> tuple[float, float]:
+def span(squares: Sequence[np.ndarray]) -> tuple[float, float]:
     """The range of the finite values off the diagonals (of all values, where there is nothing off them)."""
     others = np.concatenate([square[~np.eye(len(square), dtype=bool)] for square in squares])
     others = others[np.isfinite(others)]
@@ -303,14 +303,15 @@ def _span(squares: Sequence[np.ndarray]) -> tuple[float, float]:
     return (low, high) if high - low > 1e-6 * max(1.0, abs(high)) else (low - 0.5, high + 0.5)
 
 
-def _extend(squares: Sequence[np.ndarray], low: float, high: float) -> str:
+def arrows(squares: Sequence[np.ndarray], low: float, high: float) -> str:
     """Which ends of the colour bar get an arrow, because some value (on the diagonal) lies beyond."""
     over = any(np.nanmax(square) > high for square in squares)
     under = any(np.nanmin(square) < low for square in squares)
     return {(True, True): "both", (True, False): "max", (False, True): "min"}.get((over, under), "neither")
 
 
-def _draw_matrix(axes: Axes, square: np.ndarray, low: float, high: float) -> Any:
+def draw_matrix(axes: Axes, square: np.ndarray, low: float, high: float) -> Any:
+    """A matrix as coloured cells on axes, the colours from `low` to `high`; the image, for a colour bar."""
     import matplotlib
     from matplotlib.ticker import MaxNLocator
 
@@ -343,7 +344,8 @@ def _write_cells(axes: Axes, square: np.ndarray, low: float, high: float) -> Non
             )
 
 
-def _plain_bar(bar: Any, label: str) -> None:
+def plain_bar(bar: Any, label: str) -> None:
+    """A colour bar as all figures have it."""
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=2)
     bar.set_label(label)

@@ -20,12 +20,11 @@ def study_page(name: str, into: Path) -> Page:
 def page_of(summary: Summary, command: str) -> Page:
     """The page of a summary; `command` runs it again."""
     study = summary.study
-    notes = (*verdict_sentences(summary), *provenance(summary), *study.notes, *absences(summary))
     return Page(
         title=study.title,
         lead=f"The paper says: {study.claim}",
-        notes=notes,
-        tables=tuple(_table(grid, first=place == 0) for place, grid in enumerate(all_grids(summary))),
+        notes=(*verdict_sentences(summary), *provenance(summary), *absences(summary)),
+        tables=(*(_table(grid, first=place == 0) for place, grid in enumerate(all_grids(summary))), *_remarks(summary)),
         runs=tuple(_runs(summary)),
         facts=(PageFacts("To run it again", code=command),),
     )
@@ -35,6 +34,12 @@ def _table(grid: Grid, first: bool) -> PageTable:
     headers = (tuple(HeaderCell(text) for text in (grid.head, *grid.columns)),)
     rows = tuple((PageCell(label, tone="head"), *(_cell(cell) for cell in cells)) for label, cells in grid.rows)
     return PageTable(grid.title, LEGEND if first else "", headers, rows)
+
+
+def _remarks(summary: Summary) -> tuple[PageTable, ...]:
+    """What one should know about the protocol, if anything."""
+    rows = tuple((PageCell(note),) for note in summary.study.notes)
+    return (PageTable("Protocol", "", ((HeaderCell("What to know"),),), rows),) if rows else ()
 
 
 def _cell(cell: GridCell) -> PageCell:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _BAR = 0.1  # inches that a bar needs
 _FULL = 0.8  # of a group's room is filled with bars
+_WIDEST = 0.3  # of it with one bar
 
 
 def bars(wanted: Wanted) -> Iterator[Figure]:
@@ -54,12 +55,15 @@ def _figure(wanted: Wanted, page: Sequence[Panel]) -> Figure:
     figure, places = grid(len(page), columns, 2.2 if columns == 1 else 1.9, legend_height(labels, columns))
     if columns == 1 and room > figure.get_figwidth():
         figure.set_figwidth(WIDTH)
-    for axes, panel in zip(places, page, strict=True):
+    spans = [_span(panel.entries) for panel in page]
+    cut = all(0.99 * high > low > 0.5 * high for low, high in spans)
+    for axes, panel, span in zip(places, page, spans, strict=True):
         _draw(axes, wanted, panel, shown, along)
-        _frame(axes, panel.entries)
+        _frame(axes, span, cut)
         wide = figure.get_figwidth() / columns / len(along)
         names = [wrapped(plain(label), wide) for label in along]
         axes.set_xticks(range(len(along)), names, fontsize=SMALL)
+        axes.set_xlim(-0.5, len(along) - 0.5)
     caption(places, [panel.title for panel in page], columns, _axis_name(wanted, along), wanted.heading)
     keys: list[Any] = [Patch(label=n, **_look(wanted, k)) for k, n in zip(shown, labels, strict=False)]
     if printed:
@@ -71,9 +75,10 @@ def _figure(wanted: Wanted, page: Sequence[Panel]) -> Figure:
 def _draw(axes: Axes, wanted: Wanted, panel: Panel, shown: Sequence[str], along: Sequence[str]) -> None:
     """A bar where something of ours is, a diamond where something is printed; a level's place in a group is always the same."""
     assert wanted.asked.x is not None
-    width = _FULL / len(shown)
+    full = min(_FULL, _WIDEST * len(shown))
+    width = full / len(shown)
     for entry in panel.entries:
-        place = along.index(entry.at[wanted.asked.x]) + width * (shown.index(wanted.level(entry)) + 0.5) - _FULL / 2
+        place = along.index(entry.at[wanted.asked.x]) + width * (shown.index(wanted.level(entry)) + 0.5) - full / 2
         if entry.by_seed:
             axes.bar(place, entry.mean, width=width * 0.94, **_look(wanted, wanted.level(entry)))
             if not math.isnan(entry.std):
@@ -92,28 +97,29 @@ def _look(wanted: Wanted, label: str) -> dict[str, Any]:
     }
 
 
-def _frame(axes: Axes, entries: Sequence[Entry]) -> None:
+def _span(entries: Sequence[Entry]) -> tuple[float, float]:
+    """From the least to the greatest of all means, whiskers and printed numbers."""
+    ends = [end for e in entries for end in (e.mean, e.printed, e.mean - e.std, e.mean + e.std) if not math.isnan(end)]
+    return min(ends), max(ends)
+
+
+def _frame(axes: Axes, span: tuple[float, float], cut: bool) -> None:
     """The axis begins at 0, or shortly below the shortest bar where bars would all look alike; then its foot is broken."""
     from matplotlib.ticker import MaxNLocator
 
-    means = [value for entry in entries for value in (entry.mean, entry.printed) if not math.isnan(value)]
-    ends = [end for e in entries if not math.isnan(e.std) for end in (e.mean - e.std, e.mean + e.std)]
-    low, high = min(means + ends), max(means + ends)
-    cut = low > 0.5 * high and low > 0
+    low, high = span
     foot = max(0.0, low - 0.3 * max(high - low, 0.04 * high)) if cut else min(0.0, low)
     top = high + 0.06 * (high - foot)
     locator = MaxNLocator(nbins=5, steps=(1, 2, 5, 10))
-    if cut and foot > 0:  # no tick where the foot is broken
+    if foot > 0:  # no tick where the foot is broken
         lowest = min(tick for tick in locator.tick_values(foot, top) if tick >= foot)
         foot = min(foot, lowest - 0.1 * (top - foot))
+        look: Any = {"marker": [(-1.0, -0.6), (1.0, 0.6)], "markersize": 7, "color": style.INK, "clip_on": False}
+        axes.plot((0, 0), (0.025, 0.06), transform=axes.transAxes, linestyle="none", label="_break", **look)
     axes.set_ylim(foot, top)
     axes.yaxis.set_major_locator(locator)
     axes.tick_params(axis="x", length=0)
     axes.grid(axis="y")
-    if cut and foot > 0:
-        slash: Any = {"transform": axes.transAxes, "color": style.INK, "clip_on": False, "linewidth": 0.8}
-        for height in (0.025, 0.055):
-            axes.plot((-0.015, 0.015), (height - 0.015, height + 0.015), label="_break", **slash)
 
 
 def _axis_name(wanted: Wanted, along: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -82,12 +82,7 @@ def _figure(wanted: Wanted, page: Sequence[tuple[Panel, Mapping[str, Curve]]]) -
                 _draw(axes, wanted, label, _stretched(curves[label], last))
         _frame(axes, curves)
     caption(places, [panel.title for panel, _ in page], columns, "Round", wanted.heading)
-    keys = [
-        Line2D(
-            [], [], color=wanted.colour(k), marker=wanted.marker(k), markersize=4, linewidth=_width(wanted, k), label=n
-        )
-        for k, n in zip(shown, labels, strict=True)
-    ]
+    keys = [Line2D([], [], markersize=4, label=name, **_look(wanted, k)) for k, name in zip(shown, labels, strict=True)]
     legend(figure, keys)
     return figure
 
@@ -99,9 +94,7 @@ def _draw(axes: Axes, wanted: Wanted, label: str, curve: Curve) -> None:
     axes.plot(
         curve.rounds,
         curve.mean,
-        color=colour,
-        linewidth=_width(wanted, label),
-        marker=wanted.marker(label),
+        **_look(wanted, label),
         markersize=3.6,
         markeredgecolor="white",
         markeredgewidth=0.4,
@@ -137,5 +130,10 @@ def _stretched(curve: Curve, last: int) -> Curve:
     return Curve(np.array([1, last]), np.repeat(curve.mean, 2), np.repeat(curve.std, 2))
 
 
-def _width(wanted: Wanted, label: str) -> float:
-    return 2.0 if label == wanted.own else 1.1
+def _look(wanted: Wanted, label: str) -> dict[str, Any]:
+    return {
+        "color": wanted.colour(label),
+        "linestyle": wanted.dash(label),
+        "linewidth": 2.0 if label == wanted.own else 1.0,
+        "marker": wanted.marker(label),
+    }

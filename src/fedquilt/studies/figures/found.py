@@ -36,7 +36,10 @@ def class_means(wanted: Wanted) -> Iterator[Figure]:
 def _figures(
     wanted: Wanted, has: Callable[[latent.Findings], bool], figure: Callable[[latent.Runs, str], Figure]
 ) -> Iterator[Figure]:
-    for panel in wanted.panels(wanted.by):
+    panels = wanted.panels(wanted.by)
+    if panels and not any(has(found) for panel in panels for _, found in _runs(wanted, panel)):
+        wanted.aside(f"No {wanted.asked.kind} are drawn: none are kept of the runs that are done.")
+    for panel in panels:
         runs = [(label, found) for label, found in _runs(wanted, panel) if has(found)]
         # Class means of another width do not fit into the same plane.
         kinds = list(dict.fromkeys(_shape(found) for _, found in runs))

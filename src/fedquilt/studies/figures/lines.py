@@ -6,11 +6,12 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedquilt.studies.figures.page import (
-    OPEN,
+    NARROW,
     SMALL,
+    WIDTH,
     Panel,
     Wanted,
     caption,
@@ -23,6 +24,7 @@ from fedquilt.studies.figures.page import (
     plain,
     usual_columns,
 )
+from fedquilt.studies.summary import Entry
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _CLOSE = 0.05  # of the axis: ticks that are nearer would touch
 PUBLISHED = "published"
+_DASHES = (0, (3, 2))
 
 
 @dataclass(frozen=True)
@@ -44,10 +47,8 @@ class Scale:
 
 def lines(wanted: Wanted) -> Iterator[Figure]:
     """Figures with up to twelve panels each; colours are the same in all."""
-    assert wanted.asked.x is not None
-    scale = scale_of(wanted.along(wanted.entries, wanted.asked.x), wanted.asked.x, wanted.asked.log)
     for page in pages(numbered(wanted.panels(wanted.by, wanted.asked.x))):
-        yield _figure(wanted, page, scale)
+        yield _figure(wanted, page)
 
 
 def scale_of(labels: Sequence[str], axis: str, log: bool) -> Scale:
@@ -70,80 +71,85 @@ def scale_of(labels: Sequence[str], axis: str, log: bool) -> Scale:
     return Scale(dict(zip(labels, known, strict=True)), ticks, plain(name), log)
 
 
-def _figure(wanted: Wanted, page: Sequence[Panel], scale: Scale) -> Figure:
+def _figure(wanted: Wanted, page: Sequence[Panel]) -> Figure:
     from matplotlib.lines import Line2D
 
+    assert wanted.asked.x is not None
     entries = [entry for panel in page for entry in panel.entries]
-    shown = wanted.levels(entries)
+    shown, ours = wanted.levels(entries), {wanted.level(entry) for entry in entries if entry.by_seed}
     columns = usual_columns(len(page))
     printed = any(not math.isnan(entry.printed) for entry in entries)
     labels = [*(wanted.named(label) for label in shown), *([PUBLISHED] if printed else [])]
     figure, places = grid(len(page), columns, 2.4 if columns == 1 else 1.9, legend_height(labels, columns))
+    names = []
     for axes, panel in zip(places, page, strict=True):
+        scale = scale_of(wanted.along(panel.entries, wanted.asked.x), wanted.asked.x, wanted.asked.log)
+        names.append(_capital(scale.name))
         for label in shown:
-            _draw(axes, wanted, panel, label, scale)
-        _frame(axes, scale)
-    caption(places, [panel.title for panel in page], columns, _capital(scale.name), wanted.heading)
+            _draw(axes, wanted, [entry for entry in panel.entries if wanted.level(entry) == label], scale)
+        _frame(axes, scale, NARROW - 0.6 if columns == 1 else WIDTH / columns - 0.5)
+    caption(places, [panel.title for panel in page], columns, names[-1], wanted.heading)
     keys = [
-        Line2D([], [], color=wanted.colour(k), marker=wanted.marker(k), markersize=4.5, linewidth=1.4, label=n)
-        for k, n in zip(shown, labels, strict=False)
+        Line2D([], [], label=name, **(_look if k in ours else _printed_look)(wanted, k))
+        for k, name in zip(shown, labels, strict=False)
     ]
     if printed:
-        look = {**OPEN, "marker": "o", "linestyle": (0, (3, 2))}
-        keys.append(Line2D([], [], color="#555555", markersize=4.5, linewidth=0.8, label=PUBLISHED, **look))
+        open_circle: Any = {"color": "#555555", "marker": "o", "markersize": 4.5, "linewidth": 0.8}
+        keys.append(Line2D([], [], markerfacecolor="white", linestyle=_DASHES, label=PUBLISHED, **open_circle))
     legend(figure, keys)
     return figure
 
 
-def _draw(axes: Axes, wanted: Wanted, panel: Panel, label: str, scale: Scale) -> None:
-    assert wanted.asked.x is not None
-    mine = sorted(
-        (entry for entry in panel.entries if wanted.level(entry) == label),
-        key=lambda entry: scale.places[entry.at[wanted.asked.x or ""]],
-    )
-    colour, marker = wanted.colour(label), wanted.marker(label)
+def _draw(axes: Axes, wanted: Wanted, entries: Sequence[Entry], scale: Scale) -> None:
+    """One level's line, ours and the printed one."""
+    axis = wanted.asked.x or ""
+    mine = sorted(entries, key=lambda entry: scale.places[entry.at[axis]])
     ours = [entry for entry in mine if entry.by_seed]
     if ours:
+        level = wanted.level(ours[0])
         axes.errorbar(
-            [scale.places[entry.at[wanted.asked.x]] for entry in ours],
+            [scale.places[entry.at[axis]] for entry in ours],
             [entry.mean for entry in ours],
             [entry.std for entry in ours],
-            color=colour,
-            marker=marker,
-            markersize=4.5,
-            markeredgecolor="white",
-            markeredgewidth=0.4,
-            linewidth=2.0 if label == wanted.own else 1.4,
             elinewidth=0.9,
-            capsize=2.0,
-            zorder=4 if label == wanted.own else 3,
-            label=wanted.named(label) or "_only",
+            zorder=4 if level == wanted.own else 3,
+            label=wanted.named(level) or "_only",
+            **_look(wanted, level),
         )
     printed = [entry for entry in mine if not math.isnan(entry.printed)]
     if printed:
         axes.plot(
-            [scale.places[entry.at[wanted.asked.x]] for entry in printed],
+            [scale.places[entry.at[axis]] for entry in printed],
             [entry.printed for entry in printed],
-            color=colour,
-            marker=marker,
-            markersize=4.5,
-            markerfacecolor="white",
-            linewidth=0.8,
-            linestyle=(0, (3, 2)),
             zorder=2.5,
             label=f"_{PUBLISHED}",
+            **_printed_look(wanted, wanted.level(printed[0])),
         )
 
 
-def _frame(axes: Axes, scale: Scale) -> None:
+def _look(wanted: Wanted, label: str) -> dict[str, Any]:
+    return {
+        "color": wanted.colour(label),
+        "linestyle": wanted.dash(label),
+        "linewidth": 2.0 if label == wanted.own else 1.4,
+        "marker": wanted.marker(label),
+        "markersize": 4.5,
+    }
+
+
+def _printed_look(wanted: Wanted, label: str) -> dict[str, Any]:
+    return {**_look(wanted, label), "linestyle": _DASHES, "linewidth": 0.8, "markerfacecolor": "white"}
+
+
+def _frame(axes: Axes, scale: Scale, wide: float) -> None:
+    """Ticks where levels are; aslant where their labels would not fit into so many inches side by side."""
     from matplotlib.ticker import MaxNLocator
 
     if scale.log:
         axes.set_xscale("log")
         axes.xaxis.minorticks_off()
-    long = sum(map(len, scale.ticks)) > 40
     axes.set_xticks(list(scale.places.values()), [plain(tick) for tick in scale.ticks], fontsize=SMALL)
-    if long:
+    if len(scale.ticks) * (1 + max(map(len, scale.ticks))) * 0.06 > wide:
         axes.tick_params(axis="x", labelrotation=35)
         for tick in axes.get_xticklabels():
             tick.set_horizontalalignment("right")

@@ -13,7 +13,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.partition.recipes import COPIES
 from fedquilt.partition.statistics import label_distances, statistics
 from fedquilt.reports import style
-from fedquilt.reports.figures import _draw_matrix, _extend, _plain_bar, _span, draw_group_lines
+from fedquilt.reports.figures import arrows, draw_group_lines, draw_matrix, plain_bar, span
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.studies.figures.page import SMALL, TEXT, Wanted, pages, wrapped
@@ -147,14 +147,14 @@ def _figure(squares: Sequence[Square], title: str = "") -> Figure:
 def _draw(figure: Figure, axes: Axes, square: Square, alike: Sequence[np.ndarray]) -> None:
     """One matrix with its colour bar; the diagonal does not stretch the colours."""
     matrices = [np.asarray(matrix, dtype=float) for matrix in alike]
-    low, high = _span(matrices)
-    image = _draw_matrix(axes, np.asarray(square.matrix, dtype=float), low, high)
+    low, high = span(matrices)
+    image = draw_matrix(axes, np.asarray(square.matrix, dtype=float), low, high)
     if square.groups:
         draw_group_lines(axes, square.groups)
     title = "\n".join(wrapped(line, _PANEL - 0.6) for line in square.title.split("\n"))
     axes.set_title(title, fontsize=TEXT, loc="center", fontweight="normal")
     axes.tick_params(labelsize=SMALL)
-    bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03, extend=_extend(matrices, low, high))
-    _plain_bar(bar, square.unit)
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, aspect=16, pad=0.03, extend=arrows(matrices, low, high))
+    plain_bar(bar, square.unit)
     bar.ax.tick_params(labelsize=SMALL)
     bar.ax.yaxis.label.set_fontsize(SMALL)

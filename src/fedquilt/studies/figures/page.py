@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fedquilt.methods.contract import methods
 from fedquilt.reports import style
 from fedquilt.studies.spec import Coordinates
 from fedquilt.studies.spec import Figure as Asked
@@ -69,13 +70,19 @@ class Wanted:
 
     @cached_property
     def positions(self) -> dict[str, int]:
-        """By level of `by`, its place in the palette: the same in all panels and figures of a study; ours come first."""
-        everywhere = self.summary.of(self.asked.value)
-        there = [e for e in everywhere if e.kept] + [e for e in everywhere if not math.isnan(e.printed)]
-        order = [level.label for level in self.summary.study.axes[self.by]] if self.by else [""]
-        ours, printed = ({self.level(e) for e in some} for some in ([e for e in there if e.kept], there))
-        ranked = sorted(order, key=lambda label: (label not in ours, label not in printed, order.index(label)))
+        """By level of `by` that is drawn, its place in the palette: the same in all panels; ours come first, the floor last."""
+        ours = {self.level(entry) for entry in self.entries if entry.kept}
+        order = self.levels(self.entries)
+        ranked = sorted(order, key=lambda label: (label in self.floor, label not in ours, order.index(label)))
         return {label: position for position, label in enumerate(ranked)}
+
+    @cached_property
+    def floor(self) -> set[str]:
+        """The levels of `by` that learn nothing; they are grey."""
+        levels = self.summary.study.axes[self.by] if self.by else []
+        known = methods()
+        named = [(level.label, str(level.options.get("method"))) for level in levels]
+        return {label for label, method in named if method in known and known[method].single_round}
 
     @property
     def own(self) -> str | None:
@@ -117,7 +124,11 @@ class Wanted:
 
     def colour(self, label: str) -> str:
         """The colour of a level of `by`."""
-        return style.colour(self.positions[label])
+        return style.GREY if label in self.floor else style.colour(self.positions[label])
+
+    def dash(self, label: str) -> Any:
+        """The dash of a level of `by`: another one where the colours begin again."""
+        return style.dash(self.positions[label])
 
     def marker(self, label: str) -> str:
         """The marker of a level of `by`."""
