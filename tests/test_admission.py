@@ -340,13 +340,15 @@ def test_the_folder_says_who_was_held_out() -> None:
     kept, plain = (RunFolder.open(Path(name)).seed(0).load_arrays("split-and-partition") for name in ("out", "plain"))
     assert kept is not None
     assert plain is not None
-    assert sorted(plain) == ["nodes", "sizes", "split"]
+    assert sorted(plain) == ["class_counts", "nodes", "sizes", "split"]
     parts = np.split(plain["nodes"], np.cumsum(plain["sizes"])[:-1])
     order = experiment().order(0, 5)
     assert kept["numbers"].tolist() == order
     assert np.array_equal(kept["nodes"], np.concatenate([parts[m] for m in order[:3]]))
     assert np.array_equal(kept["new_nodes"], np.concatenate([parts[m] for m in order[3:]]))
     assert [*kept["sizes"], *kept["new_sizes"]] == [len(parts[m]) for m in order]
+    assert np.array_equal(kept["class_counts"], plain["class_counts"][order[:3]])
+    assert kept["class_counts"].sum(1).tolist() == kept["sizes"].tolist()
 
 
 @pytest.mark.parametrize(("seed", "round"), [(0, 1), (1, 0), (1, 2)])
