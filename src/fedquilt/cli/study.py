@@ -34,7 +34,7 @@ Only = Annotated[
 SeedCount = Annotated[
     int | None, typer.Option("--seeds", min=1, help="How many seeds; by default as many as the paper has.")
 ]
-Into = Annotated[Path, typer.Option("--into", help="The folder where cells and reports are kept.")]
+Into = Annotated[Path, typer.Option("--into", file_okay=False, help="The folder where cells and reports are kept.")]
 INTO = Path("studies")
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs import Graph, load_graph
+from fedquilt.graphs.load import data_folder
 from fedquilt.methods.contract import methods
 from fedquilt.runs.config import RunConfig
 from fedquilt.studies.spec import Coordinates, Level, Settings, Study
@@ -133,24 +134,24 @@ def _cells_at(study: Study, at: Coordinates, options: dict[str, Any], seeds: int
 def absent_graph(options: dict[str, Any], data: str | None) -> str | None:
     """Why the graph of a run cannot be had; None where it can."""
     dataset = options.get("dataset", "patchwork")
-    if isinstance(_digest_or_error(dataset, data), FedquiltError):
+    if isinstance(_digest_or_error(dataset, str(data_folder(data))), FedquiltError):
         return f"the graph {dataset} cannot be had here (see 'fedquilt datasets')"
     return None
 
 
 def graph_digest(dataset: str, data: str | None) -> str:
     """A hash of a graph's content and of the usual way to use it; an error where the graph cannot be had."""
-    found = _digest_or_error(dataset, data)
+    found = _digest_or_error(dataset, str(data_folder(data)))
     if isinstance(found, FedquiltError):
         raise found
     return found
 
 
 @cache
-def _digest_or_error(dataset: str, data: str | None) -> str | FedquiltError:
+def _digest_or_error(dataset: str, data: str) -> str | FedquiltError:
     """A graph is read once, and one that cannot be had is asked for once."""
     try:
-        graph, protocol = load_graph(dataset, Path(data) if data else None)
+        graph, protocol = load_graph(dataset, Path(data))
     except FedquiltError as error:
         return error
     digest = hashlib.blake2b(repr((protocol, graph.classes)).encode(), digest_size=16)

@@ -171,10 +171,11 @@ class Study(BaseModel):
     def _as_written(cls, raw: Any) -> Any:
         raw = dict(raw)
         _check_options(_names(raw, "options"))
-        raw["axes"] = {
-            axis: [Level.read(axis, level) for level in _listed(f"the levels of {axis}", levels)]
-            for axis, levels in _names(raw, "axes").items()
-        }
+        if "axes" in raw:
+            raw["axes"] = {
+                axis: [Level.read(axis, level) for level in _listed(f"the levels of {axis}", levels)]
+                for axis, levels in _names(raw, "axes").items()
+            }
         raw["overrides"] = [Override.read(one) for one in _mappings(raw, "overrides")]
         raw["skip"] = [{axis: _labels(labels) for axis, labels in one.items()} for one in _mappings(raw, "skip")]
         raw["figures"] = [{**one, "where": _where(one)} for one in _mappings(raw, "figures")]
