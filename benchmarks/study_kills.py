@@ -64,6 +64,7 @@ if __name__ == "__main__":
     sys.exit(main())
 """
 REPORTS = ("report.csv", "report.md", "report.tex")
+EARLY = 0.2  # the share of kills that come before workers can begin
 IMPORTS = 4.0  # seconds until workers can begin
 PATIENCE = 30.0  # seconds in which workers have to be gone
 
@@ -97,11 +98,20 @@ def state(into: Path) -> str:
     return f"{done} cells done, begun {len(begun)} (rounds {', '.join(map(str, rounds)) or 'none'})"
 
 
-def kill_once(folder: Path, wait: float) -> tuple[str, float] | None:
-    """Start the study, kill it after so many seconds of work; how far it was, and how long workers took to end."""
+def worked(into: Path, since: float) -> bool:
+    """Whether a round was trained since then."""
+    return any(path.stat().st_mtime >= since for path in into.glob("cells/*/seed-*/metrics.jsonl"))
+
+
+def kill_once(folder: Path, wait: float, early: bool) -> tuple[str, float] | None:
+    """Start the study, kill it so many seconds after its workers were started (`early`) or after the first round.
+
+    How far it was, and how long workers took to end; None where it was through before.
+    """
     process, into = start(folder, "killed"), folder / "killed"
     before = len(list(into.glob("cells/*.lock")))
-    while process.poll() is None and len(children(process.pid)) < 2:  # workers are there, or nothing was left to do
+    began = time.time()
+    while process.poll() is None and (len(children(process.pid)) < 2 if early else not worked(into, began)):
         time.sleep(0.01)
     until = time.monotonic() + wait
     while process.poll() is None and time.monotonic() < until:
@@ -111,19 +121,19 @@ def kill_once(folder: Path, wait: float) -> tuple[str, float] | None:
     workers = children(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    began = time.monotonic()
+    ended = time.monotonic()
     while not all(map(gone, workers)):
-        if time.monotonic() - began > PATIENCE:
+        if time.monotonic() - ended > PATIENCE:
             raise SystemExit(f"workers {workers} outlive the process that started them")
         time.sleep(0.005)
     begun = len(list(into.glob("cells/*.lock"))) - before
-    return f"{state(into)}; {begun} cells first held in this turn", time.monotonic() - began
+    return f"{state(into)}; {begun} cells first held in this turn", time.monotonic() - ended
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--checkpoint-every", type=float, default=0.2, help="seconds; a study's are 30")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     args = parser.parse_args()
@@ -137,18 +147,23 @@ def main() -> int:
         if start(folder, "calm").wait() != 0:
             raise SystemExit((folder / "calm.log").read_text())
         cells = [json.loads(path.read_bytes())["seconds"] for path in folder.glob("calm/cells/*/cell.json")]
-        longest = IMPORTS + 1.5 * sum(cells) / 2 / args.kills
+        longest = 1.5 * sum(cells) / 2 / args.kills
         took = time.monotonic() - began
         print(f"undisturbed: {state(folder / 'calm')}, {took:.1f} s; kills within {longest:.1f} s", flush=True)
         kills = 0
         while kills < args.kills:
-            wait = rng.random() * longest
-            found = kill_once(folder, wait)
+            early = rng.random() < EARLY
+            wait = rng.random() * (IMPORTS if early else longest)
+            found = kill_once(folder, wait, early)
             if found is None:
                 print(f"it was through before kill {kills + 1}; use more --rounds", flush=True)
                 break
             kills += 1
-            print(f"kill {kills} after {wait:5.2f} s: {found[0]}; workers gone in {found[1]:.2f} s", flush=True)
+            when = "start" if early else "round"
+            print(
+                f"kill {kills}, {wait:.2f} s after the first {when}: {found[0]}; workers gone in {found[1]:.2f} s",
+                flush=True,
+            )
         status = start(folder, "killed").wait()
         print(f"let finish: status {status}, {state(folder / 'killed')}", flush=True)
         equal = {

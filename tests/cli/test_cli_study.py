@@ -104,7 +104,7 @@ def test_what_fails_is_told_and_the_rest_is_there(call: Callable, here: Path, ti
     methods = [{"label": "Local", "method": "local"}, {"label": "Wild", "method": "fedavg", "settings": {"lr": 1e30}}]
     write_study(here, "wild", axes={"method": methods, "clients": [2]}, seeds=1)
     called = call("study run wild.yaml --device cpu")
-    assert called.status == 0
+    assert called.status == 1
     assert "Wild, 2, seed 0: failed in" in called.err
     assert "1 of 2 cells done, 1 failed" in called.err
     assert "Failed: Wild, 2, seed 0: Training diverged" in " ".join(called.out.split())

@@ -158,7 +158,11 @@ def test_the_key_changes_with_the_code_and_the_identity_does_not(monkeypatch: py
 
 def test_the_code_is_what_computes_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = tmp_path / "fedquilt"
-    for name in ("rounds.py", "api.py", "methods/fedpub.py", "methods/api.py", "studies/spec.py", "cli/run.py"):
+    measuring = ("studies/measures.py", "studies/elsewhere.py")
+    for name in (
+        *("rounds.py", "api.py", "methods/fedpub.py", "methods/api.py", "studies/spec.py", "cli/run.py"),
+        *measuring,
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("a = 1\n")
     monkeypatch.setattr(module.resources, "files", lambda _: root)
@@ -171,7 +175,8 @@ def test_the_code_is_what_computes_numbers(tmp_path: Path, monkeypatch: pytest.M
     assert after("api.py", "b") == after("studies/spec.py", "b") == after("cli/run.py", "b") == first
     assert after("methods/notes.txt", "b") == first
     found = [first, after("rounds.py", "b"), after("methods/fedpub.py", "b"), after("methods/api.py", "b")]
-    assert len(set(found)) == 4
+    found += [after(name, "b") for name in measuring]
+    assert len(set(found)) == 6
     shutil.move(root / "rounds.py", root / "turns.py")
     assert code_digest.__wrapped__() not in found
 

@@ -65,6 +65,7 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO) 
     from rich.table import Table
 
     from fedquilt.studies.cells import expand
+    from fedquilt.studies.choosing import counting, place
     from fedquilt.studies.keeping import Keeping
     from fedquilt.studies.published import read_published
     from fedquilt.studies.spec import find_study
@@ -81,9 +82,13 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO) 
     results().print(table)
     cells, missing = expand(chosen, None, _text(data))
     kept = Keeping(into).by_identity()
-    done = sum(cell.identity in kept for cell in cells)
+    first = [cell for cell in cells if cell.seed < chosen.choose_on]
+    later = {(place(cell), cell.seed) for cell in cells if cell.seed >= chosen.choose_on}
+    counts = [cell for cell in counting(chosen, cells, kept) if cell.seed >= chosen.choose_on]
+    done = sum(cell.identity in kept for cell in [*first, *counts])
     published = len(read_published(find_study(name), name))
-    say(f"{len(cells)} cells with {chosen.seeds} seeds, of which {done} are done; {published} published numbers.")
+    total = len(first) + len(later)
+    say(f"{total} cells with {chosen.seeds} seeds, of which {done} are done; {published} published numbers.")
     for sentence in left_out(missing):
         say(sentence)
 
@@ -102,7 +107,10 @@ def run(
     ] = False,
     quiet: o.Quiet = False,
 ) -> None:
-    """Run the cells of a study that are not done yet, then print its table; stop it at any time, and run it again to go on."""
+    """Run the cells of a study that are not done yet, then print its table; stop it at any time, and run it again to go on.
+
+    The exit status is 1 where cells failed; the report names them, and the next run tries them again.
+    """
     from fedquilt.cli.errors import StoppedError
     from fedquilt.cli.study_view import view
     from fedquilt.device import pick_device
@@ -127,6 +135,8 @@ def run(
     except KeyboardInterrupt:
         raise StoppedError("stopped; run the same command again to go on.") from None
     report(name, only, seeds, into, data, show=False)
+    if shown.failed:
+        raise typer.Exit(1)  # the report has named them
 
 
 @study.command("report")
