@@ -17,7 +17,7 @@ from cli_helpers import environment
 
 pytest.importorskip("ray")
 
-LINE = "run -m fedavg --clients 3 --rounds 40 --set hidden=8 --device cpu --checkpoint-every 0 --json -q"
+LINE = "run -m fedavg --clients 3 --rounds 150 --set hidden=8 --device cpu --checkpoint-every 0 --json -q"
 
 
 @pytest.mark.parametrize(
