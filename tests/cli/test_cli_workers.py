@@ -17,7 +17,7 @@ from cli_helpers import environment
 
 pytest.importorskip("ray")
 
-LINE = "run -m fedavg --clients 3 --rounds 150 --set hidden=8 --device cpu --checkpoint-every 0 --json -q"
+LINE = "run -m fedavg --clients 3 --rounds 60 --set hidden=8 --device cpu --checkpoint-every 0 --json -q"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,8 @@ def test_stopped_and_resumed_on_workers_equals_in_process(call: Callable, here: 
     process = subprocess.Popen(
         [sys.executable, "-m", "fedquilt.cli", *LINE.split(), "--workers", "2", "--out", "stopped"],
         env=environment(),
+        # Where the tests run in the background of a shell, Ctrl-C is ignored, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
