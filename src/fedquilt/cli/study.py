@@ -67,7 +67,7 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO) 
     from fedquilt.studies.cells import expand
     from fedquilt.studies.choosing import counting, place
     from fedquilt.studies.keeping import Keeping
-    from fedquilt.studies.published import read_published
+    from fedquilt.studies.published import read_published, wrong_averages
     from fedquilt.studies.spec import find_study
     from fedquilt.studies.writing import left_out
 
@@ -86,9 +86,12 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO) 
     later = {(place(cell), cell.seed) for cell in cells if cell.seed >= chosen.choose_on}
     counts = [cell for cell in counting(chosen, cells, kept) if cell.seed >= chosen.choose_on]
     done = sum(cell.identity in kept for cell in [*first, *counts])
-    published = len(read_published(find_study(name), name))
+    whole = find_study(name)
+    published = read_published(whole, name)
     total = len(first) + len(later)
-    say(f"{total} cells with {chosen.seeds} seeds, of which {done} are done; {published} published numbers.")
+    say(f"{total} cells with {chosen.seeds} seeds, of which {done} are done; {len(published)} published numbers.")
+    for sentence in wrong_averages(whole, published):
+        say(f"A published average is not that of its cells: {sentence}.")
     for sentence in left_out(missing):
         say(sentence)
 

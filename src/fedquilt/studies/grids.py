@@ -11,7 +11,6 @@ from fedquilt.studies.cells import written
 from fedquilt.studies.significance import against, reference_row
 from fedquilt.studies.summary import EXCEEDED, MISSED, REACHED, Entry, Ranks, Summary
 
-BEST = "best"
 Best = set[tuple[tuple[str, ...], tuple[str, ...]]]
 SIGNS = {EXCEEDED: "▲", REACHED: "≈", MISSED: "▼"}
 _DIGITS = {
