@@ -27,7 +27,7 @@ demo: install    ## train Local, FedAvg and FED-PUB on an embedded graph; a tabl
 test: install    ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS)
 
-test-e2e: install  ## a federation with real processes of Flower on this machine, TLS and node keys; about five minutes
+test-e2e: install  ## a federation with real processes of Flower on this machine, TLS and node keys; about six minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e tests/federation
 
 lint: install    ## ruff and mypy

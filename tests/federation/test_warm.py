@@ -40,7 +40,7 @@ def test_one_process_answers_all_and_ends_with_its_keeper(tmp_path: Path, monkey
     keeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     monkeypatch.setenv("FEDQUILT_WARM", "1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(os, "getppid", lambda: keeper.pid)
+    monkeypatch.setattr(warm, "_keeper", lambda: keeper.pid)
     monkeypatch.setattr(warm.tempfile, "tempdir", None)
     try:
         first = warm.ask(str(path), HELLO, b"")

@@ -100,8 +100,9 @@ class Group:
 
     def _end_now(self, processes: Sequence[subprocess.Popen[bytes]], name: str) -> None:
         for process in processes:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            if process.poll() is None:  # else its number may be another's by now
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         for number in self.started(name):
             _kill(number)

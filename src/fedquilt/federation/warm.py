@@ -35,13 +35,18 @@ def ask(site: str, header: dict[str, Any], body: bytes) -> Answer:
     """The site's answer, from its helper where there can be one, else from here."""
     if os.environ.get("FEDQUILT_WARM", "1") == "0" or not hasattr(socket, "AF_UNIX"):
         return _here(site, header, body)
-    keeper = os.getppid()  # Flower's process at the site, which outlives this one
+    keeper = _keeper()
     try:
         with _connected(site, keeper) as line:
             _send(line, {**header, "site": site}, body)
             return _receive(line)
     except (OSError, ValueError, EOFError):
         return _here(site, header, body)
+
+
+def _keeper() -> int:
+    """Flower's process at the site, which outlives this one."""
+    return os.getppid()
 
 
 def _here(site: str, header: dict[str, Any], body: bytes) -> Answer:
@@ -142,7 +147,7 @@ def serve(path: Path, keeper: int, idle: float = IDLE_SECONDS) -> None:
 
 def _end_with(keeper: int, path: Path) -> None:
     """End this process soon after another."""
-    while os.getppid() == keeper or _exists(keeper):
+    while _exists(keeper):
         time.sleep(0.2)
     path.unlink(missing_ok=True)
     os._exit(0)
