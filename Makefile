@@ -10,9 +10,9 @@ endif
 # Two test workers with one thread each beat one worker with two threads.
 TEST_WORKERS ?= 2
 
-.PHONY: help install demo test lint bench clean
+.PHONY: help install demo test test-e2e lint bench clean
 help:            ## show this help
-	@grep -E '^[a-z]+: .*##' Makefile | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z0-9-]+: .*##' Makefile | sed -E 's/:.*## /\t/'
 
 install: $(STAMP)  ## a .venv with everything for development
 $(STAMP): pyproject.toml constraints.txt
@@ -26,6 +26,9 @@ demo: install    ## train Local, FedAvg and FED-PUB on an embedded graph; a tabl
 
 test: install    ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS)
+
+test-e2e: install  ## a federation with real processes of Flower on this machine, TLS and node keys; about six minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e tests/federation
 
 lint: install    ## ruff and mypy
 	$(BIN)/ruff check .

@@ -299,8 +299,9 @@ def test_diverging_is_told_as_it_is_one_by_one() -> None:
 class Scripted:
     """An engine that trains nothing and reports what it is told, round by round."""
 
-    device, records = torch.device("cpu"), False
+    device, records, answered, private = torch.device("cpu"), False, None, False
     phases: ClassVar[dict[str, float]] = {}
+    told: ClassVar[dict[str, float]] = {}
 
     def __init__(self, val: list[float], broken: int | None = None) -> None:
         self.val, self.broken, self.now, self.forgotten = val, broken, -1, 0

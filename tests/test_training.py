@@ -37,8 +37,9 @@ ROUNDS = 6
 class Scripted:
     """An engine that trains nothing and reports what it is told, round by round."""
 
-    device, records = torch.device("cpu"), False
+    device, records, answered, private = torch.device("cpu"), False, None, False
     phases: ClassVar[dict[str, float]] = {}
+    told: ClassVar[dict[str, float]] = {}
 
     def __init__(self, val: list[float], test: list[float], clients: int = 2) -> None:
         self.val, self.test, self.clients, self.now, self.asked = val, test, clients, -1, []

@@ -26,10 +26,12 @@ from fedquilt.nn.objective import METRICS
 from fedquilt.partition import Partition, check_fits, make_partition, training_nodes_check
 from fedquilt.partition import load as load_partition
 from fedquilt.partition.clients import HOPELESS, lacking
+from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
 from fedquilt.randomness import numpy_stream
+from fedquilt.robust import Robust, check_averages
 from fedquilt.runs import SeedFolder
 from fedquilt.runs.config import RunConfig
-from fedquilt.training import Plan, Record, Training, some_clients
+from fedquilt.training import Plan, Record, Training, participants, some_clients
 
 GIVEN = "@given"  # the dataset of a run whose graph was given as an object
 REDRAWS = 200
@@ -81,6 +83,7 @@ class Experiment:
         self.config = self.config.model_copy(update={"epochs": method.task.epochs})
         self.cut(config.seeds[0])
         self.attack(config.seeds[0])
+        self.protection(method)
         if config.workers is not None:
             from fedquilt.engines.ray_workers import check_workers
 
@@ -98,6 +101,8 @@ class Experiment:
             check_attackable(first)
         if config.hold_out_clients:
             check_admits(method)
+        if config.aggregation != "mean":
+            check_averages(first)
         return first
 
     @property
@@ -198,9 +203,13 @@ class Experiment:
         c = self.config
         assert c.rounds is not None
         method: Method = self.method(self.settings, self.task(seed))
+        if c.aggregation != "mean":
+            method.robust = Robust(c.aggregation, c.aggregation_trim, c.aggregation_clip)
         engine = self._engine(method, self.clients(seed)[: method.task.clients])
-        plan = Plan(c.rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
-        return Training(method, engine, plan, folder, on_round, self.attack(seed))
+        protection = self.protection(method)
+        rounds = c.rounds if protection is None else protection.rounds()
+        plan = Plan(rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
+        return Training(method, engine, plan, folder, on_round, self.attack(seed), protection)
 
     def _engine(self, method: Method, clients: list[Client]) -> Engine:
         """All clients in this process, or in as many workers as the run asks for."""
@@ -218,6 +227,27 @@ class Experiment:
             return None
         malicious = some_clients(seed, self.task(seed).clients, c.attack_ratio, "attack", "clients")
         return Attack(c.attack, c.attack_scale, frozenset(malicious.tolist()), seed)
+
+    def protection(self, method: Method) -> Protection | None:
+        """The protection of uploads in a training of `method`, where the run asks for one and anything is uploaded.
+
+        Refused where the budget does not allow a single round.
+        """
+        c, task = self.config, method.task
+        if c.dp_clip is None:
+            return None
+        assert c.rounds is not None
+        rounds = 1 if method.single_round else c.rounds
+        sent = np.zeros((rounds, task.clients), dtype=np.int64)
+        if method.uploads:
+            for round in range(rounds):
+                sent[round, participants(task.seed, round, task.clients, c.participation).numpy()] = 1
+        most = sent.cumsum(0).max(1)
+        config = DpConfig(clip=c.dp_clip, noise=c.dp_noise, epsilon=c.dp_epsilon, delta=c.dp_delta)
+        made = Protection(Privatiser(config, int(most[-1]), task.seed), tuple(most.tolist()), method.public_start())
+        made.rounds()
+        made.spent(0)  # where the accountant is not installed, it should say so now
+        return made
 
     def server(self, training: Training) -> FrozenServer:
         """What is left of the server when a training is over."""

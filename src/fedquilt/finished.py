@@ -27,6 +27,7 @@ class Run:
         result: what result.json holds: means over seeds and a line a seed, metrics in percent.
         records: by seed, a record a round.
         models: by seed, the personal models of the best validation round; leading axis the client.
+        facts: by seed, what one needs to know to use them: the method, its settings, its task; see `fedquilt.export`.
         similarities: by seed, the [M, M] similarity between clients by round (-1: the best round), if the method has one;
             [K, M, M] where it has one for each latent factor.
         findings: by seed, what the method found worth looking at after the last round, by name; see `Method.findings`.
@@ -37,6 +38,7 @@ class Run:
     result: dict[str, Any]
     records: dict[int, list[Record]] = field(default_factory=dict)
     models: dict[int, State] = field(default_factory=dict)
+    facts: dict[int, dict[str, Any]] = field(default_factory=dict)
     similarities: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)
     findings: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     servers: dict[int, FrozenServer] = field(default_factory=dict)

@@ -11,9 +11,11 @@ import torch
 from fedquilt.admission import FrozenServer
 from fedquilt.allocator import keep_freed_memory
 from fedquilt.experiment import Experiment
+from fedquilt.export.conversion import constants_of, has_constants
+from fedquilt.export.personal import training_facts
 from fedquilt.finished import Run
 from fedquilt.loggers.journal import Journal
-from fedquilt.methods.settings import as_dict
+from fedquilt.methods.contract import Method
 from fedquilt.partition.statistics import label_counts
 from fedquilt.runs import RunFolder, SeedFolder, build_result
 from fedquilt.runs.config import RunConfig
@@ -52,7 +54,7 @@ def run_seeds(experiment: Experiment, folder: RunFolder | None, watch: Watcher |
 def read_seed(place: SeedFolder, seed: int, device: torch.device, out: Run) -> None:
     """What a finished seed left in its folder, added to `out`."""
     out.records[seed] = place.records()
-    out.models[seed] = place.load_models()[0]
+    out.models[seed], out.facts[seed] = place.load_models()
     arrays = place.load_arrays("similarity") or {}
     out.similarities[seed] = {int(name): array for name, array in arrays.items()}
     out.findings[seed] = place.load_arrays("findings") or {}
@@ -72,7 +74,7 @@ def _train_seed(
     training = experiment.training(seed, place, on_round)
     progress = training.run()
     best = progress.best
-    summary = {
+    summary: dict[str, Any] = {
         "seed": seed,
         "best_round": best.round,
         "val": best.val,
@@ -87,27 +89,34 @@ def _train_seed(
         "clients_test": best.clients_test,
         "clients_left_out": sum(value is None for value in best.clients_test),
     }
+    if training.protection is not None:
+        summary |= {"epsilon": training.protection.spent(progress.next_round - 1), "dp": training.protection.facts()}
     out.records[seed] = training.records
     out.models[seed] = best.models
+    out.facts[seed] = _model_facts(experiment, training.method, best.round)
     out.similarities[seed] = {round: s.cpu().numpy() for round, s in training.similarities.items()}
     out.findings[seed] = {name: found.numpy() for name, found in training.findings.items()}
     if experiment.method.admits:
         out.servers[seed] = experiment.server(training)
     summary |= _apart(experiment, training, out.servers.get(seed))
     if place is not None:
-        _write_seed(experiment, seed, place, best.round, out)
+        _write_seed(experiment, seed, place, out)
         place.finish(summary)
     return summary
 
 
-def _write_seed(experiment: Experiment, seed: int, place: SeedFolder, best_round: int, out: Run) -> None:
-    """What `read_seed` reads, beside the records, which training wrote."""
-    facts = {
-        "method": experiment.method.name,
-        "settings": as_dict(experiment.settings),
+def _model_facts(experiment: Experiment, method: Method, best_round: int) -> dict[str, Any]:
+    """What one needs to know to use the models of a seed (see `fedquilt.export`)."""
+    clients = experiment.clients(method.task.seed)[: method.task.clients] if has_constants(method) else []
+    return training_facts(method, experiment.protocol.normalise_features, experiment.graph.class_names) | {
         "round": best_round,
+        "constants": [constants_of(method, client) for client in clients],
     }
-    place.save_models({name: tensor.cpu() for name, tensor in out.models[seed].items()}, facts)
+
+
+def _write_seed(experiment: Experiment, seed: int, place: SeedFolder, out: Run) -> None:
+    """What `read_seed` reads, beside the records, which training wrote."""
+    place.save_models({name: tensor.cpu() for name, tensor in out.models[seed].items()}, out.facts[seed])
     if out.similarities[seed]:
         place.save_arrays("similarity", {str(round): array for round, array in out.similarities[seed].items()})
     if out.findings[seed]:

@@ -19,6 +19,7 @@ from fedquilt.engines.contract import FIGURES, Engine, Report
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.contract import Method, State
 from fedquilt.privacy.crossing import Factored, Message, Sparse, Value, check, each_tensor, moved, uncounted_bytes
+from fedquilt.privacy.dp import Protection
 from fedquilt.randomness import numpy_stream
 from fedquilt.replay import Recorder
 from fedquilt.rounds import Exchanged, Seen, mean
@@ -97,7 +98,7 @@ def some_clients(seed: int, clients: int, share: float, *owner: str) -> Tensor:
 class Training:
     """One training of one seed: `run` carries it to the end, from the start or from a checkpoint.
 
-    With an `attack`, the server gets the uploads as it leaves them.
+    With a `protection`, uploads leave clients clipped and noised; with an `attack`, the server gets them as it leaves them.
     """
 
     def __init__(
@@ -108,8 +109,10 @@ class Training:
         folder: SeedFolder | None = None,
         on_round: Callable[[Record], None] | None = None,
         attack: Attack | None = None,
+        protection: Protection | None = None,
     ) -> None:
         self.method, self.engine, self.plan, self.folder, self.attack = method, engine, plan, folder, attack
+        self.protection = protection
         self.on_round = on_round or (lambda record: None)
         self.rounds = 1 if method.single_round else plan.rounds
         self.progress = Progress()
@@ -118,7 +121,8 @@ class Training:
         server, down = method.server_start()
         self.server, self.down = moved_state(server, self._server_device), moved(down, engine.device)
         # On an accelerator rounds are recorded: whole, or, where the server has to look at the numbers, what clients do.
-        steady = engine.records and plan.participation == 1 and attack is None and not method.single_round
+        steady = engine.records and plan.participation == 1 and attack is None and protection is None
+        steady = steady and not method.single_round
         self.blocks = Blocks(self) if steady and not method.host_server else None
         self.recorder = Recorder[tuple[Message, Report | None]]() if steady and method.host_server else None
         self.records: list[Record] = []
@@ -187,14 +191,17 @@ class Training:
         check(self.down, method.downloads, method.name, "download")
         bytes_down = uncounted_bytes(self.down, method.downloads, len(here))
         uploads, report = self._clients(round, here)
+        senders = here if self.engine.answered is None else self.engine.answered
+        if self.protection is not None:
+            uploads = self.protection.applied(uploads, method.uploads, round, senders, self.down)
         if self.attack is not None:
-            uploads = self.attack.applied(uploads, here, round)
-        bytes_up = uncounted_bytes(uploads, method.uploads, len(here))
+            uploads = self.attack.applied(uploads, senders, round)
+        bytes_up = uncounted_bytes(uploads, method.uploads, len(senders))
         began = time.perf_counter()
         if round + 1 < self.rounds:
-            self._take(method.aggregate(self.server, uploads, *self._numbers(round)))
+            self._take(method.aggregate(self.server, uploads, *self._numbers(round, senders)))
         self._at_server = time.perf_counter() - began
-        return Exchanged(round, here, bytes_up, bytes_down, report)
+        return Exchanged(round, senders, bytes_up, bytes_down, report)
 
     def _clients(self, round: int, here: Tensor) -> tuple[Message, Report | None]:
         """What the clients do in a round; recorded by itself where the server has to look."""
@@ -208,15 +215,17 @@ class Training:
         where = tuple(tensor.data_ptr() for value in self.down.values() for tensor in each_tensor(value))
         return round == 0, last, self.method.alike(round), self.evaluates(round), tuple(self.down), where
 
-    def _numbers(self, round: int) -> tuple[Tensor, Tensor]:
-        """The clients of this round and of the next, where the server is; the same tensor where everyone always takes part."""
+    def _numbers(self, round: int, senders: Tensor) -> tuple[Tensor, Tensor]:
+        """Who sent something in this round and who takes part in the next, where the server is.
+
+        The same tensor, and always the same one, where everyone does both.
+        """
         task, share = self.method.task, self.plan.participation
-        if self._everyone is not None:
+        if self._everyone is not None and len(senders) == task.clients:
             return self._everyone, self._everyone
-        here, there = (
-            participants(task.seed, r, task.clients, share).to(self._server_device) for r in (round, round + 1)
-        )
-        if len(here) == task.clients:
+        here = senders.to(self._server_device)
+        there = participants(task.seed, round + 1, task.clients, share).to(self._server_device)
+        if len(here) == len(there) == task.clients:
             self._everyone = here
             return here, here
         return here, there
@@ -282,6 +291,9 @@ class Training:
         }
         if seen.report is not None:
             record |= self._measured(seen, seen.report)
+        if self.protection is not None:
+            record["epsilon"] = self.protection.spent(seen.round)
+        record |= self.engine.told
         record["seconds"] = seconds
         record["phases"] = self._phases(seconds)
         progress = self.progress
@@ -334,8 +346,8 @@ class Training:
         }
 
     def _find(self) -> dict[str, Tensor]:
-        """What the method finds worth looking at now, on the CPU."""
-        if type(self.method).findings is Method.findings:  # spares a copy of all clients' states
+        """What the method finds worth looking at now, on the CPU; nothing where clients keep to themselves."""
+        if self.engine.private or type(self.method).findings is Method.findings:  # spares a copy of all clients' states
             return {}
         with torch.no_grad():
             found = self.method.findings(self.server, self.engine.state())
@@ -404,7 +416,7 @@ class Training:
         p.seconds, p.upload_bytes, p.download_bytes = (facts[k] for k in ("seconds", "upload_bytes", "download_bytes"))
         if facts["best"] is not None:
             round, val, test, clients_test = facts["best"]
-            models = moved_state(groups["best"], self.engine.device)
+            models = moved_state(groups.get("best", {}), self.engine.device)
             if any(map(idle.rests, self.engine.state().values())):
                 models = {name: idle.copied(tensor) for name, tensor in models.items()}
             p.best = Best(round, val, math.nan if test is None else test, clients_test, models)

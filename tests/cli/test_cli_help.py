@@ -25,6 +25,9 @@ COMMANDS = [
     "partition",
     "graph",
     "graph check",
+    "site",
+    "site check",
+    "predict",
 ]
 
 
@@ -52,6 +55,7 @@ def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys; from fedquilt.cli import main\n"
         "for line in (['--help'], ['run', '--help'], ['bench', '--help'], ['--version'], ['rnu']): main(line)\n"
+        "main(['predict', '--help']), main(['site', 'check', '--help'])\n"
         "heavy = {'torch', 'matplotlib', 'numpy', 'scipy', 'fedquilt.api'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )

@@ -40,6 +40,17 @@ def test_a_seed_that_stopped_early_still_ends_with_its_line(capsys: pytest.Captu
     assert capsys.readouterr().err == "quilt seed 0: 2 of 50 rounds done, best val 30.00 in round 1\n"
 
 
+def test_what_is_spent_of_a_privacy_budget_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines()
+    on_round = watcher(lines)(RunConfig(), 0, 2)
+    on_round(record(0, 30.0) | {"epsilon": 1.2345})
+    on_round(record(1, 20.0) | {"epsilon": 2.0})
+    lines.close()
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == "quilt seed 0: round 1/2, val 30.00, best 30.00, epsilon 1.23, 1 s left"
+    assert last.endswith("best val 30.00 in round 0, epsilon 2")
+
+
 def test_quiet_watches_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with watching(quiet=True) as watch:
         assert watch is None

@@ -111,3 +111,17 @@ def test_importing_is_light() -> None:
     code = f"import sys, fedquilt.graphs; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_graph_that_need_not_be_labelled(tmp_path: Path) -> None:
+    """As for predictions: without a label, and in a file without `y`."""
+    graph = tiny()
+    blank = replace(graph, y=np.full(graph.nodes, -1), classes=0)
+    np.savez(tmp_path / "bare.npz", edge_index=graph.edges, x=graph.x)
+    np.savez(tmp_path / "blank.npz", edge_index=graph.edges, x=graph.x, y=blank.y)
+    data = graph.to_data()
+    data.y = None
+    for source in (blank, tmp_path / "bare.npz", tmp_path / "blank.npz", data):
+        assert_same(load_graph(source, labelled=False)[0], blank)
+        with pytest.raises(FedquiltError, match=r"no labelled node|no array 'y'|no `y`"):
+            load_graph(source)

@@ -28,6 +28,7 @@ from fedquilt.methods.fedssa import (
     projection,
     projectors,
     semantic_loss,
+    sound_roots,
 )
 from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
@@ -736,3 +737,21 @@ def test_findings_have_the_documented_shapes(structural: bool) -> None:
     cohort = training.engine.parts[0].cohort
     counts = torch.from_numpy(np.stack([known_labels(c).sum(0) for c in cohort.members]))
     assert_near(training.findings["class_counts"], counts)
+
+
+@given(seeds, st.integers(1, 6), st.sampled_from([0.1, 10.0, 1e4]))
+def test_noised_covariances_are_made_sound_and_sound_ones_left_alone(seed: int, width: int, noise: float) -> None:
+    some = numbers(seed, 4, width, width)
+    sound = some @ some.mT + 0.1 * torch.eye(width)
+    root, repaired = sound_roots(sound)
+    assert repaired is None
+    assert_near(root @ root.mT, sound)
+    noised = sound + noise * numbers(seed + 1, 4, width, width)
+    noised[0] = -torch.eye(width)
+    noised[1, 0, 0] = torch.nan
+    root, repaired = sound_roots(noised)
+    assert repaired is not None
+    assert torch.isfinite(root).all()
+    symmetric = torch.tril(repaired) + torch.tril(repaired, -1).mT  # what Cholesky reads
+    assert (torch.linalg.eigvalsh(symmetric.double()) > 0).all()
+    assert_near(repaired[0], 0.01 * torch.eye(width))

@@ -255,3 +255,10 @@ def test_kill_9_while_saving(tmp_path: Path) -> None:
         again = folder.latest_checkpoint()
         assert again is not None
         assert again.round == found.round
+
+
+def test_the_newest_from_before_a_round(tmp_path: Path) -> None:
+    for round in (3, 5):
+        save(tmp_path, round)
+    found = {before: checkpoint.latest(tmp_path, before) for before in (None, 6, 5, 4, 3)}
+    assert {before: one and one.round for before, one in found.items()} == {None: 5, 6: 5, 5: 3, 4: 3, 3: None}

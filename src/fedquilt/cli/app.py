@@ -8,11 +8,27 @@ from typing import Annotated
 
 import typer
 
-from fedquilt.cli import bench, compare, data, demo, errors, methods, report, run, show, study, tune
+from fedquilt.cli import (
+    bench,
+    compare,
+    data,
+    demo,
+    errors,
+    methods,
+    predict,
+    rehearse,
+    report,
+    run,
+    show,
+    site,
+    study,
+    tune,
+)
 from fedquilt.cli.console import say
 
 DEBUG = "--debug"
 TRAIN, LOOK, PREPARE = "Train", "Look at results", "Before training"
+SITE = "A site of your own"
 
 
 def example(*commands: str) -> str:
@@ -93,6 +109,15 @@ app.add_typer(
         "fedquilt study report fedpub-table-2",
     ),
 )
+app.command(
+    rich_help_panel=SITE,
+    epilog=example("fedquilt predict site.yaml --out predictions.csv --graph new-nodes.npz"),
+)(predict.predict)
+app.command(
+    rich_help_panel=SITE,
+    epilog=example("fedquilt rehearse --sites a/site.yaml,b/site.yaml,c/site.yaml --method fedssa --out rehearsal"),
+)(rehearse.rehearse)
+app.add_typer(site.site, name="site", rich_help_panel=SITE, epilog=example("fedquilt site check site.yaml"))
 app.add_typer(graph, name="graph", rich_help_panel=PREPARE, epilog=example("fedquilt graph check my-graph.npz"))
 
 

@@ -137,6 +137,59 @@ AttackRatio = Annotated[
     float | None,
     typer.Option("--attack-ratio", help="Share of the clients that is malicious. Default: 0.2.", rich_help_panel=HOW),
 ]
+Aggregation = Annotated[
+    str | None,
+    typer.Option(
+        "--aggregation",
+        help="How servers that average do so: mean, or, against hostile clients, median, trimmed (mean) or clipped (toward "
+        "the median). Default: mean.",
+        rich_help_panel=HOW,
+    ),
+]
+AggregationTrim = Annotated[
+    float | None,
+    typer.Option(
+        "--aggregation-trim",
+        help="For trimmed: share of the clients left out on each side. Default: 0.2.",
+        rich_help_panel=HOW,
+    ),
+]
+AggregationClip = Annotated[
+    float | None,
+    typer.Option(
+        "--aggregation-clip",
+        help="For clipped: how far a client may be from the median, in median distances. Default: 1.",
+        rich_help_panel=HOW,
+    ),
+]
+DpClip = Annotated[
+    float | None,
+    typer.Option(
+        "--dp-clip",
+        help="Protect uploads by differential privacy: cut each to this norm, and add noise (see docs/privacy.md).",
+        rich_help_panel=HOW,
+    ),
+]
+DpNoise = Annotated[
+    float | None,
+    typer.Option(
+        "--dp-noise",
+        help="The noise's standard deviation over the norm. Default: what the budget asks for.",
+        rich_help_panel=HOW,
+    ),
+]
+DpEpsilon = Annotated[
+    float | None,
+    typer.Option(
+        "--dp-epsilon",
+        help="The budget of a client over all rounds; a run stops before it would exceed it.",
+        rich_help_panel=HOW,
+    ),
+]
+DpDelta = Annotated[
+    float | None,
+    typer.Option("--dp-delta", help="The chance that epsilon does not hold. Default: 1e-5.", rich_help_panel=HOW),
+]
 Device = Annotated[
     str | None,
     typer.Option("--device", help="auto, cpu or cuda. Default: auto.", rich_help_panel=WHERE),

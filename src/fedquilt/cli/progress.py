@@ -34,6 +34,7 @@ class Standing:
     best: float = -math.inf
     best_round: int = -1
     pace: float = math.nan
+    epsilon: float = math.nan  # spent so far; NaN where uploads are not protected
 
     def add(self, record: dict[str, Any]) -> None:
         """Take in a round's record."""
@@ -41,6 +42,7 @@ class Standing:
         seconds = record["seconds"]
         # A moving average: the first rounds are slower. Rounds that a resume replays count as they were.
         self.pace = seconds if math.isnan(self.pace) else 0.9 * self.pace + 0.1 * seconds
+        self.epsilon = record.get("epsilon", math.nan)
         val = record.get("val")
         if val is not None:
             self.val = val
@@ -85,7 +87,8 @@ class Lines:
             self._shown = tenth
             aside(
                 f"{standing.method} seed {standing.seed}: round {standing.done}/{standing.rounds}, "
-                f"val {number(standing.val)}, best {number(standing.best)}, {duration(standing.left)} left"
+                f"val {number(standing.val)}, best {number(standing.best)}{spent(standing)}, "
+                f"{duration(standing.left)} left"
             )
 
     def close(self) -> None:
@@ -94,7 +97,7 @@ class Lines:
         if last is not None and last.done:
             aside(
                 f"{last.method} seed {last.seed}: {last.done} of {last.rounds} rounds done, "
-                f"best val {number(last.best)} in round {last.best_round}"
+                f"best val {number(last.best)} in round {last.best_round}{spent(last)}"
             )
 
 
@@ -146,7 +149,7 @@ class Bars:
             completed=(seeds - standing.seeds_after - 1) * standing.rounds + standing.done,
             round=f"{standing.done}/{standing.rounds}",
             val=number(standing.val),
-            best=number(standing.best),
+            best=number(standing.best) + spent(standing),
             left="" if over else f"{duration(standing.left)} left",
         )
 
@@ -188,6 +191,11 @@ def watcher(display: Display) -> Watcher:
 def number(value: float) -> str:
     """A metric in percent, or a dash before the first evaluation."""
     return f"{value:.2f}" if math.isfinite(value) else "-"
+
+
+def spent(standing: Standing) -> str:
+    """What of a privacy budget is spent, where uploads are protected."""
+    return "" if math.isnan(standing.epsilon) else f", epsilon {standing.epsilon:.3g}"
 
 
 def duration(seconds: float) -> str:

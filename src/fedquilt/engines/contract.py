@@ -65,11 +65,18 @@ class Engine(Protocol):
         device: where downloads are expected and uploads come from.
         records: whether its rounds can be recorded and replayed (`fedquilt.replay`).
         phases: seconds of the last round by what was done at the clients (train, evaluate); empty where nobody can tell.
+        answered: [n] whose uploads the last round gave, in rising order; None: all participants'.
+        private: whether clients keep what they have to themselves: then `personal` gives nothing, and `state` only what the
+            engine itself needs to go on.
+        told: what else clients told of the last round, for its record.
     """
 
     device: torch.device
     records: bool
     phases: dict[str, float]
+    answered: Tensor | None
+    private: bool
+    told: dict[str, float]
 
     def evaluate(self) -> Report:
         """How all clients stand with the models they have now."""

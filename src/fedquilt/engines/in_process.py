@@ -47,6 +47,10 @@ class _Part:
 class InProcess:
     """Runs every client of a federation here, a cohort at a time; clients come in rising order of their numbers."""
 
+    answered: Tensor | None = None
+    private = False
+    told: dict[str, float] = {}  # noqa: RUF012 (never changed)
+
     def __init__(
         self,
         method: Method,

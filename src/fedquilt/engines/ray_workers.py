@@ -139,6 +139,9 @@ class RayWorkers:
     """
 
     records = False  # a round leaves this process, so there is no recording it
+    answered: Tensor | None = None
+    private = False
+    told: dict[str, float] = {}  # noqa: RUF012 (never changed)
 
     def __init__(
         self,

@@ -30,6 +30,7 @@ def build_graph(
     ids: Any = None,
     class_names: tuple[str, ...] | None = None,
     where: str | None = None,
+    labelled: bool = True,
 ) -> Graph:
     """A checked graph from loosely given arrays.
 
@@ -46,6 +47,7 @@ def build_graph(
         ids: [N] distinct names of the nodes.
         class_names: C names of the classes.
         where: what errors call the graph, such as the file it came from; its name otherwise.
+        labelled: whether some node has to have a label.
     """
     where = where or name
     labels = _labels(y, where)
@@ -63,25 +65,29 @@ def build_graph(
         ids=None if ids is None else np.asarray(ids),
         class_names=class_names,
     )
-    validate(graph, where)
+    validate(graph, where, labelled)
     return graph
 
 
-def from_data(data: Data, name: str = "graph") -> Graph:
-    """A graph from PyTorch Geometric's `Data`; see `Graph.from_data`."""
+def from_data(data: Data, name: str = "graph", labelled: bool = True) -> Graph:
+    """A graph from PyTorch Geometric's `Data`; see `Graph.from_data`. Where it need not be `labelled`, `y` may be missing."""
     for key in ("edge_index", "x", "y"):
-        if getattr(data, key, None) is None:
+        if getattr(data, key, None) is None and (labelled or key != "y"):
             raise FedquiltError(f"{name} has no `{key}`; give a Data with edge_index, x and y.")
+    import torch
+
     masks = {part: getattr(data, f"{part}_mask", None) for part in PARTS}
     # Two-dimensional masks hold several splits at once; which one is meant only the user knows.
     found = {part: mask.cpu().numpy() for part, mask in masks.items() if mask is not None and mask.dim() == 1}
-    y = data.y.detach().cpu()
+    given = getattr(data, "y", None)
+    y = torch.full((data.x.shape[0],), -1) if given is None else given.detach().cpu()
     return build_graph(
         name,
         data.edge_index.detach().cpu().numpy(),
         _features_of_tensor(data.x),
         (y.squeeze(1) if y.dim() == 2 and y.shape[1] == 1 else y).numpy(),
         masks=found if len(found) == len(PARTS) else None,
+        labelled=labelled,
     )
 
 
@@ -108,15 +114,18 @@ def undirected(edges: Any, nodes: int, where: str = "the graph") -> np.ndarray:
     return np.stack([first, keys - first * nodes])
 
 
-def validate(graph: Graph, where: str | None = None) -> None:
-    """Raise one clear error for the first fault of a graph; `build_graph` calls it, so a reader need not."""
+def validate(graph: Graph, where: str | None = None, labelled: bool = True) -> None:
+    """Raise one clear error for the first fault of a graph; `build_graph` calls it, so a reader need not.
+
+    A graph without a single label is at fault where it has to be `labelled`.
+    """
     where = where or graph.name
     nodes = graph.nodes
     if nodes == 0:
         raise FedquiltError(f"{where} has no nodes; a graph needs at least one.")
     _check_edges(graph, where)
     _check_features(graph, where)
-    _check_labels(graph, where)
+    _check_labels(graph, where, labelled)
     if graph.masks is not None:
         _check_masks(graph.masks, nodes, where)
     if graph.ids is not None:
@@ -159,11 +168,11 @@ def _check_features(graph: Graph, where: str) -> None:
         )
 
 
-def _check_labels(graph: Graph, where: str) -> None:
+def _check_labels(graph: Graph, where: str, labelled: bool) -> None:
     lowest, highest = int(graph.y.min()), int(graph.y.max())
     if lowest < -1:
         raise FedquiltError(f"{where} has the label {lowest}; labels are 0, 1, 2, ... and -1 means unlabelled.")
-    if highest < 0:
+    if highest < 0 and labelled:
         raise FedquiltError(f"{where} has no labelled node; label at least some of them to train on.")
     if highest >= MOST_CLASSES:
         raise FedquiltError(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedquilt.errors import FedquiltError, unknown
-from fedquilt.graphs.build import validate
+from fedquilt.graphs.build import from_data, validate
 from fedquilt.graphs.catalogue import CATALOGUE, Choice, choose, in_catalogue
 from fedquilt.graphs.fetch import fetch
 from fedquilt.graphs.graph import Graph
@@ -21,27 +21,30 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-def load_graph(source: str | os.PathLike[str] | Graph | Data, data: Path | None = None) -> tuple[Graph, Protocol]:
+def load_graph(
+    source: str | os.PathLike[str] | Graph | Data, data: Path | None = None, labelled: bool = True
+) -> tuple[Graph, Protocol]:
     """A graph and the usual way to use it.
 
     Args:
         source: a name of the catalogue (`cora`, `syn-cora:h=0.30,r=1`), a path to an npz file or to a folder
             of tables, a `Graph`, or PyTorch Geometric's `Data`.
         data: the folder in which graphs are sought by name and stored once fetched; see `data_folder`.
+        labelled: whether some node has to have a label, as for training.
 
     Returns:
         The graph as it stands (see `prepare`), and its protocol: the catalogue's, or the default for a user's
         own graph.
     """
     if isinstance(source, Graph):
-        validate(source)
+        validate(source, labelled=labelled)
         return source, Protocol()
     if isinstance(source, str) and in_catalogue(source):
         choice = choose(source)
         return _by_name(choice, data), choice.dataset.protocol
     if isinstance(source, str | os.PathLike):
-        return _by_path(source), Protocol()
-    return _from_object(source), Protocol()
+        return _by_path(source, labelled), Protocol()
+    return _from_object(source, labelled), Protocol()
 
 
 def data_folder(data: str | os.PathLike[str] | None = None) -> Path:
@@ -83,12 +86,12 @@ def _part(choice: Choice, data: Path | None) -> Graph:
     return graph
 
 
-def _by_path(source: str | os.PathLike[str]) -> Graph:
+def _by_path(source: str | os.PathLike[str], labelled: bool) -> Graph:
     path = Path(source).expanduser()
     if path.is_dir():
-        return read_tables(path)
+        return read_tables(path, labelled)
     if path.is_file():
-        return read_npz(path)
+        return read_npz(path, labelled=labelled)
     text = os.fspath(source)
     if isinstance(source, str) and path.name == text and not path.suffix:
         raise unknown("dataset", text, CATALOGUE)
@@ -97,9 +100,9 @@ def _by_path(source: str | os.PathLike[str]) -> Graph:
     )
 
 
-def _from_object(source: Any) -> Graph:
+def _from_object(source: Any, labelled: bool) -> Graph:
     if not hasattr(source, "edge_index"):
         raise FedquiltError(
             f"A {type(source).__name__} is not a graph; give a dataset's name, a path, a fedquilt Graph or a PyG Data."
         )
-    return Graph.from_data(source)
+    return from_data(source, labelled=labelled)

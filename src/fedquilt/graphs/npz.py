@@ -20,28 +20,33 @@ MASK_KEYS = tuple(f"{part}_mask" for part in PARTS)
 KEYS = ("name", "edge_index", "y", "x", *SPARSE_KEYS, *MASK_KEYS, "ids", "classes", "class_names")
 
 
-def read_npz(path: str | os.PathLike[str], name: str | None = None) -> Graph:
-    """The graph in an npz file, called `name`, or as the file says, or by the file's name."""
+def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bool = True) -> Graph:
+    """The graph in an npz file, called `name`, or as the file says, or by the file's name.
+
+    Where it need not be `labelled`, the labels may be missing.
+    """
     path = Path(path)
     arrays = load_arrays(path, KEYS)
     where = str(path)
     for key in ("edge_index", "y"):
-        if key not in arrays:
+        if key not in arrays and (labelled or key != "y"):
             raise FedquiltError(
                 f"{where} has no array '{key}'; a graph file needs edge_index, y and x (see docs/data.md)."
             )
     masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
     names = arrays.get("class_names")
+    x = _features(arrays, where)
     return build_graph(
         name or (str(arrays["name"]) if "name" in arrays else path.stem),
         arrays["edge_index"],
-        _features(arrays, where),
-        arrays["y"],
+        x,
+        arrays["y"] if "y" in arrays else np.full(x.shape[0] if x.ndim else 0, -1),
         classes=_whole(arrays["classes"], "classes", where) if "classes" in arrays else None,
         masks=masks or None,
         ids=arrays.get("ids"),
         class_names=None if names is None else tuple(str(each) for each in names.ravel()),
         where=where,
+        labelled=labelled,
     )
 
 

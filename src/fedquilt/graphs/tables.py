@@ -33,8 +33,11 @@ class _Nodes:
     x: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
 
 
-def read_tables(folder: Path) -> Graph:
-    """The graph in a folder that has nodes.csv (or nodes.parquet) and edges.csv (or edges.parquet)."""
+def read_tables(folder: Path, labelled: bool = True) -> Graph:
+    """The graph in a folder that has nodes.csv (or nodes.parquet) and edges.csv (or edges.parquet).
+
+    Where it need not be `labelled`, all labels may be empty.
+    """
     nodes_path, edges_path = _find(folder, "nodes"), _find(folder, "edges")
     nodes = _read_nodes(nodes_path)
     place: dict[str, int] = {}
@@ -57,6 +60,7 @@ def read_tables(folder: Path) -> Graph:
         ids=np.array(nodes.ids),
         class_names=names,
         where=str(nodes_path),
+        labelled=labelled,
     )
 
 

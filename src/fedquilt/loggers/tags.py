@@ -13,7 +13,7 @@ EDGES = [2.0 * edge for edge in range(51)]
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """A round's figures: val, test, loss/train, loss/val, bytes_up/<name>, bytes_down/<name>, phases/<name>, seconds.
+    """A round's figures: val, test, loss/train, loss/val, epsilon, bytes_up/<name>, bytes_down/<name>, phases/<name>, seconds.
 
     What is undefined, or was not evaluated in this round, is left out. `seconds` are always there, and come last.
     """
@@ -22,6 +22,7 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float]:
         "test": record.get("test"),
         "loss/train": record.get("train_loss"),
         "loss/val": record.get("val_loss"),
+        "epsilon": record.get("epsilon"),
     }
     for group in ("bytes_up", "bytes_down", "phases"):
         named |= {f"{group}/{name}": value for name, value in record.get(group, {}).items()}

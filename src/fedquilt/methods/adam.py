@@ -47,6 +47,11 @@ class AdamMethod(Method):
         keys = client_keys(self.task.seed, cohort)
         return state | adam_start(self.trained(state)) | {KEYS: keys, CLOCK: torch.zeros_like(keys)}
 
+    def public_start(self) -> Message:
+        """The common start."""
+        start = common_start(self.shapes(), self.task.seed, 1, torch.device("cpu"))
+        return {MODEL + name: w[0] for name, w in start.items()}
+
     def private(self, weights: Weights) -> State:
         """What a method's clients keep beside the model's weights, by its name in the state."""
         return {}
@@ -108,6 +113,10 @@ class AdamMethod(Method):
     def personal(self, state: State) -> State:
         """The weights as they act."""
         return self.weights(state)
+
+    def average(self, stacked: Tensor, weight: Tensor) -> Tensor:
+        """What stands for the tensors of all clients: their mean by `weight`, or what the run's robust rule says instead."""
+        return weighted_mean(stacked, weight) if self.robust is None else self.robust(stacked)
 
 
 def weighted_mean(stacked: Tensor, weight: Tensor) -> Tensor:

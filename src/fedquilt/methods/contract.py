@@ -17,13 +17,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torch import Tensor
 
 from fedquilt.cohort import Cohort
 from fedquilt.errors import unknown
 from fedquilt.privacy.crossing import Crossing, Message, declared
+
+if TYPE_CHECKING:
+    from fedquilt.robust import Robust
 
 State = dict[str, Tensor]
 # What every method calls the upload by which its server tells clients apart; attacks replace it.
@@ -81,6 +84,8 @@ class Method(ABC):
     host_server: ClassVar[bool] = False
     # Whether a client that was never seen can be given a model after training: `lasting`, `admit` and `settle`.
     admits: ClassVar[bool] = False
+    # How a server that averages does so where the run asks for something more robust than the mean.
+    robust: Robust | None = None
 
     def __init__(self, settings: Any, task: Task) -> None:
         self.settings = settings
@@ -97,6 +102,17 @@ class Method(ABC):
         It is what they declare; a method whose settings keep some of it at home says so here.
         """
         return declared(self.uploads, name) is not None
+
+    def averages(self) -> bool:
+        """Whether the server averages what clients send, by `robust` where there is such a rule."""
+        return False
+
+    def public_start(self) -> Message:
+        """What of the uploads everyone knows before round 0, the server too: what clients start from, without a client axis.
+
+        Under differential privacy only the difference from it, later from what was received, has to be protected.
+        """
+        return {}
 
     def alike(self, round: int) -> Hashable:
         """What kind of round this is: rounds that give equal answers ask for the same work on other numbers.

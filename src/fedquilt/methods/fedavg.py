@@ -11,13 +11,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from fedquilt.cohort import Cohort
-from fedquilt.methods.adam import MODEL, weighted_mean
+from fedquilt.methods.adam import MODEL
 from fedquilt.methods.backbone import BackboneMethod
 from fedquilt.methods.contract import State, register
 from fedquilt.methods.settings import BackboneSettings
 from fedquilt.privacy.crossing import Crossing, Message, dense
 
-TRAIN_NODES = Crossing("train_nodes", "How many training nodes the client has.")
+TRAIN_NODES = Crossing("train_nodes", "How many training nodes the client has.", count=True)
 WEIGHTS = Crossing(
     MODEL + "*",
     "The client's model after training: an attacker with it may infer properties of the client's nodes.",
@@ -39,6 +39,10 @@ class FedAvg(BackboneMethod):
         """Whether the model's weight `name` is averaged with the others'."""
         return True
 
+    def averages(self) -> bool:
+        """All that is sent."""
+        return True
+
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """The shared weights and the number of training nodes."""
         message: Message = {MODEL + name: w for name, w in personal.items() if self.shares(name)}
@@ -47,4 +51,4 @@ class FedAvg(BackboneMethod):
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m for every shared weight."""
         nodes = dense(uploads["train_nodes"])
-        return {n: weighted_mean(dense(value), nodes) for n, value in uploads.items() if n != "train_nodes"}
+        return {n: self.average(dense(value), nodes) for n, value in uploads.items() if n != "train_nodes"}

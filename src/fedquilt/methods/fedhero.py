@@ -39,7 +39,7 @@ from torch import Tensor
 
 from fedquilt.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.adam import MODEL, AdamMethod, as_leaves, slopes, weighted_mean
+from fedquilt.methods.adam import MODEL, AdamMethod, as_leaves, slopes
 from fedquilt.methods.contract import State, Task, register
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.draws import Draws, client_keys
@@ -110,7 +110,7 @@ class FedHERO(AdamMethod):
             "The layers that work on the latent graph, the structure learner and the projection after training (or what "
             "`share` says): an attacker with them may infer properties of the client's nodes.",
         ),
-        Crossing(NODES, "How many nodes the client has."),
+        Crossing(NODES, "How many nodes the client has.", count=True),
     )
     downloads = (Crossing(MODEL + "*", "The average of the participants' shared weights.", shared=True),)
 
@@ -156,6 +156,10 @@ class FedHERO(AdamMethod):
         if s.share == "gcn":
             return name.startswith((GLOBAL, LOCAL))
         return name.startswith((GLOBAL, LEARNER)) or (s.share_projection and name.startswith(PROJECTION))
+
+    def averages(self) -> bool:
+        """What is shared, if anything is."""
+        return self.settings.share != "none"
 
     # -- at the client -------------------------------------------------------------------------------------------
 
@@ -221,7 +225,7 @@ class FedHERO(AdamMethod):
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m with n_m the nodes of client m."""
-        return {n: weighted_mean(dense(v), dense(uploads[NODES])) for n, v in uploads.items() if n != NODES}
+        return {n: self.average(dense(v), dense(uploads[NODES])) for n, v in uploads.items() if n != NODES}
 
 
 @torch.no_grad()

@@ -58,6 +58,7 @@ PRIOR_VARIANCE = 0.25  # of a local factor around its global one (appendix I.6);
 SAMPLES = 64  # draws for the joint divergence
 NODES = 12  # of the quadrature for the divergence of one dimension
 SMALLEST_VARIANCE = 1e-6
+LOGVARS = -30.0, 30.0  # what the server takes for a log-variance; noise that protects an upload can be anything
 
 
 @dataclass(frozen=True)
@@ -298,7 +299,7 @@ class FedIIH(AdamMethod):
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Each factor's part of the model by the similarity in that factor, the classifier's bias by plain averaging."""
-        mean, logvar = dense(uploads[MEAN]), dense(uploads[LOGVAR])
+        mean, logvar = dense(uploads[MEAN]), dense(uploads[LOGVAR]).clamp(*LOGVARS)
         server["similarity"][:, senders.unsqueeze(1), senders] = self.compare(mean, logvar)
         score = self.settings.tau * server["similarity"][:, receivers][:, :, senders]
         beta = torch.softmax(score, dim=2)

@@ -41,7 +41,7 @@ from fedquilt.cohort import Client, Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.idle import pieces
-from fedquilt.methods.adam import MODEL, weighted_mean
+from fedquilt.methods.adam import MODEL
 from fedquilt.methods.backbone import BackboneMethod
 from fedquilt.methods.contract import EMBEDDING, State, Task, register
 from fedquilt.methods.fedavg import TRAIN_NODES
@@ -132,6 +132,10 @@ class FedPub(BackboneMethod):
             TRAIN_NODES.name: not s.matching,
         }
         return asked.get(name, super().sends(name))
+
+    def averages(self) -> bool:
+        """Without matching; with it, each client is given an average of its own."""
+        return not self.settings.matching
 
     # -- at the client -------------------------------------------------------------------------------------------
 
@@ -233,7 +237,7 @@ class FedPub(BackboneMethod):
         if not self.settings.matching:
             nodes = dense(uploads[TRAIN_NODES.name])
             mixed: Message = {
-                n: weighted_mean(w, nodes).repeat(len(receivers), *[1] * (w.dim() - 1)) for n, w in stacks.items()
+                n: self.average(w, nodes).repeat(len(receivers), *[1] * (w.dim() - 1)) for n, w in stacks.items()
             }
         elif self.many:
             mixed = self.thin_averages(server, uploads, stacks, senders, receivers)
@@ -262,7 +266,7 @@ class FedPub(BackboneMethod):
         """S(i, j) between the senders, [n, n]."""
         kind = self.settings.similarity
         if kind == "label":
-            return 1.0 - jensen_shannon(dense(uploads[LABEL_SHARE]))
+            return 1.0 - jensen_shannon(dense(uploads[LABEL_SHARE]).clamp(0.0, 1.0))  # noised ones may be outside
         if kind == "function":
             return cosine([dense(uploads[EMBEDDING])])
         if kind == "parameter":

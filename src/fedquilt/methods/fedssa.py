@@ -62,6 +62,8 @@ MEAN, COVARIANCE, COUNT, WEIGHT = "class.mean", "class.covariance", "class.count
 HEARD, CLUSTER, ROUND = "heard", "cluster", "round"
 INPUT_LAYER = 1  # which of a step's random numbers drop filtered features
 RANK_TOLERANCE = 0.01
+THIN = 1e-6  # a covariance that is so much thinner in one direction than in another is taken for none
+RAISED, LEAST_VARIANCE = 1e-4, 1e-2  # it is made as thick as that
 FEW = 20  # clients up to which clustering them is small work
 
 
@@ -126,7 +128,7 @@ class FedSSA(AdamMethod):
         Crossing(ENERGY, "The mean of the client's features in each spectral band, projected to a few dimensions."),
         Crossing(MEAN, "The mean of each class in a latent space whose encoder stays at the client."),
         Crossing(COVARIANCE, "How each class spreads in that latent space."),
-        Crossing(COUNT, "How many training nodes of each class the client has."),
+        Crossing(COUNT, "How many training nodes of each class the client has.", count=True),
     )
     downloads = (
         Crossing(SEED, "The seed of the projection of spectral energies; it tells nothing about anyone.", shared=True),
@@ -321,7 +323,8 @@ class FedSSA(AdamMethod):
         classes, clients, width = mean.shape
         present, eye = count > 0, torch.eye(width)
         stream = self.stream(server, "semantic")
-        root = torch.linalg.cholesky(torch.where(present[..., None, None], covariance, eye))
+        root, repaired = sound_roots(torch.where(present[..., None, None], covariance, eye))
+        covariance = repaired if repaired is not None else covariance
         sample = mean + (root @ torch.randn(mean.shape, generator=stream).unsqueeze(-1)).squeeze(-1)
         label, member = grouped(sample, present, self.settings.node_clusters, stream)  # [C, M], [C, k, M]
         parts = member.flatten(0, 1)  # [C k, M]: each cluster is described by itself
@@ -334,6 +337,7 @@ class FedSSA(AdamMethod):
         total = weight.sum(-1).view(shape)
         share = total / total.sum(-1, keepdim=True).clamp_min(1.0)
         spread = torch.where(total[..., None, None] > 0, spread.view(*total.shape, width, width), eye)
+        spread = repaired if (repaired := sound_roots(spread)[1]) is not None else spread
         mine = (torch.arange(classes).unsqueeze(1), label[:, receivers].clamp_min(0))
         here = present[:, receivers].unsqueeze(-1)
         return {
@@ -410,6 +414,25 @@ def grouped(points: Tensor, present: Tensor, clusters: int, stream: torch.Genera
     label = k_means(points, present, clusters, stream)
     member = F.one_hot(label.clamp_min(0), min(clusters, points.shape[1])) * present.unsqueeze(-1)
     return label, member.transpose(1, 2).float()
+
+
+def sound_roots(covariance: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Cholesky's roots of covariances, and the covariances where some had to be repaired: [..., d, d].
+
+    Noise that protects an upload (or a client that means no good) leaves matrices that are not positive definite, or hardly:
+    they are made symmetric, and their eigenvalues raised to `RAISED` of the largest and at least to `LEAST_VARIANCE`.
+    """
+    root, wrong = torch.linalg.cholesky_ex(covariance)
+    pivot = root.diagonal(dim1=-2, dim2=-1).square()
+    broken = (wrong > 0) | ~(pivot.amin(-1) > THIN * pivot.amax(-1))
+    if not bool(broken.any()):
+        return root, None
+    some = torch.nan_to_num(covariance[broken].double(), nan=0.0, posinf=0.0, neginf=0.0)
+    value, vector = torch.linalg.eigh(0.5 * (some + some.mT))
+    value = torch.maximum(value, (RAISED * value.amax(-1, keepdim=True)).clamp_min(LEAST_VARIANCE))
+    covariance = covariance.clone()
+    covariance[broken] = ((vector * value.unsqueeze(-2)) @ vector.mT).float()
+    return torch.linalg.cholesky(covariance), covariance
 
 
 def projectors(energies: Tensor) -> Tensor:

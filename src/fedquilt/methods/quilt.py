@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -38,7 +39,7 @@ from torch import Tensor
 from fedquilt.cohort import Client, Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.idle import pieces
-from fedquilt.methods.adam import MODEL, weighted_mean
+from fedquilt.methods.adam import MODEL
 from fedquilt.methods.backbone import BackboneMethod
 from fedquilt.methods.contract import State, Task, register
 from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
@@ -98,8 +99,12 @@ class Quilt(BackboneMethod):
     uploads = (
         WEIGHTS,
         Crossing(FILTER, "The coefficients of the client's graph filters; only if you ask for it with share=filter."),
-        Crossing(FEATURES_SEEN, "For each feature, how many training nodes have it, themselves or in a neighbour."),
-        Crossing(CLASSES_SEEN, "How many training nodes of each class the client has."),
+        Crossing(
+            FEATURES_SEEN,
+            "For each feature, how many training nodes have it, themselves or in a neighbour.",
+            count=True,
+        ),
+        Crossing(CLASSES_SEEN, "How many training nodes of each class the client has.", count=True),
         TRAIN_NODES,
     )
     downloads = (AVERAGE, Crossing(FILTER, "The average of the participants' coefficients.", shared=True))
@@ -136,6 +141,10 @@ class Quilt(BackboneMethod):
             TRAIN_NODES.name: bool(self.shared),
         }
         return asked.get(name, super().sends(name))
+
+    def averages(self) -> bool:
+        """What is shared, if anything is."""
+        return bool(self.shared)
 
     # -- at the client -------------------------------------------------------------------------------------------
 
@@ -207,17 +216,21 @@ class Quilt(BackboneMethod):
             return {}
         nodes = dense(uploads[TRAIN_NODES.name])
         seen = {name: dense(uploads[name]) + FLOOR * nodes.unsqueeze(1) for name in EVIDENCE if name in uploads}
+        claimed = {name: dense(uploads[name]) > 0 for name in seen} if self.robust is not None else {}
         message: Message = {}
         for name, value in uploads.items():
             if name in EVIDENCE or name == TRAIN_NODES.name:
                 continue
             stack, weight = dense(value), self.evidence_for(name)
             if weight not in seen:
-                message[name] = weighted_mean(stack, nodes)
-            elif weight == FEATURES_SEEN:
-                message[name] = patched(stack, seen[weight])
+                message[name] = self.average(stack, nodes)
+                continue
+            # A robust rule goes by who has any evidence, not by how much: anyone can claim much.
+            by = partial(self.robust, votes=claimed[weight]) if self.robust else partial(patched, seen=seen[weight])
+            if weight == FEATURES_SEEN:
+                message[name] = by(stack)
             else:
-                message[name] = patched(stack.transpose(1, -1), seen[weight]).transpose(0, -1).contiguous()
+                message[name] = by(stack.transpose(1, -1)).transpose(0, -1).contiguous()
         return message
 
     def findings(self, server: State, clients: State) -> dict[str, Tensor]:

@@ -56,9 +56,8 @@ class Draws:
 
     def words(self, rows: Placed, count: int, layer: int) -> Tensor:
         """[R, count] int32, all 32 bits random: row r's numbers depend on its client and its place there only."""
-        key = _mix64(self.keys + _wrapped((self.step * _LAYERS + layer + 1) * _GOLDEN))
-        low, high = key.to(torch.int32), (key >> 32).to(torch.int32)
-        column = torch.arange(count, device=key.device, dtype=torch.int32)
+        low, high = self.keyed(layer)
+        column = torch.arange(count, device=low.device, dtype=torch.int32)
         counter = rows.position.to(torch.int32) * count
         x = (counter + low[rows.client]).unsqueeze(1) + column
         x ^= (x >> 16) & 0xFFFF
@@ -68,6 +67,11 @@ class Draws:
         x *= _HIGH
         x ^= (x >> 16) & 0xFFFF
         return x
+
+    def keyed(self, layer: int) -> tuple[Tensor, Tensor]:
+        """The two words [M] int32 that a client's numbers in a layer are a hash of, beside their place."""
+        key = _mix64(self.keys + _wrapped((self.step * _LAYERS + layer + 1) * _GOLDEN))
+        return key.to(torch.int32), (key >> 32).to(torch.int32)
 
     def normal(self, rows: Rows, width: int, layer: int) -> Tensor:
         """[R, width] float32 standard normal numbers, by Box and Muller's transform of uniform ones."""

@@ -24,11 +24,14 @@ class Crossing:
         name: its name, or a pattern with ``*``.
         reveals: one sentence, in plain words, about what the receiver learns from it.
         shared: the same tensor for every client (downloads only); otherwise the leading axis is the client.
+        count: it says how many of something there are, and a server can do with a one instead (uploads only): under
+            differential privacy it gets that.
     """
 
     name: str
     reveals: str
     shared: bool = False
+    count: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,11 +53,16 @@ def save(
         _delete(folder, number)
 
 
-def latest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that verifies, or None; damaged ones are passed over and named in `skipped`."""
+def latest(folder: Path, before: int | None = None) -> Checkpoint | None:
+    """The newest checkpoint that verifies, or None; damaged ones are passed over and named in `skipped`.
+
+    With `before`, the newest of those from before that round.
+    """
     folder = Path(folder)
     skipped: list[str] = []
     for number in _rounds(folder):
+        if before is not None and number >= before:
+            continue
         try:
             tensors, sealed = read_pair(_stem(folder, number))
             if sealed.get("round") != number or not isinstance(sealed.get("facts"), dict):

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from fedquilt.errors import FedquiltError, unknown
 
 AttackKind = Literal["same-value", "gaussian"]
+Aggregation = Literal["mean", "median", "trimmed", "clipped"]
 
 
 class RunConfig(BaseModel):
@@ -42,6 +43,13 @@ class RunConfig(BaseModel):
     attack: AttackKind | None = None
     attack_scale: Annotated[float, Field(gt=0)] = 5.0
     attack_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    aggregation: Aggregation = "mean"
+    aggregation_trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
+    aggregation_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    dp_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    dp_noise: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    dp_epsilon: Annotated[float | None, Field(gt=0, allow_inf_nan=False, validate_default=True)] = None
+    dp_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     cohort_size: Annotated[int, Field(ge=1)] | None = None
     workers: Annotated[int, Field(ge=1)] | None = None
     device: str = "auto"
@@ -62,6 +70,34 @@ class RunConfig(BaseModel):
         """How strong an attack is means nothing without one, so someone forgot to say which."""
         if info.data.get("attack") is None and value != cls.model_fields[str(info.field_name)].default:
             raise ValueError("there is no attack; say which with attack=same-value or attack=gaussian")
+        return value
+
+    @field_validator("aggregation_trim", "aggregation_clip")
+    @classmethod
+    def _of_a_rule(cls, value: float, info: ValidationInfo) -> float:
+        """The same of robust averages."""
+        rule = str(info.field_name).replace("aggregation_trim", "trimmed").replace("aggregation_clip", "clipped")
+        if info.data.get("aggregation") != rule and value != cls.model_fields[str(info.field_name)].default:
+            raise ValueError(f"it is for aggregation={rule} only")
+        return value
+
+    @field_validator("dp_clip")
+    @classmethod
+    def _of_all_clients(cls, value: float | None, info: ValidationInfo) -> float | None:
+        """Newcomers send without protection."""
+        if value is not None and info.data.get("hold_out_clients"):
+            raise ValueError("clients that are held out send unprotected; leave out hold_out_clients")
+        return value
+
+    @field_validator("dp_noise", "dp_epsilon", "dp_delta")
+    @classmethod
+    def _of_a_protection(cls, value: float | None, info: ValidationInfo) -> float | None:
+        """Uploads are protected by a clip norm and noise, or a budget from which that follows; half of it means nothing."""
+        clip = info.data.get("dp_clip")
+        if clip is None and value != cls.model_fields[str(info.field_name)].default:
+            raise ValueError("uploads are not clipped; say to which norm with dp_clip")
+        if info.field_name == "dp_epsilon" and clip is not None and value is None and info.data.get("dp_noise") is None:
+            raise ValueError("dp_clip wants dp_noise beside it, or dp_epsilon, from which the noise follows")
         return value
 
     @classmethod

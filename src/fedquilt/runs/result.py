@@ -20,7 +20,7 @@ _SEED_KEYS = (
     "upload_bytes",
     "download_bytes",
 )
-GROUPS = "groups"
+GROUPS, EPSILON = "groups", "epsilon"
 
 
 def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -30,6 +30,8 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
     `download_bytes` are totals over its rounds and clients. `test_std` is the population's, over seeds. A
     mean over seeds of which one has no value is null. The metric's name comes from the summaries where they
     have it, as the config may leave the choice to the dataset.
+
+    `epsilon`, of a seed, is there where uploads are protected: what the client that sent most has spent.
 
     `groups` are there where clients are of several kinds (honest and malicious, trained and new): of each seed how many
     clients a group has and their mean test metric (see `group`), of the run the mean and the deviation over seeds.
@@ -47,7 +49,7 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
         missing = [key for key in _SEED_KEYS if key not in summary]
         if missing:
             raise FedquiltError(f"The summary of seed {summary.get('seed', '?')} has no '{missing[0]}'.")
-        seeds.append(plain({key: summary[key] for key in (*_SEED_KEYS, GROUPS) if key in summary}))
+        seeds.append(plain({key: summary[key] for key in (*_SEED_KEYS, EPSILON, GROUPS) if key in summary}))
     vals = [seed["val"] for seed in seeds]
     result = {
         **plain({key: config[key] for key in _CONFIG_KEYS}),

@@ -23,8 +23,11 @@ def facts_of(config: Mapping[str, Any], seeds: Sequence[int]) -> tuple[PageFacts
     said = config.get("resolved")
     resolved: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
     plain = {name: value for name, value in config.items() if not isinstance(value, Mapping)} | {"seeds": list(seeds)}
-    if not plain.get("attack"):  # how strong it would be says nothing
-        plain = {name: value for name, value in plain.items() if not name.startswith("attack")}
+    # How strong an attack or a protection would be says nothing where there is none.
+    off = [kind for kind, on in (("attack", "attack"), ("dp_", "dp_clip")) if not plain.get(on)]
+    if plain.get("aggregation", "mean") == "mean":
+        off.append("aggregation")
+    plain = {name: value for name, value in plain.items() if not name.startswith(tuple(off))}
     groups = [PageFacts("Run", _pairs(plain))]
     loose = {name: value for name, value in resolved.items() if not isinstance(value, Mapping)}
     for name, value in resolved.items():

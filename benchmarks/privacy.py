@@ -1,0 +1,200 @@
+"""`python -m benchmarks.privacy measure`: accuracy against epsilon, for methods that send weights and one that does not.
+
+Every method is trained with each budget (`--dp-epsilon`, spent over all rounds) and each clip norm, on the same clients and
+seeds; of the clip norms that with the best mean validation metric counts, test is the mean over seeds at the best validation
+round, as everywhere. (Neither choice is paid for by the budget.) `inf` is no protection at all. The floors send nothing: each
+client's most common class, each client alone with FedAvg's model, and alone with FedSSA's, which is what that method falls back
+to when noise drowns what it shares. What is measured is added to a JSON file after each cell, so that it can be stopped and
+goes on where it was. `python -m benchmarks.privacy draw` makes docs/images/privacy.svg of it, and a table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import fedquilt
+from fedquilt.errors import FedquiltError
+from fedquilt.methods.contract import find_method
+from fedquilt.reports.style import GREY, colour, metric_label, new_figure, save_figure, styled
+from fedquilt.runs.atomic import write_json
+
+# Names of what sends nothing: the method, its settings, and a line style.
+FLOORS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "FedSSA alone": ("fedssa", {"semantic": False, "structural": False}, "-."),
+    "local": ("local", {}, "--"),
+    "majority": ("majority", {}, ":"),
+}
+Cell = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Accuracy against epsilon.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    measuring = commands.add_parser("measure", help="train, and write what came of it")
+    measuring.add_argument("--methods", default="fedavg,fedpub,fedssa")
+    measuring.add_argument("--epsilons", default="1,2,4,8,16,32,64,128,inf")
+    measuring.add_argument("--clips", default="0.1,1,10", help="clip norms, of which the best on validation counts")
+    measuring.add_argument("--delta", type=float, default=1e-5)
+    measuring.add_argument("--dataset", default="cora")
+    measuring.add_argument("--partition", default="disjoint")
+    measuring.add_argument("--clients", type=int, default=10)
+    measuring.add_argument("--seeds", default="0,1,2")
+    measuring.add_argument("--rounds", type=int, help="the dataset's by default")
+    measuring.add_argument("--device", default="auto")
+    measuring.add_argument("--out", type=Path, default=Path("privacy.json"))
+    drawing = commands.add_parser("draw", help="draw what was measured, and print it as a table")
+    drawing.add_argument("results", type=Path, nargs="?", default=Path("privacy.json"))
+    drawing.add_argument("picture", type=Path, nargs="?", default=Path("docs/images/privacy.svg"))
+    given = parser.parse_args()
+    if given.command == "measure":
+        measure(given)
+    else:
+        draw(json.loads(given.results.read_text(encoding="utf-8")), given.picture)
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def measure(given: argparse.Namespace) -> None:
+    common = {
+        "dataset": given.dataset,
+        "partition": given.partition,
+        "clients": given.clients,
+        "seeds": [int(seed) for seed in given.seeds.split(",")],
+        "rounds": given.rounds,
+    }
+    start = {"common": common, "delta": given.delta, "cells": []}
+    results = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else start
+    if (results["common"], results["delta"]) != (common, given.delta):
+        raise SystemExit(f"{given.out} holds results of something else; give another --out.")
+    done = {_key(cell) for cell in results["cells"]}
+    for cell in cells(given):
+        if _key(cell) in done:
+            continue
+        results["cells"].append(cell | trained(cell, common, given))
+        write_json(given.out, results)
+        print(told(results["cells"][-1]), flush=True)
+
+
+def cells(given: argparse.Namespace) -> list[Cell]:
+    """What is to be trained: a method, a budget (None: no protection) and a clip norm each."""
+    out: list[Cell] = [{"method": name, "epsilon": None, "clip": None} for name in FLOORS]  # by their names here
+    for name in given.methods.split(","):
+        for epsilon in map(float, given.epsilons.split(",")):
+            if math.isinf(epsilon):
+                out.append({"method": name, "epsilon": None, "clip": None})
+            else:
+                out += [{"method": name, "epsilon": epsilon, "clip": float(c)} for c in given.clips.split(",")]
+    return out
+
+
+def _key(cell: Cell) -> tuple[Any, ...]:
+    return cell["method"], cell["epsilon"], cell["clip"]
+
+
+def trained(cell: Cell, common: dict[str, Any], given: argparse.Namespace) -> Cell:
+    """A cell's figures, or why there are none."""
+    options: dict[str, Any] = {"device": given.device}
+    if cell["epsilon"] is not None:
+        options |= {"dp_clip": cell["clip"], "dp_epsilon": cell["epsilon"], "dp_delta": given.delta}
+    began = time.perf_counter()
+    try:
+        name, settings, _ = FLOORS.get(cell["method"], (cell["method"], {}, ""))
+        result = fedquilt.run(name, **common, **options, settings=settings).result
+    except FedquiltError as error:  # noise may make a training diverge
+        return {"val": None, "test": None, "std": None, "why": str(error)}
+    return {
+        "val": result["val_mean"],
+        "test": result["test_mean"],
+        "std": result["test_std"],
+        "metric": result["metric"],
+        "spent": max(seed.get("epsilon", 0.0) for seed in result["seeds"]),
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def told(cell: Cell) -> str:
+    epsilon = "no protection" if cell["epsilon"] is None else f"epsilon {cell['epsilon']:g}, clip {cell['clip']:g}"
+    return f"{cell['method']}, {epsilon}: " + (cell["why"] if cell["test"] is None else f"{cell['test']:.2f}")
+
+
+# -- drawing -----------------------------------------------------------------------------------------------------------
+
+
+def chosen(results: dict[str, Any]) -> dict[str, dict[float, Cell]]:
+    """For each method and epsilon (infinity: no protection) the cell that is best on validation."""
+    out: dict[str, dict[float, Cell]] = {}
+    for cell in results["cells"]:
+        if cell["test"] is None:
+            continue
+        curve, at = out.setdefault(cell["method"], {}), cell["epsilon"] or math.inf
+        if at not in curve or cell["val"] > curve[at]["val"]:
+            curve[at] = cell
+    return out
+
+
+def draw(results: dict[str, Any], picture: Path) -> None:
+    curves = chosen(results)
+    budgets = sorted({epsilon for curve in curves.values() for epsilon in curve if math.isfinite(epsilon)})
+    if not budgets:
+        raise SystemExit("Nothing was measured with protection yet.")
+    ratio = (budgets[-1] / budgets[0]) ** (1 / max(1, len(budgets) - 1)) if len(budgets) > 1 else 2.0
+    without = budgets[-1] * ratio**1.6  # where no protection is drawn, apart from the others
+    metric = next(cell["metric"] for curve in curves.values() for cell in curve.values())
+    with styled():
+        figure = new_figure(5.6, 3.4)
+        ax = figure.add_subplot()
+        for name, (_, _, style) in FLOORS.items():
+            if name in curves:
+                level = curves[name][math.inf]["test"]
+                ax.axhline(level, color=GREY, linestyle=style, linewidth=1.0)
+                note = f"{name}: sends nothing"
+                middle = math.sqrt(budgets[-1] * without)
+                ax.annotate(
+                    note, (middle, level), (0, 2), textcoords="offset points", ha="center", color=GREY, fontsize=7
+                )
+        for place, (name, curve) in enumerate((n, c) for n, c in curves.items() if n not in FLOORS):
+            look = {"color": colour(place), "marker": "o", "markersize": 3.5, "capsize": 2, "linewidth": 1.4}
+            finite = sorted(epsilon for epsilon in curve if math.isfinite(epsilon))
+            aside = ratio ** (0.08 * (place - 1))  # so that curves on top of each other can be seen
+            for at, where, label in (
+                (finite, finite, titled(name)),
+                ([e for e in curve if math.isinf(e)], [without], None),
+            ):
+                if at:
+                    y, spread = [curve[e]["test"] for e in at], [curve[e]["std"] for e in at]
+                    ax.errorbar([x * aside for x in where], y, spread, label=label, **look)
+        ax.set_xscale("log")
+        ax.set_xticks([*budgets, without], [*(f"{e:g}" for e in budgets), "none"])
+        ax.minorticks_off()
+        ax.set_xlabel(f"ε of a client over all rounds (δ = {results['delta']:g}); none: no protection")
+        ax.set_ylabel(metric_label(metric))
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(curves))
+        save_figure(figure, picture)
+    print(table(curves, budgets))
+    print(f"Written to {picture}.")
+
+
+def titled(name: str) -> str:
+    """What to call a method, or a floor."""
+    return name if name in FLOORS else find_method(name).title
+
+
+def table(curves: dict[str, dict[float, Cell]], budgets: list[float]) -> str:
+    """The same as Markdown: a row a method, a column a budget."""
+    lines = ["| method | " + " | ".join([*(f"ε = {e:g}" for e in budgets), "no protection"]) + " |"]
+    lines.append("|---" * (len(budgets) + 2) + "|")
+    for name, curve in curves.items():
+        figures = [curve.get(e) for e in (*budgets, math.inf)]
+        said = ["" if cell is None else f"{cell['test']:.2f} ± {cell['std']:.2f}" for cell in figures]
+        lines.append(f"| {titled(name)} | " + " | ".join(said) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""`fedquilt rehearse`: a whole federation on this machine, before others are involved."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedquilt.cli import options as o
+from fedquilt.cli.console import aside, results, say
+
+
+def rehearse(
+    sites: Annotated[
+        str, typer.Option("--sites", help="The sites' site.yaml files, with commas between.", show_default=False)
+    ],
+    method: Annotated[str, typer.Option("--method", "-m", help="A name (see [bold]fedquilt methods[/]).")] = "quilt",
+    rounds: Annotated[int, typer.Option("--rounds", "-r", help="Communication rounds; each takes seconds.")] = 10,
+    epochs: o.Epochs = None,
+    assignments: o.Set = None,
+    seed: Annotated[int, typer.Option("--seed", help="What everything random is drawn from.")] = 0,
+    metric: Annotated[str, typer.Option("--metric", help="accuracy or auc.")] = "accuracy",
+    min_sites: Annotated[
+        int | None, typer.Option("--min-sites", help="A round counts with so many sites. Default: all of them.")
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a site has to answer.")] = 120.0,
+    aggregation: Annotated[
+        str, typer.Option("--aggregation", help="mean, or a robust average: median, trimmed, clipped.")
+    ] = "mean",
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The folder to write; one that was stopped is gone on with.")
+    ] = Path("rehearsal"),
+    quiet: o.Quiet = False,
+    as_json: o.Json = False,
+) -> None:
+    """Try a federation on this machine: Flower's own processes, TLS and node keys, and nothing left running.
+
+    Sites keep what is private under the folder that is written, not where their site.yaml says: a rehearsal spends no budget.
+    """
+    from fedquilt.federation.preparing import prepared
+    from fedquilt.runs.config import parse_settings
+
+    order: dict[str, Any] = {
+        "method": method,
+        "rounds": rounds,
+        "epochs": epochs or 0,
+        "settings": parse_settings(assignments or []),
+        "seed": seed,
+        "metric": metric,
+        "min-sites": min_sites or 0,
+        "timeout": timeout,
+        "aggregation": aggregation,
+    }
+    copies, order = prepared([Path(one.strip()) for one in sites.split(",")], order, out)
+    from fedquilt.federation.rehearsal import Rehearsal
+
+    with _stoppable():
+        if not quiet:
+            aside(f"Starting Flower's SuperLink and {len(copies)} SuperNodes on this machine ...")
+        with Rehearsal(copies, out / "logs") as rehearsal:
+            result = rehearsal.run(order, (lambda text: None) if quiet else aside)
+    if as_json:
+        say(json.dumps(result, ensure_ascii=False))
+        return
+    from fedquilt.reports import run_table
+
+    results().print(run_table(result))
+    say(f"Written to {out}: run (the coordinator's), sites (each with its model and ledger), logs.")
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Being told to end is as Ctrl-C: what was started is ended first."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,75 @@
+"""`fedquilt site check`: is a site ready, and what would leave it?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedquilt.cli.console import results, say
+from fedquilt.cli.methods import short
+
+if TYPE_CHECKING:
+    from fedquilt.sites.checking import SiteReport
+
+SiteFile = Annotated[Path, typer.Argument(metavar="SITE", help="The site's site.yaml.", show_default=False)]
+
+site = typer.Typer(help="A site: your own graph in a federation with others.", no_args_is_help=True)
+
+
+@site.command("check", epilog="[dim]For example:[/]\n\n[bold cyan]fedquilt site check site.yaml[/]")
+def check(path: SiteFile) -> None:
+    """See whether a site is ready, and what each method would send from it."""
+    from fedquilt.sites.checking import check_site
+
+    report = check_site(path)
+    _describe(report)
+    _sending(report)
+    for sentence in report.privacy:
+        say(f"Privacy: {sentence}")
+    for warning in report.graph.warnings:
+        say(f"Warning: {warning}")
+    none = "no method may run here but those that send nothing"
+    sends = {line.method for line in report.sending if line.uploads}
+    may = ", ".join(report.permitted) if sends & set(report.permitted) else f"{none}: {', '.join(report.permitted)}"
+    say(f"Permitted: {may}.")
+    say(f"Site '{report.site.name}' is ready.")
+
+
+def _describe(report: SiteReport) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    site, (train, val, test) = report.site, report.parts
+    table = Table(title=escape(site.name), title_justify="left", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_row("graph", escape(site.graph))
+    for what, figure in report.graph.rows():
+        table.add_row(what, figure)
+    table.add_row("split", f"{report.split}: {train:,} train, {val:,} val, {test:,} test")
+    table.add_row("state", escape(site.state))
+    table.add_row("permits", site.permits if isinstance(site.permits, str) else ", ".join(site.permits) or "nothing")
+    table.add_row("device", site.device)
+    results().print(table)
+
+
+def _sending(report: SiteReport) -> None:
+    from rich.table import Table
+
+    from fedquilt.sites.permits import FIGURES_CROSSING
+
+    table = Table(title="What would leave this site", title_justify="left", title_style="bold")
+    for heading in ("Method", "Permitted", "It sends", "What that reveals"):
+        table.add_column(heading)
+    for line in report.sending:
+        verdict = "no" if line.refused else "yes"
+        if not line.uploads:
+            table.add_row(line.method, verdict, "nothing", "")
+        for number, crossing in enumerate(line.uploads):
+            name = short(crossing.name) + (" (not permitted)" if crossing in line.refused else "")
+            table.add_row(*((line.method, verdict) if number == 0 else ("", "")), name, crossing.reveals)
+        table.add_section()
+    table.add_row("any", "yes" if report.figures else "no", FIGURES_CROSSING.name, FIGURES_CROSSING.reveals)
+    results().print(table)

@@ -1,0 +1,89 @@
+"""A personal model with all that one needs to know to use it, far from where it was trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedquilt.cohort import Client
+from fedquilt.errors import FedquiltError
+from fedquilt.export.conversion import constants_of
+from fedquilt.methods.contract import Method, Task, find_method
+from fedquilt.methods.settings import as_dict, build_settings
+
+
+@dataclass(frozen=True, eq=False)
+class Personal:
+    """One client's personal model.
+
+    Attributes:
+        method: what trained it, with its settings and its task.
+        weights: by name, without a client axis; on the CPU.
+        client: the client's number in the training.
+        constants: what the model needs to know of the graph it was trained on (`constants_of`); none for most methods.
+        normalise_features: whether each node's features are divided by their sum first.
+        class_names: what the classes are called, where they have names.
+    """
+
+    method: Method
+    weights: dict[str, Tensor]
+    client: int
+    constants: dict[str, float]
+    normalise_features: bool = False
+    class_names: tuple[str, ...] | None = None
+
+    @classmethod
+    def restored(
+        cls, weights: Mapping[str, Tensor], facts: Mapping[str, Any], trained: Client | None = None
+    ) -> Personal:
+        """From what `model_facts` gave and the weights that were saved with it.
+
+        What facts of another origin lack is taken from the client that it was `trained` at, where that is given.
+        """
+        try:
+            cls_, task = find_method(facts["method"]), Task(**facts["task"])
+            method = cls_(build_settings(cls_, task, facts["settings"]), task)
+            client = int(facts["client"])
+        except (KeyError, TypeError, ValueError):
+            raise FedquiltError(
+                "The model was saved without what is needed to use it (its method, settings, task and client); "
+                "train it again with this version of fedquilt."
+            ) from None
+        constants = facts.get("constants")
+        if constants is None:
+            constants = {} if trained is None else constants_of(method, trained)
+        names = facts.get("class_names")
+        if names is None and trained is not None:
+            names = trained.graph.class_names
+        return cls(
+            method=method,
+            weights=dict(weights),
+            client=client,
+            constants={name: float(value) for name, value in constants.items()},
+            normalise_features=bool(facts.get("normalise_features", False)),
+            class_names=None if names is None else tuple(names),
+        )
+
+
+def model_facts(method: Method, client: Client, normalise_features: bool = False) -> dict[str, Any]:
+    """What is saved beside a personal model's weights, for `Personal.restored`; in JSON's types."""
+    return training_facts(method, normalise_features, client.graph.class_names) | {
+        "client": client.id,
+        "constants": constants_of(method, client),
+    }
+
+
+def training_facts(
+    method: Method, normalise_features: bool = False, class_names: tuple[str, ...] | None = None
+) -> dict[str, Any]:
+    """The part of it that is the same for all clients of a training."""
+    return {
+        "method": method.name,
+        "settings": as_dict(method.settings),
+        "task": asdict(method.task),
+        "normalise_features": normalise_features,
+        "class_names": None if class_names is None else list(class_names),
+    }

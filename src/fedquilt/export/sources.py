@@ -1,0 +1,60 @@
+"""Where personal models come from: a site's own folder, or a finished run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedquilt.errors import FedquiltError
+from fedquilt.export.conversion import module_of_personal
+from fedquilt.export.networks import Network
+from fedquilt.export.personal import Personal
+from fedquilt.finished import Run
+
+if TYPE_CHECKING:
+    from fedquilt.sites.config import SiteConfig
+
+
+def module_of(
+    source: Run | SiteConfig | str | os.PathLike[str], client: int | None = None, seed: int | None = None
+) -> Network:
+    """A personal model as a plain module on PyTorch Geometric's `Data`.
+
+    Args:
+        source: a finished run (its folder, or what `fedquilt.run` and `fedquilt.load_run` give), or a site: its site.yaml, or
+            what `read_site` gave.
+        client: of a run, whose model; it may be left out where there is only one.
+        seed: of a run, which of its seeds; None: the first.
+    """
+    if isinstance(source, str | os.PathLike) and (Path(source) / "config.json").is_file():
+        from fedquilt.api import load_run
+
+        source = load_run(source)
+    if isinstance(source, Run):
+        return module_of_personal(of_run(source, client, seed))
+    from fedquilt.sites.config import SiteConfig, read_site
+    from fedquilt.sites.predicting import personal_of
+
+    if client not in (None, 0) or seed is not None:
+        raise FedquiltError("A site has one model, its own; leave client and seed out.")
+    return module_of_personal(personal_of(source if isinstance(source, SiteConfig) else read_site(source)))
+
+
+def of_run(run: Run, client: int | None = None, seed: int | None = None) -> Personal:
+    """One client's personal model of a finished run."""
+    chosen = next(iter(run.models)) if seed is None else seed
+    if chosen not in run.models:
+        raise FedquiltError(
+            f"The run has no models of seed {chosen}; choose one of: {', '.join(map(str, run.models))}."
+        )
+    models, facts = run.models[chosen], run.facts.get(chosen, {})
+    clients = len(next(iter(models.values())))
+    if client is None and clients > 1:
+        raise FedquiltError(f"The run has {clients} clients; say whose model you want with client=0 to {clients - 1}.")
+    number = client or 0
+    if not 0 <= number < clients:
+        raise FedquiltError(f"The run has no client {number}; choose one of 0 to {clients - 1}.")
+    constants = facts.get("constants")
+    own = {"client": number, "constants": constants[number] if constants else {}}
+    return Personal.restored({name: tensor[number].cpu() for name, tensor in models.items()}, facts | own)

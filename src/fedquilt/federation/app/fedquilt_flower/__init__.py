@@ -1,0 +1,1 @@
+"""fedquilt as a Flower app: what `flwr run` sends around is these few lines."""

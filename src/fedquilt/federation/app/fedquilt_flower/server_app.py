@@ -1,0 +1,5 @@
+"""The server side: that of the installed fedquilt."""
+
+from fedquilt.federation.server_app import app
+
+__all__ = ["app"]

@@ -1,0 +1,33 @@
+"""Flower's ServerApp: the coordinator, told by `flwr run --run-config`."""
+
+from __future__ import annotations
+
+import logging
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedquilt.federation.processes import end_with_parent
+
+app = ServerApp()
+_log = logging.getLogger("flwr")
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run a federation to its end."""
+    from fedquilt.errors import FedquiltError
+    from fedquilt.federation.coordinator import Federation, Order
+
+    end_with_parent()  # what is done is on disk after every round
+    try:
+        order = Order.read(context.run_config)
+        result = Federation(order, grid, _say).run()
+    except FedquiltError as error:
+        _log.error("fedquilt: %s", error)
+        raise
+    _say(f"done: test {result['test_mean']} at the best validation round; written to {order.out}.")
+
+
+def _say(text: str) -> None:
+    _log.info("fedquilt: %s", text)

@@ -1,0 +1,234 @@
+"""Differential privacy for uploads: each client's upload is clipped and noised as a whole before it leaves.
+
+What a client would send is one vector: all numbers of all tensors of its upload, in the order of their names, less what the
+server knows already (below). Its L2 norm is cut to `clip`, and Gaussian noise of standard deviation noise * clip is added to
+every entry. `fedquilt.privacy.accountant` says what that is worth; docs/privacy.md says against whom, and what it does not
+cover.
+
+- *What the server knows already* is what it sent under the same name and in the same shape, or at first the common start that
+  everybody draws from the seed. Only the difference is clipped, and the known part is added again after the noise: the server
+  gets weights, as it would without protection, and what training changed is not lost beside what everybody knows.
+- *Counts* (`Crossing.count`: training nodes, evidence, nodes of each class) do not leave: a one is sent for each. Beside
+  weights they would use up the clip norm, and noise would make them negative. So averages are plain ones.
+- *Sparse* tensors are sent dense: which entries are missing would tell.
+- What is not a finite number counts as no change.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from torch import Tensor
+
+from fedquilt import idle
+from fedquilt.errors import FedquiltError
+from fedquilt.privacy.accountant import affordable_uploads, noise_for, spent_epsilon
+from fedquilt.privacy.crossing import Crossing, Factored, Message, Value, declared, dense
+from fedquilt.randomness import torch_stream
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_ROUNDING = 1.0 - 1e-6  # so that a norm is at most `clip` after rounding, too
+
+
+class DpConfig(BaseModel):
+    """How a client's uploads are protected.
+
+    Attributes:
+        clip: the largest L2 norm of an upload.
+        noise: the noise's standard deviation over `clip`; None: as much as `epsilon` asks for over the planned rounds.
+        delta: the chance that epsilon does not hold.
+        epsilon: the budget: nothing is sent any more that would exceed it; None: no budget.
+        report: whether the client's metrics and losses go to the coordinator. They are not protected; false keeps them at home.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    clip: Positive
+    noise: Positive | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    epsilon: Positive | None = None
+    report: bool = True
+
+    @model_validator(mode="after")
+    def _enough(self) -> DpConfig:
+        if self.noise is None and self.epsilon is None:
+            raise ValueError("give noise, or an epsilon from which it follows")
+        return self
+
+    def noise_over(self, rounds: int) -> float:
+        """The noise, where it was not given that which spends `epsilon` in so many rounds."""
+        if self.noise is not None:
+            return self.noise
+        assert self.epsilon is not None
+        return noise_for(self.epsilon, self.delta, rounds)
+
+
+class BudgetSpentError(FedquiltError):
+    """Another upload would exceed the budget; nothing is sent."""
+
+
+class Privatiser:
+    """Protects uploads, of one client at its site or of many in a simulation.
+
+    Args:
+        config: how.
+        rounds: for how many uploads of a client the noise is made, where `config` leaves that to the budget.
+        seed: a simulation's seed, from which noise is drawn for (client, round), so that it can be done again and protects
+            from nobody who knows the seed; None, for real sites: the system's secure randomness.
+    """
+
+    def __init__(self, config: DpConfig, rounds: int, seed: int | None = None) -> None:
+        self.config, self.seed = config, seed
+        self.noise = config.noise_over(rounds)
+
+    def spent(self, uploads: int) -> float:
+        """Epsilon after so many uploads of a client."""
+        return spent_epsilon(self.noise, uploads, self.config.delta)
+
+    def affords(self, most: int) -> int:
+        """How many uploads of a client the budget allows, up to `most`."""
+        if self.config.epsilon is None:
+            return most
+        return affordable_uploads(self.noise, self.config.epsilon, self.config.delta, most)
+
+    def check_affords(self, uploads: int) -> None:
+        """Refuse the upload after `uploads` of them where it would exceed the budget."""
+        if self.affords(uploads + 1) <= uploads:
+            raise BudgetSpentError(
+                f"The privacy budget of epsilon {self.config.epsilon:g} is spent after {uploads} uploads "
+                f"(epsilon {self.spent(uploads):.3g}): nothing is sent any more."
+            )
+
+    @torch.no_grad()
+    def applied(
+        self,
+        upload: Message,
+        crossings: Sequence[Crossing],
+        round: int,
+        senders: Sequence[int] = (0,),
+        known: Mapping[str, Value] | None = None,
+    ) -> Message:
+        """The uploads [n, ...] of the clients `senders` [n] as they leave; the given ones are not changed.
+
+        Args:
+            upload: what they would send.
+            crossings: what the method declared about its uploads.
+            round: which round; each client's noise is drawn anew in each.
+            senders: the clients' numbers.
+            known: what the server knows already: what it sent in this round, or `Method.public_start` before it sent anything;
+                one tensor for all senders or one each. Names and shapes that do not fit are left alone.
+        """
+        stacks = {name: dense(value) for name, value in sorted(upload.items())}
+        counts = {name for name in stacks if (c := declared(crossings, name)) is not None and c.count}
+        out = {name: torch.ones_like(stack) if name in counts else _like(stack) for name, stack in stacks.items()}
+        sent = [name for name in stacks if name not in counts]
+        if sent:
+            for place, client in enumerate(senders):
+                base = {name: _known(known or {}, name, stacks[name], place) for name in sent}
+                gap = torch.cat([_gap(stacks[name][place], base[name]) for name in sent])
+                protected = self._protected(gap, client, round)
+                for name, part in zip(sent, protected.split([stacks[n][place].numel() for n in sent]), strict=True):
+                    row = part.view(stacks[name].shape[1:])
+                    out[name][place] = row if (b := base[name]) is None else row + b
+                    idle.release(stacks[name][place], out[name][place])
+        return {name: out[name] for name in upload}
+
+    def _protected(self, vector: Tensor, client: int, round: int) -> Tensor:
+        """One client's upload as one vector [P]: clipped and noised."""
+        clip = self.config.clip
+        vector = torch.nan_to_num(vector, nan=0.0, posinf=0.0, neginf=0.0)
+        norm = torch.linalg.vector_norm(vector, dtype=torch.float64)
+        vector = vector * (_ROUNDING * clip / norm.clamp_min(_ROUNDING * clip)).float()
+        if self.seed is None:
+            drawn = secure_normal(vector.numel())
+        else:
+            drawn = torch.randn(vector.numel(), generator=torch_stream(self.seed, "client", client, "privacy", round))
+        return vector.add_(drawn.to(vector.device), alpha=self.noise * clip)
+
+
+@dataclass(frozen=True, eq=False)
+class Protection:
+    """The protection of all clients' uploads in a training in this process.
+
+    Attributes:
+        privatiser: protects them.
+        uploads: for each planned round, the most uploads that a client has sent when it is over.
+        known: what the server knows of uploads before it has sent anything (`Method.public_start`).
+    """
+
+    privatiser: Privatiser
+    uploads: tuple[int, ...]
+    known: Message
+
+    def spent(self, round: int) -> float:
+        """Epsilon after this round, of the client that has sent most."""
+        return self.privatiser.spent(self.uploads[round])
+
+    def facts(self) -> dict[str, float | None]:
+        """How uploads are protected, for the record."""
+        return self.privatiser.config.model_dump(exclude={"report"}) | {"noise": self.privatiser.noise}
+
+    def rounds(self) -> int:
+        """How many of the planned rounds the budget allows; refused where there is none."""
+        affordable = self.privatiser.affords(max(self.uploads))
+        rounds = sum(uploads <= affordable for uploads in self.uploads)
+        if not rounds:
+            config = self.privatiser.config
+            raise FedquiltError(
+                f"One round with noise {self.privatiser.noise:g} spends epsilon {self.privatiser.spent(1):.3g}, more than the "
+                f"budget of {config.epsilon:g}; use more noise or a larger epsilon."
+            )
+        return rounds
+
+    def applied(
+        self, uploads: Message, crossings: Sequence[Crossing], round: int, senders: Tensor, down: Message
+    ) -> Message:
+        """The uploads as they leave the senders, who were sent `down`."""
+        return self.privatiser.applied(uploads, crossings, round, senders.tolist(), self.known | down)
+
+
+def _like(stack: Tensor) -> Tensor:
+    """A place for protected numbers: floating-point, on disk where the given ones are."""
+    return idle.like(stack) if stack.is_floating_point() else torch.empty(stack.shape, device=stack.device)
+
+
+def _known(known: Mapping[str, Value], name: str, stack: Tensor, place: int) -> Tensor | None:
+    """What is known of the tensor `name` [n, ...] of the sender at `place`; None: nothing."""
+    value = known.get(name)
+    if value is None:
+        return None
+    if isinstance(value, Factored):
+        return value.rows(place, place + 1)[0] if value.right.shape[1:] == stack.shape[1:] else None
+    tensor = dense(value).to(stack.device)
+    if tensor.shape == stack.shape[1:]:
+        return tensor
+    return tensor[place] if tensor.shape == stack.shape else None
+
+
+def _gap(row: Tensor, base: Tensor | None) -> Tensor:
+    """How one client's tensor differs from what is known, flat."""
+    return (row.float() if base is None else row.float() - base).flatten()
+
+
+def secure_normal(count: int) -> Tensor:
+    """[count] float32 standard normal numbers from the system's secure randomness.
+
+    Each is half the sum of four, by Box and Muller, of 53 random bits each: from the low bits of a single one an attacker
+    could tell which numbers it can have been added to (Mironov, 2012; Holohan and Braghin, 2021).
+    """
+    out = np.empty(count, dtype=np.float32)
+    step = 2**18
+    for first in range(0, count, step):
+        size = min(step, count - first)
+        bits = np.frombuffer(os.urandom(size * 4 * 8), dtype=np.uint64).reshape(4, size) >> np.uint64(11)
+        u = (bits + 0.5) * 2.0**-53  # strictly between 0 and 1
+        radius, angle = np.sqrt(-2.0 * np.log(u[:2])), 2.0 * math.pi * u[2:]
+        out[first : first + size] = 0.5 * (radius * (np.cos(angle) + np.sin(angle))).sum(0)
+    return torch.from_numpy(out)

@@ -1,0 +1,133 @@
+"""Flower without its processes: a grid that calls the ClientApp, and sites on disk made of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from fedquilt.cohort import Client
+from fedquilt.federation.client_app import app
+from fedquilt.federation.coordinator import Federation, Order
+from fedquilt.federation.home import open_site
+from fedquilt.graphs import write_npz
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.split import TEST, TRAIN, VAL
+from fedquilt.methods.contract import State
+
+
+def write_sites(folder: Path, clients: Sequence[Client], **more: Any) -> list[Path]:
+    """A site.yaml and an npz for each client; names rise with the clients' numbers."""
+    import yaml
+
+    paths = []
+    for client in clients:
+        g, name = client.graph, f"site-{client.id}"
+        home = folder / name
+        home.mkdir(parents=True)
+        masks = {part: client.split == code for part, code in (("train", TRAIN), ("val", VAL), ("test", TEST))}
+        write_npz(Graph(name, g.edges, g.x, g.y, g.classes, masks=masks), home / "graph.npz")
+        (home / "site.yaml").write_text(
+            yaml.safe_dump({"name": name, "graph": "graph.npz", "split": "given", "state": "state", **more})
+        )
+        paths.append(home / "site.yaml")
+    return paths
+
+
+Tamper = Callable[[int, Message, Message], Message | None]
+
+
+class MemoryGrid(Grid):
+    """A grid whose nodes are sites on disk; every message is answered by the ClientApp at once.
+
+    Attributes:
+        offline: nodes that cannot be reached.
+        tamper: called with a node, what it was sent and its reply; gives the reply that arrives, None: none does.
+    """
+
+    def __init__(self, sites: Sequence[Path]) -> None:
+        TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
+        self.sites = {1000 + n: path for n, path in enumerate(sites)}
+        self.offline: set[int] = set()
+        self.tamper: Tamper = lambda node, message, reply: reply
+        self.replies: dict[str, Message] = {}
+        self.sent: list[tuple[int, Message]] = []
+
+    def set_run(self, run: Any) -> None: ...
+
+    @property
+    def run(self) -> Any:
+        return None
+
+    def create_message(self, *_: Any, **__: Any) -> Message:
+        raise NotImplementedError
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return [NodeInfo(node_id=node) for node in self.get_node_ids()]
+
+    def get_node_ids(self) -> list[int]:
+        return [node for node in self.sites if node not in self.offline]
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        ids = []
+        for message in messages:
+            id_ = message.object_id
+            message.metadata.__dict__["_message_id"] = id_
+            message.metadata.__dict__["_src_node_id"] = 1
+            ids.append(id_)
+            node = message.metadata.dst_node_id
+            self.sent.append((node, message))
+            if node in self.offline:
+                continue
+            site = {"site": str(self.sites[node])}
+            context = Context(run_id=1, node_id=node, node_config=site, state=RecordDict(), run_config={})
+            try:
+                reply = app(message, context)
+            except Exception as error:
+                reply = Message(Error(1, str(error)), reply_to=message)
+            arrived = self.tamper(node, message, reply)
+            if arrived is not None:
+                self.replies[id_] = arrived
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        return [self.replies.pop(id_) for id_ in list(message_ids) if id_ in self.replies]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        return self.pull_messages(self.push_messages(messages))
+
+
+def federation(
+    folder: Path,
+    clients: Sequence[Client],
+    grid: MemoryGrid | None = None,
+    site: dict[str, Any] | None = None,
+    **order: Any,
+) -> Federation:
+    """A federation of these clients in memory, as the tests of methods have theirs."""
+    if grid is None:
+        grid = MemoryGrid(write_sites(folder, clients, **(site or {})))
+    small: dict[str, Any] = {} if order.get("method") == "majority" else {"hidden": 8}
+    given = small | order.pop("settings", {})
+    usual = {"seed": 3, "dataset": "ragged", "partition": "disjoint", "timeout": 5.0, "wait": 5.0, "rounds": 3}
+    asked = Order(**{**usual, "out": str(folder / "run"), "sites": len(clients), "settings": given, **order})
+    return Federation(asked, grid, lambda text: None)
+
+
+def site_states(folder: Path) -> list[State]:
+    """What each site keeps after the last round."""
+    return [next(iter(_kept(path))).load()[1] for path in sorted(folder.glob("site-*"))]
+
+
+def site_models(folder: Path) -> list[tuple[State, dict[str, Any]]]:
+    """Each site's model, and the facts about it."""
+    return [next(iter(_kept(path))).load_model() for path in sorted(folder.glob("site-*"))]
+
+
+def _kept(path: Path) -> list[Any]:
+    return [open_site(path / "site.yaml").memory(run.name) for run in (path / "state").iterdir() if run.is_dir()]

@@ -1,0 +1,73 @@
+"""Processes end with their group, with what they started, and with us."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedquilt.federation.processes import Group
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+# Starts another in a session of its own, and does not heed being asked to end.
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def wait_for(group: Group, name: str, text: str) -> None:
+    until = time.monotonic() + 20
+    while text not in group.said(name):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", ["end", "kill", "error"])
+def test_all_that_was_started_ends(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedquilt.federation.processes.PATIENCE", 0.3)
+    group = Group(tmp_path)
+    try:
+        with group:
+            group.start("one", [sys.executable, "-c", STUBBORN], os.environ)
+            wait_for(group, "one", "ready")
+            assert len(group.started()) == len(group.started("one")) == 2
+            if how == "kill":
+                group.kill("one")
+                assert group.started() == []
+            if how == "error":
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    assert group.started() == []
+
+
+def test_a_process_dies_with_the_one_that_started_it(tmp_path: Path) -> None:
+    script = f"""
+import os, sys, time
+from pathlib import Path
+from fedquilt.federation.processes import Group
+group = Group(Path({str(tmp_path)!r}))
+group.start("one", [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"], os.environ)
+while "ready" not in group.said("one"):
+    time.sleep(0.02)
+print(group.running["one"].pid, flush=True)
+time.sleep(600)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    until = time.monotonic() + 10
+    while Path(f"/proc/{child}/stat").exists() and " Z " not in Path(f"/proc/{child}/stat").read_text():
+        assert time.monotonic() < until
+        time.sleep(0.02)

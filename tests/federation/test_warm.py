@@ -1,0 +1,109 @@
+"""The warm process of a site: one for many requests, gone with the process that it was started for."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flower_doubles import write_sites
+
+from federations import ragged_clients
+from fedquilt.federation import warm
+from fedquilt.federation.answering import Answering
+
+HELLO = {"kind": "hello", "version": 1}
+
+
+def running(mark: str) -> list[int]:
+    """Helpers that were started with this in their environment, those that ended not counted."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            if (
+                mark.encode() in (each / "environ").read_bytes()
+                and b"federation.warm" in (each / "cmdline").read_bytes()
+            ):
+                found.append(int(each.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+def test_one_process_answers_all_and_ends_with_its_keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path,) = write_sites(tmp_path, ragged_clients((12,)))
+    keeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    monkeypatch.setenv("FEDQUILT_WARM", "1")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(warm, "_keeper", lambda: keeper.pid)
+    monkeypatch.setattr(warm.tempfile, "tempdir", None)
+    try:
+        first = warm.ask(str(path), HELLO, b"")
+        one = running(str(tmp_path))
+        assert warm.ask(str(path), HELLO, b"") == first
+        assert running(str(tmp_path)) == one
+        assert len(one) == 1
+        assert first[0]["name"] == "site-0"
+        assert (tmp_path / f"fedquilt-{os.getuid()}").stat().st_mode & 0o777 == 0o700
+    finally:
+        keeper.kill()
+        keeper.wait()
+    until = time.monotonic() + 20
+    while running(str(tmp_path)) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not running(str(tmp_path))
+
+
+def test_without_a_helper_requests_are_answered_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path,) = write_sites(tmp_path, ragged_clients((12,)))
+    monkeypatch.setenv("FEDQUILT_WARM", "1")
+
+    def lost(*_: Any, **__: Any) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(warm.subprocess, "Popen", lost)
+    assert warm.ask(str(path), HELLO, b"")[0]["name"] == "site-0"
+
+
+def test_a_folder_that_others_can_enter_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm.tempfile, "gettempdir", lambda: str(tmp_path))
+    (tmp_path / f"fedquilt-{os.getuid()}").mkdir(mode=0o777)
+    (tmp_path / f"fedquilt-{os.getuid()}").chmod(0o777)
+    with pytest.raises(OSError, match="not ours alone"):
+        warm._path("site", 1)
+
+
+def test_a_change_of_the_site_is_seen(tmp_path: Path) -> None:
+    (path,) = write_sites(tmp_path, ragged_clients((12,)))
+    answering = Answering()
+    assert answering.reply(str(path), HELLO, b"")[0]["permits"] == "all"
+    path.write_text(path.read_text() + "permits: [train_nodes]\n")
+    assert answering.reply(str(path), HELLO, b"")[0]["permits"] == ["train_nodes"]
+    other = write_sites(tmp_path / "other", ragged_clients((12,), classes=4))[0]
+    (path.parent / "graph.npz").write_bytes((other.parent / "graph.npz").read_bytes())
+    assert answering.reply(str(path), HELLO, b"")[0]["classes"] == 4
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ({"kind": "hello"}, "another version"),
+        ({"kind": "dance", "version": 1}, "cannot be read"),
+        ({"kind": "round", "version": 1, "run": "../../x"}, "cannot be read"),
+    ],
+)
+def test_requests_that_make_no_sense_are_refused(header: dict[str, Any], says: str, tmp_path: Path) -> None:
+    (path,) = write_sites(tmp_path, ragged_clients((12,)))
+    reply, body = Answering().reply(str(path), header, b"")
+    assert says in reply["refused"]
+    assert body == b""
+
+
+def test_what_goes_wrong_at_a_site_stays_there(tmp_path: Path) -> None:
+    reply, _ = Answering().reply(str(tmp_path / "secret-place/site.yaml"), HELLO, b"")
+    assert reply == {"refused": "The site failed; its own log says why."}

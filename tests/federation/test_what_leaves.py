@@ -1,0 +1,164 @@
+"""What a site is asked and says: hello, permits, the ledger, noise and its budget."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from flower_doubles import MemoryGrid, federation, site_models, site_states, write_sites
+
+from federations import ragged_clients
+from fedquilt.errors import FedquiltError
+from fedquilt.federation.coordinator import Order
+from fedquilt.federation.messages import unpacked
+from fedquilt.sites.config import read_site
+from fedquilt.sites.ledger import Ledger
+from fedquilt.sites.predicting import predict
+
+SIZES = (25, 14, 31)
+
+
+def told(path: Path, **more: Any) -> None:
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **more}))
+
+
+def test_sites_with_other_features_or_classes_are_refused(tmp_path: Path) -> None:
+    clients = ragged_clients(SIZES)
+    paths = write_sites(tmp_path / "a", clients[:2]) + write_sites(
+        tmp_path / "b", ragged_clients((9, 9, 31), classes=5)[2:]
+    )
+    with pytest.raises(
+        FedquiltError, match=r"Site 'site-0' has 3 classes and site 'site-2' has 5; all sites need the same"
+    ):
+        federation(tmp_path, clients, MemoryGrid(paths), method="fedavg").run()
+
+
+def test_a_method_that_a_site_does_not_permit_is_refused_before_training(tmp_path: Path) -> None:
+    paths = write_sites(tmp_path, ragged_clients(SIZES))
+    told(paths[1], permits=["train_nodes", "figures"])
+    with pytest.raises(
+        FedquiltError, match=r"'site-1' does not permit 'model.\*' to leave.*all sites permit: local, majority"
+    ):
+        federation(tmp_path, ragged_clients(SIZES), MemoryGrid(paths), method="fedavg").run()
+    assert not (tmp_path / "site-1/state").exists()
+
+
+def test_a_site_refuses_by_itself_too(tmp_path: Path) -> None:
+    """A coordinator that asks all the same gets a sentence."""
+    paths = write_sites(tmp_path, ragged_clients(SIZES))
+    grid = MemoryGrid(paths)
+    there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", min_sites=2, timeout=1.0)
+    there.say = lambda text: told(paths[1], permits=["train_nodes"]) if "sites are there" in text else None
+    there.run()
+    assert "does not permit 'model.*'" in there.incidents.all[0]["reason"]
+    assert there.folder.seed(3).records()[0]["participants"] == [0, 2]
+
+
+def test_figures_stay_at_home_where_they_are_not_permitted(tmp_path: Path) -> None:
+    paths = write_sites(tmp_path, ragged_clients(SIZES))
+    told(paths[1], permits=["model", "train_nodes"])
+    there = federation(tmp_path, ragged_clients(SIZES), MemoryGrid(paths), method="fedavg")
+    there.run()
+    assert [r["clients"]["val"][1] for r in there.folder.seed(3).records()] == [None] * 3
+
+
+@pytest.mark.parametrize("settings", [{}, {"threshold": 0.5}])
+def test_the_ledger_has_every_byte_that_the_coordinator_counts(settings: dict[str, Any], tmp_path: Path) -> None:
+    there = federation(tmp_path, ragged_clients(SIZES), method="fedpub", settings=settings)
+    there.run()
+    lines = [Ledger(next((path / "state").glob("*/"))).lines() for path in sorted(tmp_path.glob("site-*"))]
+    for record in there.folder.seed(3).records():
+        left = [x for site in lines for x in site if x["round"] == record["round"]]
+        for name, count in record["bytes_up"].items():
+            assert sum(x["bytes"] for x in left if x["name"] == name) == count
+        assert {x["name"] for x in left} == {*record["bytes_up"], "figures"}
+
+
+def test_what_crosses_is_what_is_counted_and_little_more(tmp_path: Path) -> None:
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    replies: list[int] = []
+
+    def weigh(node: int, message: Any, reply: Any) -> Any:
+        header, body = unpacked(reply.content)
+        if "figures" in header:
+            replies.append(len(body) + len(json.dumps(header)))
+        return reply
+
+    grid.tamper = weigh
+    there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", settings={"hidden": 256}, rounds=2)
+    there.run()
+    counted = sum(sum(r["bytes_up"].values()) for r in there.folder.seed(3).records())
+    assert counted < sum(replies) < 1.01 * counted
+
+
+def test_a_site_predicts_with_the_model_it_left_with(tmp_path: Path) -> None:
+    federation(tmp_path, ragged_clients(SIZES), method="fedpub").run()
+    for path, client in zip(sorted(tmp_path.glob("site-*/site.yaml")), ragged_clients(SIZES), strict=True):
+        assert predict(read_site(path)).probabilities.shape == (client.graph.nodes, 3)
+
+
+def test_noise_is_added_at_the_site_and_its_budget_ends_the_run(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    paths = write_sites(tmp_path, ragged_clients(SIZES))
+    told(paths[1], dp={"clip": 1.0, "noise": 20.0, "delta": 1e-5, "epsilon": 0.85})
+    there = federation(
+        tmp_path, ragged_clients(SIZES), MemoryGrid(paths), method="fedpub", rounds=9, settings={"threshold": 0.5}
+    )
+    there.run()
+    records = there.folder.seed(3).records()
+    assert 1 <= len(records) < 9
+    assert there.incidents.all[0]["what"] == "budget"
+    assert records[-1]["epsilon"] <= 0.85
+    assert records[0]["epsilon"] < records[-1]["epsilon"]
+    assert there.folder.seed(3).summary["epsilon"] == records[-1]["epsilon"]
+    assert all(facts["finished"] for _, facts in site_models(tmp_path))
+    sent = next((tmp_path / "site-1/state").glob("*/ledger.jsonl")).read_text().splitlines()
+    norms = {x["name"]: x["norm"] for x in map(json.loads, sent) if x["round"] == 0}
+    assert norms["model.conv1.weight"] > 20  # 80 entries with noise of standard deviation 20
+    assert float(site_states(tmp_path)[1]["model.conv1.weight"].norm()) != norms["model.conv1.weight"]
+
+
+def test_an_answer_with_noise_that_is_asked_for_again_is_the_same_and_costs_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES), dp={"clip": 1.0, "noise": 20.0, "delta": 1e-5}))
+    there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=2)
+    there.run()
+    last = next(m for node, m in reversed(grid.sent) if unpacked(m.content)[0]["kind"] == "round" and node == 1000)
+    spent = (tmp_path / "site-0/state/privacy.json").read_text()
+    bodies = []
+    for _ in range(2):
+        grid.push_messages([last])
+        bodies.append(unpacked(grid.pull_messages([last.metadata.message_id])[0].content)[1])
+    assert bodies[0] == bodies[1] != b""
+    assert (tmp_path / "site-0/state/privacy.json").read_text() == spent
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"method": "fedpup"}, "did you mean 'fedpub'"),
+        ({"rounds": 0}, "'rounds' is not possible"),
+        ({"settings": "{"}, "'settings' is not"),
+        ({"metric": "f1"}, "no metric 'f1'"),
+        ({"sites": 2, "min-sites": 3}, "min-sites is 3 and there are 2 sites"),
+        ({"out": ""}, "'out' is not possible"),
+    ],
+)
+def test_a_wrong_order_gets_a_sentence(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(FedquiltError, match=says):
+        Order.read({"out": "run", **values})
+
+
+def test_robust_aggregation_is_a_setting(tmp_path: Path) -> None:
+    there = federation(tmp_path / "a", ragged_clients(SIZES), method="fedavg", aggregation="median")
+    there.run()
+    plain = federation(tmp_path / "b", ragged_clients(SIZES), method="fedavg")
+    plain.run()
+    w = "model.conv1.weight"
+    assert not torch.equal(site_states(tmp_path / "a")[0][w], site_states(tmp_path / "b")[0][w])
+    with pytest.raises(FedquiltError, match="does not average"):
+        federation(tmp_path / "c", ragged_clients(SIZES), method="local", aggregation="median").run()

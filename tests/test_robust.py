@@ -1,0 +1,190 @@
+"""Robust averages: against NumPy, against hostile clients, and in a training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import trim_mean
+
+import fedquilt
+from federations import assert_same, make_method, make_training, ragged_clients
+from fedquilt import robust
+from fedquilt.errors import FedquiltError
+from fedquilt.methods.adam import weighted_mean
+from fedquilt.methods.contract import methods
+from fedquilt.robust import Robust, check_averages
+from fedquilt.training import Plan
+
+RULES = ("median", "trimmed", "clipped")
+AVERAGING = ("fedavg", "fedhero", "fedper", "fedprox", "quilt")
+
+
+def stack_of(clients: int, seed: int = 0, shape: tuple[int, ...] = (4, 3)) -> torch.Tensor:
+    return torch.randn(clients, *shape, generator=torch.Generator().manual_seed(seed))
+
+
+@given(st.integers(1, 12), st.integers(0, 50))
+def test_the_median_is_numpys(clients: int, seed: int) -> None:
+    stack = stack_of(clients, seed)
+    np.testing.assert_allclose(Robust("median")(stack), np.median(stack, axis=0), rtol=1e-6)
+
+
+@given(st.integers(1, 12), st.floats(0.0, 0.49), st.integers(0, 50))
+def test_the_trimmed_mean_is_scipys(clients: int, trim: float, seed: int) -> None:
+    stack = stack_of(clients, seed)
+    np.testing.assert_allclose(Robust("trimmed", trim)(stack), trim_mean(stack, trim, axis=0), rtol=1e-5, atol=1e-6)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 8), st.floats(0.1, 5.0), st.integers(0, 50))
+def test_clipped_as_it_is_written(clients: int, clip: float, seed: int) -> None:
+    stack = stack_of(clients, seed)
+    w = stack.double().numpy()
+    centre = np.median(w, axis=0)
+    distance = np.array([np.linalg.norm(one - centre) for one in w])
+    radius = clip * np.median(distance)
+    share = np.minimum(1.0, radius / np.maximum(distance, 1e-300))
+    expected = centre + (share[:, None, None] * (w - centre)).mean(0)
+    np.testing.assert_allclose(Robust("clipped", clip=clip)(stack), expected, rtol=1e-4, atol=1e-5)
+
+
+@given(st.integers(1, 8), st.integers(0, 50), st.sampled_from(RULES))
+def test_only_those_who_vote_for_a_patch_count_in_it(clients: int, seed: int, rule: Any) -> None:
+    rng = np.random.default_rng(seed)
+    stack, votes = stack_of(clients, seed), rng.random((clients, 4)) < 0.5
+    mine = Robust(rule, trim=0.3)(stack, torch.from_numpy(votes))
+    for patch in range(4):
+        who = np.flatnonzero(votes[:, patch])
+        who = who if who.size else np.arange(clients)
+        alone = stack[who, patch]
+        if rule != "clipped":  # whose distances go over all patches
+            np.testing.assert_allclose(mine[patch], Robust(rule, trim=0.3)(alone), rtol=1e-5, atol=1e-6)
+        assert (mine[patch] >= alone.amin(0) - 1e-5).all()
+        assert (mine[patch] <= alone.amax(0) + 1e-5).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("lie", [1e6, torch.inf, torch.nan])
+def test_two_of_ten_hostile_clients_cannot_carry_the_average_away(rule: Any, lie: float) -> None:
+    stack = stack_of(10)
+    honest = stack[:8].clone()
+    stack[8:] = lie
+    mine = Robust(rule)(stack)
+    assert (mine - honest.mean(0)).norm() < honest.std(0).norm()
+    if rule != "clipped":
+        assert ((mine >= honest.amin(0)) & (mine <= honest.amax(0))).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_equal_clients_are_their_average(rule: Any) -> None:
+    one = stack_of(1)
+    assert torch.allclose(Robust(rule)(one.expand(7, 4, 3)), one[0])
+
+
+def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack, votes = stack_of(6), torch.rand(6, 4, generator=torch.Generator().manual_seed(1)) < 0.6
+    whole = [Robust(rule)(stack, who) for rule in RULES for who in (None, votes)]  # type: ignore[arg-type]
+    monkeypatch.setattr(robust, "CHUNK", 30)
+    parts = [Robust(rule)(stack, who) for rule in RULES for who in (None, votes)]  # type: ignore[arg-type]
+    for one, other in zip(whole, parts, strict=True):
+        assert torch.allclose(one, other, rtol=1e-6, atol=1e-7)
+
+
+# -- in methods --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", AVERAGING)
+def test_methods_that_average_do_so_by_the_rule(name: str) -> None:
+    clients = ragged_clients()
+    downs = {}
+    for rule in (None, *RULES):
+        method = make_method(name, clients)
+        method.robust = None if rule is None else Robust(rule)  # type: ignore[arg-type]
+        training = make_training(method, clients, Plan(2))
+        training.exchange(0)
+        downs[rule] = training.down
+    uploads, _ = make_training(make_method(name, clients), clients, Plan(2)).engine.round(
+        0, torch.arange(5), method.server_start()[1], False
+    )
+    weights = [n for n in downs[None] if n.startswith("model.") and n.endswith("bias") and "classifier" not in n]
+    assert weights
+    for weight in weights:
+        np.testing.assert_allclose(downs["median"][weight], np.median(uploads[weight], axis=0), rtol=1e-5, atol=1e-7)
+        assert not torch.allclose(downs[None][weight], downs["median"][weight], rtol=1e-4, atol=0)
+
+
+def test_quilts_evidence_says_who_votes() -> None:
+    clients = ragged_clients(sparse=True)
+    method = make_method("quilt", clients)
+    method.robust = Robust("median")
+    uploads, _ = make_training(method, clients, Plan(2)).engine.round(0, torch.arange(5), {}, False)
+    uploads["seen.features"][1:, 0] = 0
+    down = method.aggregate({}, uploads, torch.arange(5), torch.arange(5))
+    assert torch.equal(down["model.hidden.weight"][0], uploads["model.hidden.weight"][0, 0])
+
+
+def test_the_mean_is_the_mean() -> None:
+    method = make_method("fedavg", ragged_clients())
+    stack, weight = stack_of(5), torch.rand(5)
+    assert method.robust is None
+    assert torch.equal(method.average(stack, weight), weighted_mean(stack, weight))
+
+
+def test_methods_that_do_not_average_are_refused() -> None:
+    clients = ragged_clients()
+    for name in methods():
+        method = make_method(name, clients)
+        if name in AVERAGING:
+            check_averages(method)
+        elif name == "fedpub":
+            with pytest.raises(FedquiltError, match="With these settings method 'fedpub' takes no plain average"):
+                check_averages(method)
+        else:
+            with pytest.raises(FedquiltError, match=f"The server of method '{name}' does not average .*: fedavg,"):
+                check_averages(method)
+    check_averages(make_method("fedpub", clients, matching=False))
+    for name, nothing in (("fedhero", {"share": "none"}), ("quilt", {"share": ""})):
+        with pytest.raises(FedquiltError, match="With these settings"):
+            check_averages(make_method(name, clients, **nothing))
+
+
+# -- in a run ----------------------------------------------------------------------------------------
+
+SMALL: dict[str, Any] = {"clients": 5, "rounds": 3, "device": "cpu", "settings": {"hidden": 8}}
+
+
+def test_a_run_takes_the_rule_and_the_mean_is_the_default() -> None:
+    plain, said, other = (
+        fedquilt.run("fedavg", **SMALL, **options)
+        for options in ({}, {"aggregation": "mean"}, {"aggregation": "trimmed", "aggregation_trim": 0.3})
+    )
+    assert_same(plain.models[0], said.models[0])
+    assert not torch.equal(plain.models[0]["conv1.weight"], other.models[0]["conv1.weight"])
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"aggregation": "mode"}, "The option aggregation='mode' is not possible"),
+        (
+            {"aggregation_trim": 0.1},
+            "The option aggregation_trim=0.1 is not possible: it is for aggregation=trimmed only",
+        ),
+        (
+            {"aggregation": "trimmed", "aggregation_trim": 0.5},
+            "aggregation_trim=0.5 is not possible: input should be less",
+        ),
+        ({"aggregation": "median", "aggregation_clip": 2.0}, "it is for aggregation=clipped only"),
+        ({"method": "fedssa", "aggregation": "median"}, "The server of method 'fedssa' does not average"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(options: dict[str, Any], sentence: str) -> None:
+    values = {"method": "fedavg", **SMALL, **options}
+    with pytest.raises(FedquiltError, match=sentence):
+        fedquilt.run(values.pop("method"), **values)
