@@ -246,7 +246,7 @@ class Training:
         report, better, val = exchanged.report, False, math.nan
         if report is not None:
             val = float(mean(report.val)) * 100
-            better = val > self.progress.best.val
+            better = val > self.progress.best.val or (math.isnan(val) and self._untold)
             if better:
                 self.keep()
         return Seen(
@@ -258,6 +258,11 @@ class Training:
             val=val,
             better=better,
         )
+
+    @property
+    def _untold(self) -> bool:
+        """Whether no client has said yet how it stands, which is its right: then the newest models are the best there are."""
+        return self.engine.private and math.isinf(self.progress.best.val)
 
     def keep(self, better: Tensor | None = None) -> None:
         """Keep the personal models, and the similarity between clients, as those of the best round.
@@ -323,7 +328,7 @@ class Training:
         """The record's metrics, and the best round's: figures [5, M] on the CPU."""
         report = Report(*figures)
         report.check_sound()
-        if math.isnan(seen.val):
+        if math.isnan(seen.val) and not self.engine.private:
             raise FedquiltError(
                 f"No client has a validation node on which {self.method.task.metric} is defined; choose another split."
             )
@@ -332,13 +337,14 @@ class Training:
         clients = {"val": percent(report.val), "test": percent(report.test)}
         if seen.better:
             best = self.progress.best
-            best.round, best.val, best.test, best.clients_test = seen.round, seen.val, test, clients["test"]
+            val = -math.inf if math.isnan(seen.val) else seen.val
+            best.round, best.val, best.test, best.clients_test = seen.round, val, test, clients["test"]
         if seen.round in SIMILARITY_ROUNDS:
             similarity = self.method.similarity(self.server)
             if similarity is not None:
                 self.similarities[seen.round] = similarity.cpu().clone()
         return {
-            "val": seen.val,
+            "val": none_if_nan(seen.val),
             "test": none_if_nan(test),
             "train_loss": none_if_nan(means["train_loss"]),
             "val_loss": none_if_nan(means["val_loss"]),
@@ -382,9 +388,8 @@ class Training:
         began = time.monotonic()
         self.folder.checkpoint(p.next_round - 1, tensors, facts)
         self._saved_at = time.monotonic()
-        if (
-            self.plan.checkpoint_seconds > 0
-        ):  # large states take long to write: no more than a tenth of the time goes there
+        if self.plan.checkpoint_seconds > 0:
+            # Large states take long to write: no more than a tenth of the time goes there.
             self._save_after = max(self.plan.checkpoint_seconds, 10 * (self._saved_at - began))
 
     def _resume(self) -> None:
@@ -419,7 +424,8 @@ class Training:
             models = moved_state(groups.get("best", {}), self.engine.device)
             if any(map(idle.rests, self.engine.state().values())):
                 models = {name: idle.copied(tensor) for name, tensor in models.items()}
-            p.best = Best(round, val, math.nan if test is None else test, clients_test, models)
+            val, test = -math.inf if val is None else val, math.nan if test is None else test
+            p.best = Best(round, val, test, clients_test, models)
         self.records = self.folder.records()
         for record in self.records:
             self.on_round(record)

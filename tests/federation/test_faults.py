@@ -15,7 +15,10 @@ from safetensors.torch import save
 
 from federations import ragged_clients, without_seconds
 from fedquilt.errors import FedquiltError
+from fedquilt.federation.bounds import overlong
 from fedquilt.federation.messages import packed, unpacked
+from fedquilt.methods.contract import find_method, methods
+from fedquilt.privacy.crossing import Sparse, Value, dense
 from fedquilt.privacy.wire import decode, encode
 
 SIZES = (25, 14, 31)
@@ -98,6 +101,9 @@ BAD: dict[str, tuple[Callable, str]] = {
         ),
         "cannot be read",
     ),
+    "huge": (changed(W, put(2, 3e38)), "larger than 1e+12"),
+    "overlong": (changed(W, lambda t: 1e6 * t), "times as long as is usual"),
+    "negative count": (changed("train_nodes", put(0, -5.0)), "below zero"),
     "no reply": (lambda reply: None, "no answer in time"),
 }
 
@@ -138,6 +144,77 @@ def test_a_bad_upload_is_left_out_and_named(kind: str, alone: tuple[Any, Path], 
         for name, tensor in site_states(tmp_path)[m].items():
             if name != "answer":
                 assert torch.equal(tensor.nan_to_num(), site_states(alone[1])[m][name].nan_to_num()), name
+
+
+# Numbers of the right shape that break averages, roots and logarithms, or that no honest site has.
+VALUES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "huge": lambda t: torch.full_like(t, 3e38) * (1 - torch.arange(t.numel()).view(t.shape) % 2 * 2),
+    "long": lambda t: 1e6 * torch.randn(t.shape, generator=torch.Generator().manual_seed(0)),
+    "negative": lambda t: -t.abs() - 1,
+    "tiny": lambda t: torch.full_like(t, 1e-44),
+    "zero": torch.zeros_like,
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(methods()) - {"local", "majority"}))
+@pytest.mark.parametrize("kind", VALUES)
+def test_whatever_numbers_a_site_sends_the_others_keep_finite_models(name: str, kind: str, tmp_path: Path) -> None:
+    def bad(value: Value) -> Value:
+        tensor = dense(value)
+        made = VALUES[kind](tensor.float()).to(tensor.dtype)
+        return Sparse(made) if isinstance(value, Sparse) else made
+
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid.tamper = at(1, with_upload(lambda m: encode({name: bad(value) for name, value in m.items()})))
+    there = federation(tmp_path, ragged_clients(SIZES), grid, method=name, rounds=4)
+    there.run()
+    expected = [0, 2] if kind in ("huge", "long") else there.folder.seed(3).records()[1]["participants"]
+    assert [r["participants"] for r in there.folder.seed(3).records()] == ["all", expected, "all", "all"]
+    for state in site_states(tmp_path):
+        assert all(bool(torch.isfinite(t).all()) for n, t in state.items() if not n.startswith("figures."))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({W: torch.full((10, 8), torch.nan)}, f"The download has numbers in '{W}' that are not finite"),
+        ({W: torch.full((10, 8), 3e38)}, f"The download has numbers in '{W}' that are larger than 1e+12"),
+        ({W: torch.zeros(10, 9)}, f"The download has '{W}' of shape [10, 9], not [10, 8]"),
+        ({W: torch.zeros(10, 8).double()}, f"The download has '{W}' as float64, not float32"),
+        ({"secret": torch.zeros(1)}, "The download has 'secret', which the method does not send"),
+        (None, "The download cannot be read"),
+        (
+            {W: torch.full((10, 8), 1e12), "model.conv2.weight": torch.full((8, 8), 1e12)}
+            | {"model.classifier.weight": 1e12 * torch.eye(8, 3)},
+            "gave no finite numbers; the site keeps what it had",
+        ),
+    ],
+)
+def test_a_site_does_not_take_everything_from_its_coordinator(change: Any, says: str, tmp_path: Path) -> None:
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3).run()
+    before = site_states(tmp_path)[0]
+    node, last = next(x for x in reversed(grid.sent) if header_of(x[1])["kind"] == "round")
+    header, body = unpacked(last.content)
+    body = b"\x80\x04junk" * 9 if change is None else encode({**decode(body), **change})
+    (reply,) = grid.pull_messages(grid.push_messages([Message(packed({**header, "round": 3}, body), node, "train")]))
+    answer, sent = unpacked(reply.content)
+    assert says in answer["refused"]
+    assert sent == b""
+    after = site_states(tmp_path)[0]
+    assert all(torch.equal(after[name].nan_to_num(), tensor.nan_to_num()) for name, tensor in before.items())
+
+
+def test_uploads_with_noise_are_compared_with_others_that_have_noise() -> None:
+    crossings = find_method("fedavg").uploads
+    uploads = {m: {W: torch.full((1, 4), size), "train_nodes": torch.ones(1)} for m, size in enumerate((1.0, 1.0, 1e5))}
+    assert set(overlong(uploads, crossings, set(), 1000.0)) == {2}
+    assert overlong(uploads, crossings, {2}, 1000.0) == {}
+    assert (
+        overlong({0: uploads[0], 1: {**uploads[1], "train_nodes": torch.full((1,), 1e9)}}, crossings, set(), 2.0) == {}
+    )
+    quiet = {m: {W: torch.full((1, 4), size)} for m, size in enumerate((0.0, 0.0, 100.0))}
+    assert overlong(quiet, crossings, set(), 1000.0) == {}  # those that have nothing to say are no measure
 
 
 @pytest.mark.parametrize(("min_sites", "goes_on"), [(0, True), (2, True), (3, False)])

@@ -66,6 +66,26 @@ def test_figures_stay_at_home_where_they_are_not_permitted(tmp_path: Path) -> No
     assert [r["clients"]["val"][1] for r in there.folder.seed(3).records()] == [None] * 3
 
 
+def test_where_nobody_says_how_it_stands_the_last_models_are_kept(tmp_path: Path) -> None:
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES), permits=["model", "train_nodes"]))
+
+    def tell(text: str) -> None:
+        if text.startswith("Round 2"):
+            raise KeyboardInterrupt
+
+    there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=4)
+    there.say = tell
+    with pytest.raises(KeyboardInterrupt):
+        there.run()
+    again = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=4)
+    result = again.run()
+    assert (result["test_mean"], result["val_mean"], result["seeds"][0]["best_round"]) == (None, None, 3)
+    for model, facts in site_models(tmp_path):
+        assert (facts["round"], facts["finished"]) == (3, True)
+        assert "conv1.weight" in model
+    assert predict(read_site(tmp_path / "site-0/site.yaml")).probabilities.shape == (SIZES[0], 3)
+
+
 @pytest.mark.parametrize("settings", [{}, {"threshold": 0.5}])
 def test_the_ledger_has_every_byte_that_the_coordinator_counts(settings: dict[str, Any], tmp_path: Path) -> None:
     there = federation(tmp_path, ragged_clients(SIZES), method="fedpub", settings=settings)

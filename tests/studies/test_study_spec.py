@@ -35,7 +35,7 @@ def refusal(folder: Path, **changes: Any) -> str:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"options": {"colour": 1}}, "a study cannot set 'colour'; it can set attack"),
+        ({"options": {"colour": 1}}, "a study cannot set 'colour'; it can set aggregation"),
         ({"options": {"seeds": [1]}}, "a study cannot set 'seeds'"),
         ({"options": {"device": "cpu"}}, "a study cannot set 'device'"),
         ({"axes": {"method": [{"label": "a", "colour": 1}], **CLIENTS}}, "a study cannot set 'colour'"),

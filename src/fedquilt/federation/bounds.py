@@ -1,37 +1,53 @@
-"""Which uploads a coordinator takes: declared names with the dtype and shape they must have, and finite numbers.
+"""Which messages are taken: declared names with the dtype and shape they must have, and finite numbers that can be.
 
-What an upload looks like follows from the method, its settings and the widths of the task, not from anyone's data. So the
-coordinator makes a client up, of a few nodes with no meaning, and looks at what that one would send.
+What a message looks like follows from the method, its settings and the widths of the task, not from anyone's data. So the
+coordinator makes a client up, of a few nodes with no meaning, and looks at what that one would send; and a site looks at what
+a server would answer to that.
 """
 
 from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence, Set
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from fedquilt.cohort import Client, Cohort
+from fedquilt.engines.in_process import slice_message
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.methods.contract import Method
-from fedquilt.privacy.crossing import Message, Sparse, Value, check, dense
+from fedquilt.privacy.crossing import Crossing, Message, Sparse, Value, check, declared, dense
 from fedquilt.privacy.wire import decode
 
 # Beside its numbers, an upload has names, shapes and offsets: a JSON header.
 OVERHEAD, OVERHEAD_EACH = 4096, 512
+MOST = 1e12  # no weight, statistic or count is larger; seeds are, and are whole numbers
+SHORT = 1.0  # uploads are not compared with a median that is shorter than this
 
 
-class BadUploadError(ValueError):
-    """An upload that is not taken; the message says why, as the end of a sentence that begins with "its upload"."""
+class BadMessageError(ValueError):
+    """A message that is not taken; it says why, as the end of a sentence that begins with "its upload" or "the download"."""
 
 
 class Expected:
-    """What the uploads of a method look like."""
+    """What the messages of a method look like."""
 
     def __init__(self, method: Method) -> None:
         self.method = method
         self.cohort = Cohort([_made_up(method)])
 
-    def of(self, round: int, down: Message) -> Message:
+    @cached_property
+    def downloads(self) -> Message:
+        """What a client is sent: before the first round, and after it."""
+        server, first = self.method.server_start()
+        first = slice_message(first, self.method.downloads, 0, 1)
+        later = self.method.aggregate(server, self.upload(0, first), self.cohort.ids, self.cohort.ids)
+        return first | slice_message(later, self.method.downloads, 0, 1)
+
+    def upload(self, round: int, down: Message) -> Message:
         """An upload of this round, after `down` (one client's); its numbers mean nothing."""
         with torch.no_grad():
             state = self.method.start(self.cohort)
@@ -53,8 +69,8 @@ def _made_up(method: Method) -> Client:
     return Client(0, graph, split)
 
 
-def taken(data: bytes, expected: Message, protected: bool = False) -> Message:
-    """The upload in `data`, if it is what `expected` looks like; BadUploadError otherwise.
+def taken(data: bytes, expected: Message, crossings: Sequence[Crossing], protected: bool = False) -> Message:
+    """The upload in `data`, if it is what `expected` looks like; BadMessageError otherwise.
 
     Where it is `protected`, by noise, it is dense and has floating-point numbers only.
     """
@@ -62,31 +78,86 @@ def taken(data: bytes, expected: Message, protected: bool = False) -> Message:
         expected = {name: dense(value).float() for name, value in expected.items()}
     limit = sum(_bytes(value) + OVERHEAD_EACH for value in expected.values()) + OVERHEAD
     if len(data) > limit:
-        raise BadUploadError(f"has {len(data):,} bytes, where {limit:,} are the most it can need")
-    try:
-        message = decode(data) if data else {}
-    except ValueError:
-        raise BadUploadError("cannot be read") from None
+        raise BadMessageError(f"has {len(data):,} bytes, where {limit:,} are the most it can need")
+    message = _decoded(data)
     for name in message:
         if name not in expected:
-            raise BadUploadError(f"has '{name[:80]}', which the method does not send")
+            raise BadMessageError(f"has '{name[:80]}', which the method does not send")
     for name, value in expected.items():
         if name not in message:
-            raise BadUploadError(f"lacks '{name}'")
-        _check(name, message[name], value)
+            raise BadMessageError(f"lacks '{name}'")
+        _check_form(name, message[name], value)
+        _check_numbers(name, message[name], declared(crossings, name))
     return {name: message[name] for name in expected}
 
 
-def _check(name: str, value: Value, expected: Value) -> None:
+def received(data: bytes, expected: Message, crossings: Sequence[Crossing]) -> Message:
+    """The download in `data`, if a server of the method may send it; BadMessageError otherwise.
+
+    Which of the downloads a round has is the server's to say.
+    """
+    message = _decoded(data)
+    for name, value in message.items():
+        if declared(crossings, name) is None:
+            raise BadMessageError(f"has '{name[:80]}', which the method does not send")
+        if name in expected:
+            _check_form(name, value, expected[name])
+        _check_numbers(name, value, None)
+    return message
+
+
+def overlong(
+    uploads: Mapping[int, Message], crossings: Sequence[Crossing], noisy: Set[int], limit: float
+) -> dict[int, str]:
+    """Those of a round's uploads that are more than `limit` times as long as the median one, and what is said of them.
+
+    The length is the L2 norm of all that is no count. Uploads with noise are compared among themselves: how long they are is up
+    to the noise.
+    """
+    out: dict[int, str] = {}
+    lengths = {m: _length(message, crossings) for m, message in uploads.items()}
+    for group in (set(lengths) - noisy, set(lengths) & noisy):
+        usual = max(SHORT, statistics.median([lengths[m] for m in group])) if group else SHORT
+        for m in sorted(group):
+            if lengths[m] > limit * usual:
+                out[m] = f"is {lengths[m] / usual:.3g} times as long as is usual in the round"
+    return out
+
+
+def _length(message: Message, crossings: Sequence[Crossing]) -> float:
+    weighed = [dense(value) for name, value in message.items() if not _counts(declared(crossings, name))]
+    return sum(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) ** 2 for tensor in weighed) ** 0.5
+
+
+def _counts(crossing: Crossing | None) -> bool:
+    return crossing is not None and crossing.count
+
+
+def _decoded(data: bytes) -> Message:
+    try:
+        return decode(data) if data else {}
+    except ValueError:
+        raise BadMessageError("cannot be read") from None
+
+
+def _check_form(name: str, value: Value, expected: Value) -> None:
     found, right = dense(value), dense(expected)
     if isinstance(value, Sparse) != isinstance(expected, Sparse):
-        raise BadUploadError(f"has '{name}' in the wrong form")
+        raise BadMessageError(f"has '{name}' in the wrong form")
     if found.dtype != right.dtype:
-        raise BadUploadError(f"has '{name}' as {found.dtype}, not {right.dtype}".replace("torch.", ""))
+        raise BadMessageError(f"has '{name}' as {found.dtype}, not {right.dtype}".replace("torch.", ""))
     if found.shape != right.shape:
-        raise BadUploadError(f"has '{name}' of shape {list(found.shape)}, not {list(right.shape)}")
+        raise BadMessageError(f"has '{name}' of shape {list(found.shape)}, not {list(right.shape)}")
+
+
+def _check_numbers(name: str, value: Value, crossing: Crossing | None) -> None:
+    found = dense(value)
     if not bool(torch.isfinite(found).all()):
-        raise BadUploadError(f"has numbers in '{name}' that are not finite")
+        raise BadMessageError(f"has numbers in '{name}' that are not finite")
+    if found.is_floating_point() and found.numel() and float(found.abs().max()) > MOST:
+        raise BadMessageError(f"has numbers in '{name}' that are larger than {MOST:g}")
+    if _counts(crossing) and bool((found < 0).any()):
+        raise BadMessageError(f"has '{name}' below zero, and it is a count")
 
 
 def _bytes(value: Value) -> int:

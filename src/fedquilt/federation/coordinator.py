@@ -59,6 +59,7 @@ class Order(BaseModel):
     timeout: Annotated[float, Field(gt=0)] = 600.0
     tries: Annotated[int, Field(ge=1)] = 3
     wait: Annotated[float, Field(ge=0)] = 600.0
+    norm_limit: Annotated[float, Field(gt=1, alias="norm-limit")] = 1000.0
     aggregation: Literal["mean", "median", "trimmed", "clipped"] = "mean"
     aggregation_trim: Annotated[float, Field(gt=0, lt=0.5, alias="aggregation-trim")] = 0.2
     aggregation_clip: Annotated[float, Field(gt=0, alias="aggregation-clip")] = 1.0
@@ -200,7 +201,7 @@ class Federation:
 
     def _training(self, method: Method, run: str, coordinator: int) -> tuple[Training, FlowerSites]:
         order = self.order
-        rules = Rules(order.timeout, order.min_sites, order.tries)
+        rules = Rules(order.timeout, order.min_sites, order.tries, order.norm_limit)
         if order.aggregation != "mean":
             method.robust = Robust(order.aggregation, order.aggregation_trim, order.aggregation_clip)
         engine = FlowerSites(method, self.sites, rules, run, order.rounds, coordinator)

@@ -14,7 +14,7 @@ from torch import Tensor
 from fedquilt.engines.contract import FIGURES, Report
 from fedquilt.engines.in_process import join_messages, slice_message
 from fedquilt.errors import FedquiltError
-from fedquilt.federation.bounds import BadUploadError, Expected, taken
+from fedquilt.federation.bounds import BadMessageError, Expected, overlong, taken
 from fedquilt.federation.roster import POLL, Sites
 from fedquilt.federation.site import EVALUATE, FINISH, ROUND, read_figures
 from fedquilt.methods.contract import Method, State
@@ -37,11 +37,13 @@ class Rules:
         min_sites: a round counts when so many of its sites (or all, where it has fewer) sent something that can be used; 0:
             all sites are waited for, and only those whose uploads cannot be used are done without.
         tries: how often those who did not answer are asked before the run stops.
+        norm_limit: an upload so many times as long as the median one is not used.
     """
 
     timeout: float = 600.0
     min_sites: int = 0
     tries: int = 3
+    norm_limit: float = 1000.0
 
 
 class FlowerSites:
@@ -88,7 +90,7 @@ class FlowerSites:
         """One round for the sites that answer; those whose uploads cannot be used are left out of it, with a reason."""
         here = participants.tolist()
         cut = {m: slice_message(down, self.method.downloads, place, place + 1) for place, m in enumerate(here)}
-        like = self.expected.of(round, cut[here[0]])
+        like = self.expected.upload(round, cut[here[0]])
         waiting = {m: encode(message) for m, message in cut.items() if m not in self._spent}
         uploads: dict[int, Message] = {}
         needed = min(self.rules.min_sites or len(here), len(here))
@@ -99,9 +101,9 @@ class FlowerSites:
             for m, (header, body) in replies.items():
                 del waiting[m]
                 try:
-                    uploads[m] = taken(body, like, self.sites.protected(m))
-                except BadUploadError as error:
-                    self._incident(round, m, "upload", f"its upload {error}, so it is left out of the round")
+                    uploads[m] = taken(body, like, self.method.uploads, self.sites.protected(m))
+                except BadMessageError as error:
+                    self._left_out(round, m, str(error))
                     needed -= not self.rules.min_sites
                     continue
                 self._measured(m, header)
@@ -113,6 +115,11 @@ class FlowerSites:
             if len(uploads) >= needed or not waiting:
                 break
             self._incident(round, None, "too few", f"{len(uploads)} of {needed} sites answered in try {attempt + 1}")
+        noisy = {m for m in uploads if self.sites.protected(m)}
+        for m, why in overlong(uploads, self.method.uploads, noisy, self.rules.norm_limit).items():
+            self._left_out(round, m, why)
+            needed -= not self.rules.min_sites
+            del uploads[m]
         if len(uploads) < needed and len(here) - len(self._spent) < needed:
             raise BudgetSpentError(
                 f"Round {round} needs {needed} sites, and {len(self._spent)} have spent their privacy budgets."
@@ -184,6 +191,9 @@ class FlowerSites:
             time.sleep(POLL)
         self._unreached = missing
         return out
+
+    def _left_out(self, round: int, m: int, why: str) -> None:
+        self._incident(round, m, "upload", f"its upload {why}, so it is left out of the round")
 
     def _refused(self, round: int, m: int, header: dict[str, Any]) -> None:
         spent = header.get("spent") is True

@@ -23,20 +23,17 @@ from fedquilt.engines.contract import FIGURES, Report
 from fedquilt.engines.in_process import InProcess
 from fedquilt.errors import FedquiltError
 from fedquilt.export.personal import model_facts
+from fedquilt.federation.bounds import BadMessageError, Expected, received
 from fedquilt.federation.home import Site
 from fedquilt.methods.contract import Method, State, Task, find_method
 from fedquilt.methods.settings import build_settings
-from fedquilt.privacy.crossing import Crossing, Message, moved
-from fedquilt.privacy.wire import decode, encode
+from fedquilt.privacy.crossing import Message, moved
+from fedquilt.privacy.wire import encode
 from fedquilt.sites.config import SiteConfig
-from fedquilt.sites.permits import FIGURES as FIGURES_NAME
-from fedquilt.sites.permits import check_leaving, check_permits
+from fedquilt.sites.permits import FIGURES_CROSSING, check_leaving, check_permits
 
 HELLO, ROUND, EVALUATE, FINISH = "hello", "round", "evaluate", "finish"
 VERSION = 1  # of the requests
-FIGURES_CROSSING = Crossing(
-    FIGURES_NAME, "The site's losses, and its validation and test metrics with its personal model."
-)
 _ANSWER = "answer"
 
 
@@ -99,6 +96,7 @@ class Desk:
     def __init__(self, site: Site) -> None:
         self.site = site
         self._engine: InProcess | None = None
+        self._expected: Expected | None = None
         self._for: Any = None
 
     def answer(self, header: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
@@ -119,13 +117,26 @@ class Desk:
 
     def engine(self, request: Request, state: State | None) -> InProcess:
         """The site as an engine with a single client, at this state; None: as it starts."""
-        what = (request.run, request.method, request.settings, request.task, request.client)
-        if self._engine is None or self._for != what or state is None:
-            self._engine, self._for = None, what
+        self._turn_to(request)
+        if self._engine is None or state is None:
+            self._engine = None  # so that there are not two at a time
             self._engine = InProcess(request.trained(), [self.site.client(request.client)], self.site.device)
         if state is not None:
             self._engine.restore(state)
         return self._engine
+
+    def expected(self, request: Request) -> Expected:
+        """What the run's messages look like."""
+        self._turn_to(request)
+        if self._expected is None:
+            self._expected = Expected(request.trained())
+        return self._expected
+
+    def _turn_to(self, request: Request) -> None:
+        """Forget what was made for another run."""
+        what = (request.run, request.method, request.settings, request.task, request.client)
+        if self._for != what:
+            self._engine, self._expected, self._for = None, None, what
 
 
 def introduction(site: Site | SiteConfig) -> dict[str, Any]:
@@ -175,10 +186,11 @@ class Worker:
         before, state = self._before()
         self._keep_best(before, state)
         engine = self.desk.engine(request, state)
-        down = _received(body)
+        down = self._received(body)
         ready = time.perf_counter()
         uploads, report = engine.round(request.round, torch.tensor([request.client]), down, request.evaluate)
         trained = time.perf_counter()
+        _check_finite(request.round, engine.state())
         uploads = moved(uploads, torch.device("cpu"))
         check_leaving(self.site.config, uploads)
         uploads = self.site.protected(uploads, self.method, down, request.round, request.rounds)
@@ -245,6 +257,13 @@ class Worker:
         """The site's losses and metrics, in the order of a report, where it permits them to be known."""
         return report.stacked()[:, 0].tolist() if self.site.reports else None
 
+    def _received(self, body: bytes) -> Message:
+        """What the coordinator sent, where it can be so."""
+        try:
+            return received(body, self.desk.expected(self.request).downloads, self.method.downloads)
+        except BadMessageError as error:
+            raise RefusedError(f"The download {error}.") from None
+
     def _note(self, uploads: Message, report: Report | None) -> None:
         """A line in the ledger for every tensor that leaves."""
         crossings = (*self.method.uploads, FIGURES_CROSSING)
@@ -254,13 +273,14 @@ class Worker:
         self.site.ledger(self.request.run).note(self.request.round, uploads | figures, crossings)
 
 
-def _received(body: bytes) -> Message:
-    try:
-        return decode(body)
-    except ValueError:
+def _check_finite(round: int, state: State) -> None:
+    """Refuse to go on from numbers that are none: whatever was received, the site still has what it had."""
+    kept = (tensor for name, tensor in state.items() if not name.startswith("figures."))
+    if not all(bool(torch.isfinite(tensor).all()) for tensor in kept):
         raise RefusedError(
-            "The download cannot be read; the coordinator and the site need the same fedquilt."
-        ) from None
+            f"Training in round {round} gave no finite numbers; the site keeps what it had. Use a smaller lr, or see what the "
+            "other sites send."
+        )
 
 
 def _as_bytes(data: bytes) -> Tensor:

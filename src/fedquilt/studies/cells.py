@@ -26,7 +26,10 @@ _ELSEWHERE = {"device", "data", "checkpoint_seconds", "workers", "cohort_size"}
 # Values for which models are evaluated once more.
 DEAR = ("test.neighbour",)
 # What may change without changing a number.
-_NOT_NUMBERS = {"bench", "cli", "loggers", "reports", "studies", "tuning", "api.py", "comparison.py", "__main__.py"}
+_NOT_NUMBERS = {
+    *("bench", "cli", "export", "federation", "loggers", "reports", "sites", "studies", "tuning"),
+    *("api.py", "comparison.py", "__main__.py"),
+}
 # What of a folder that is left out reads numbers off a run.
 _NUMBERS_TOO = ("studies/measures.py", "studies/elsewhere.py")
 
