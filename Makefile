@@ -28,7 +28,7 @@ test: install    ## all tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS)
 
 test-e2e: install  ## a federation with real processes of Flower on this machine, TLS and node keys; about six minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e tests/federation
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e -n $(TEST_WORKERS) tests/federation
 
 lint: install    ## ruff and mypy
 	$(BIN)/ruff check .

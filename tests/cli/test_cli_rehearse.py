@@ -51,7 +51,9 @@ def test_what_cannot_work_is_refused_before_anything_starts(
 
 def test_sites_that_do_not_fit_are_refused(refused: Callable, here: Path, sites: str) -> None:
     assert "nowhere.yaml cannot be read" in refused("rehearse --sites nowhere.yaml,a/site.yaml")
+    assert "No file is called as in 'x*/site.yaml'" in refused("rehearse --sites x*/site.yaml")
     assert "Two sites are called 'a'" in refused("rehearse --sites a/site.yaml,a/site.yaml")
+    assert "Two sites are called 'a'" in refused("rehearse --sites */site.yaml,a/site.yaml")
     site(here, "d", own_graph(classes=4))
     assert "site 'd' has 4; all sites need the same" in refused(f"rehearse --sites {sites},d/site.yaml")
     site(here, "e", own_graph(), permits=["train_nodes"])

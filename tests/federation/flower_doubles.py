@@ -15,29 +15,8 @@ from fedquilt.cohort import Client
 from fedquilt.federation.client_app import app
 from fedquilt.federation.coordinator import Federation, Order
 from fedquilt.federation.home import open_site
-from fedquilt.graphs import write_npz
-from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.methods.contract import State
-
-
-def write_sites(folder: Path, clients: Sequence[Client], **more: Any) -> list[Path]:
-    """A site.yaml and an npz for each client; names rise with the clients' numbers."""
-    import yaml
-
-    paths = []
-    for client in clients:
-        g, name = client.graph, f"site-{client.id}"
-        home = folder / name
-        home.mkdir(parents=True)
-        masks = {part: client.split == code for part, code in (("train", TRAIN), ("val", VAL), ("test", TEST))}
-        write_npz(Graph(name, g.edges, g.x, g.y, g.classes, masks=masks), home / "graph.npz")
-        (home / "site.yaml").write_text(
-            yaml.safe_dump({"name": name, "graph": "graph.npz", "split": "given", "state": "state", **more})
-        )
-        paths.append(home / "site.yaml")
-    return paths
-
+from fedquilt.sites.examples import write_sites
 
 Tamper = Callable[[int, Message, Message], Message | None]
 

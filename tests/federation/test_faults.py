@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from flower_doubles import MemoryGrid, federation, site_models, site_states, write_sites
+from flower_doubles import MemoryGrid, federation, site_models, site_states
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from safetensors.torch import save
 
@@ -20,6 +20,7 @@ from fedquilt.federation.messages import packed, unpacked
 from fedquilt.methods.contract import find_method, methods
 from fedquilt.privacy.crossing import Sparse, Value, dense
 from fedquilt.privacy.wire import decode, encode
+from fedquilt.sites.examples import write_sites
 
 SIZES = (25, 14, 31)
 HOSTILE = 1001  # the node of site-1

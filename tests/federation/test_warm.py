@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_doubles import write_sites
 
 from federations import ragged_clients
 from fedquilt.federation import warm
 from fedquilt.federation.answering import Answering
+from fedquilt.sites.examples import write_sites
 
 HELLO = {"kind": "hello", "version": 1}
 

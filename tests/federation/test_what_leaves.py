@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from flower_doubles import MemoryGrid, federation, site_models, site_states, write_sites
+from flower_doubles import MemoryGrid, federation, site_models, site_states
 
 from federations import ragged_clients
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator import Order
 from fedquilt.federation.messages import unpacked
 from fedquilt.sites.config import read_site
+from fedquilt.sites.examples import write_sites
 from fedquilt.sites.ledger import Ledger
 from fedquilt.sites.predicting import predict
 

@@ -57,10 +57,10 @@ GOOD = "name: a\ngraph: g\nstate: s\n"
         (GOOD + "dp: {clip: 1, noise: 1, epslon: 3}\n", "there is no field of dp 'epslon'; did you mean 'epsilon'?"),
         (GOOD + "dp: yes\n", "dp=True is not possible"),
         *(
-            (f"name: {name!r}\ngraph: g\nstate: s\n", f"name={name!r} is not possible: a name is a few printable")
-            for name in ("", "..", " ", "../up", "a/b")
+            (f"name: {name!r}\ngraph: g\nstate: s\n", f"name={name!r} is not possible: a name has up to 80 letters")
+            for name in ("", "..", " ", "../up", "a/b", "[a]", "a" * 81)
         ),
-        ('name: "a\\nb"\ngraph: g\nstate: s\n', "is not possible: a name is a few printable"),
+        ('name: "a\\nb"\ngraph: g\nstate: s\n', "is not possible: a name has up to 80 letters"),
         ("name: [a]\ngraph: g\nstate: s\n", "name=['a'] is not possible"),
         ("- a\n- b\n", "must hold names and values"),
         ("name: {a\n", "is not valid YAML"),

@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import glob, has_magic
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,11 +14,17 @@ import typer
 
 from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
+from fedquilt.errors import FedquiltError
 
 
 def rehearse(
     sites: Annotated[
-        str, typer.Option("--sites", help="The sites' site.yaml files, with commas between.", show_default=False)
+        str,
+        typer.Option(
+            "--sites",
+            help="The sites' site.yaml files, with commas between, or a pattern such as 'sites/*/site.yaml'.",
+            show_default=False,
+        ),
     ],
     method: Annotated[str, typer.Option("--method", "-m", help="A name (see [bold]fedquilt methods[/]).")] = "quilt",
     rounds: Annotated[int, typer.Option("--rounds", "-r", help="Communication rounds; each takes seconds.")] = 10,
@@ -56,7 +63,7 @@ def rehearse(
         "timeout": timeout,
         "aggregation": aggregation,
     }
-    copies, order = prepared([Path(one.strip()) for one in sites.split(",")], order, out)
+    copies, order = prepared(_found(sites), order, out)
     from fedquilt.federation.rehearsal import Rehearsal
 
     with _stoppable():
@@ -71,6 +78,17 @@ def rehearse(
 
     results().print(run_table(result))
     say(f"Written to {out}: run (the coordinator's), sites (each with its model and ledger), logs.")
+
+
+def _found(sites: str) -> list[Path]:
+    """The files that are named, or that a pattern stands for."""
+    out: list[Path] = []
+    for text in map(str.strip, sites.split(",")):
+        found = sorted(glob(text)) if has_magic(text) and not Path(text).exists() else [text]
+        if not found:
+            raise FedquiltError(f"No file is called as in '{text}'; name the sites' site.yaml files.")
+        out += map(Path, found)
+    return out
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`fedquilt site check`: is a site ready, and what would leave it?"""
+"""`fedquilt site`: is a site ready, and what would leave it? And sites to try a federation with."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedquilt.cli import options as o
 from fedquilt.cli.console import results, say
 from fedquilt.cli.methods import short
+from fedquilt.cli.targets import check_folder
 
 if TYPE_CHECKING:
     from fedquilt.sites.checking import SiteReport
@@ -35,6 +37,33 @@ def check(path: SiteFile) -> None:
     may = ", ".join(report.permitted) if sends & set(report.permitted) else f"{none}: {', '.join(report.permitted)}"
     say(f"Permitted: {may}.")
     say(f"Site '{report.site.name}' is ready.")
+
+
+@site.command(
+    "example",
+    epilog="[dim]For example:[/]\n\n[bold cyan]fedquilt site example sites --dataset cora --clients 3[/]\n\n"
+    "[bold cyan]fedquilt rehearse --sites 'sites/*/site.yaml' --method fedssa[/]",
+)
+def example(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.", show_default=False)],
+    dataset: Annotated[
+        str, typer.Option("--dataset", "-d", help="A name, an npz file or a folder of tables.")
+    ] = "patchwork",
+    kind: Annotated[str, typer.Option("--partition", "-p", help="How to cut it into sites.")] = "disjoint",
+    clients: Annotated[int, typer.Option("--clients", "-c", help="Into how many sites.", min=1)] = 3,
+    seed: Annotated[int, typer.Option("--seed", "-s", help="What random choices derive from.", min=0)] = 0,
+    data: o.Data = None,
+) -> None:
+    """Write sites to try a federation with: a graph cut into some, each with its site.yaml."""
+    check_folder(folder)
+    from fedquilt.experiment import Experiment
+    from fedquilt.runs.config import RunConfig
+    from fedquilt.sites.examples import write_sites
+
+    asked = {"dataset": dataset, "partition": kind, "clients": clients, "seeds": [seed], "data": data}
+    made = write_sites(folder, Experiment(RunConfig.build(asked)).clients(seed))
+    say(f"Written: {', '.join(map(str, made))}.")
+    say(f"Try them with 'fedquilt rehearse --sites \"{folder}/*/{made[0].name}\" --method fedssa'.")
 
 
 def _describe(report: SiteReport) -> None:

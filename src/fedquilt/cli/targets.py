@@ -1,4 +1,4 @@
-"""Files that a command is to write: refused before the work is done, not after it."""
+"""Files and folders that a command is to write: refused before the work is done, not after it."""
 
 from __future__ import annotations
 
@@ -19,3 +19,9 @@ def check_target(path: Path | None, suffixes: tuple[str, ...], force: bool) -> N
         raise FedquiltError(f"{path} is a folder; name a file.")
     if path.exists() and not force:
         raise FedquiltError(f"{path} is already there; choose another name, or overwrite it with --force.")
+
+
+def check_folder(path: Path) -> None:
+    """Refuse a folder that holds something already, or is a file."""
+    if path.is_file() or (path.is_dir() and any(path.iterdir())):
+        raise FedquiltError(f"{path} is already there; choose another name.")

@@ -11,7 +11,7 @@ import yaml
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.rehearsal import tool
 from fedquilt.runs.atomic import write_text
-from fedquilt.sites.config import read_site
+from fedquilt.sites.config import SITE_YAML, read_site
 
 RUN = "run"
 
@@ -40,6 +40,6 @@ def prepared(sites: Sequence[Path], order: Mapping[str, Any], out: Path) -> tupl
     for config in configs:
         home = out / "sites" / config.name
         values = config.model_dump(exclude_none=True) | {"state": str(home / "state")}
-        write_text(home / "site.yaml", yaml.safe_dump(values, sort_keys=False))
-        copies.append(home / "site.yaml")
+        write_text(home / SITE_YAML, yaml.safe_dump(values, sort_keys=False))
+        copies.append(home / SITE_YAML)
     return copies, whole

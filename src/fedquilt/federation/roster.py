@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,12 +17,12 @@ from fedquilt.federation.incidents import Incidents
 from fedquilt.federation.messages import packed, unpacked
 from fedquilt.federation.site import HELLO, VERSION
 from fedquilt.runs.atomic import write_json
+from fedquilt.sites.config import is_site_name
 
 HELLO_SECONDS = 60.0  # for a stranger to say who it is, while a round is under way
 POLL = 0.2  # seconds between looks for replies; Flower's own send_and_receive looks every 3
 # A header and a blob, or why there is none.
 Reply = tuple[dict[str, Any], bytes] | str
-_NAME = re.compile(r"[\w.@+-][\w .@+-]{0,79}")
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Introduction:
         sizes = all(type(n) is int and 0 < n < 2**31 for n in (said["features"], said["classes"]))
         permits = said["permits"]
         listed = isinstance(permits, list) and all(isinstance(one, str) for one in permits)
-        if not isinstance(said["name"], str) or not _NAME.fullmatch(said["name"]):
+        if not isinstance(said["name"], str) or not is_site_name(said["name"]):
             raise ValueError("it has no name, or none that can be used")
         if not sizes or not (permits == "all" or listed) or not isinstance(said["protected"], bool):
             raise ValueError("what it says of its graph cannot be read")

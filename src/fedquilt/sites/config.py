@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,14 @@ from fedquilt.graphs import Graph, Protocol, format_split, load_graph, parse_spl
 from fedquilt.graphs.split import GIVEN
 from fedquilt.privacy.dp import DpConfig
 from fedquilt.runs.config import read_config
+
+SITE_YAML = "site.yaml"
+_NAME = re.compile(r"[\w.@+-][\w .@+-]{0,79}")
+
+
+def is_site_name(name: str) -> bool:
+    """Whether a site may be called so: others are shown the name, and folders have it."""
+    return _NAME.fullmatch(name) is not None and bool(name.strip(". "))
 
 
 class SiteConfig(BaseModel):
@@ -33,7 +42,7 @@ class SiteConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: Annotated[str, Field(max_length=100)]
+    name: str
     graph: Annotated[str, Field(min_length=1)]
     split: str | None = None
     state: Annotated[str, Field(min_length=1)]
@@ -44,9 +53,8 @@ class SiteConfig(BaseModel):
     @field_validator("name")
     @classmethod
     def _plain(cls, name: str) -> str:
-        """Names are shown to others, and folders are called by them."""
-        if not name.strip(". ") or not name.isprintable() or set(name) & set("/\\"):
-            raise ValueError("a name is a few printable characters without slashes, such as st-anna")
+        if not is_site_name(name):
+            raise ValueError("a name has up to 80 letters, digits, spaces and any of . _ @ + -, such as st-anna")
         return name
 
 
