@@ -17,11 +17,13 @@ from fedquilt import robust
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.adam import weighted_mean
 from fedquilt.methods.contract import methods
+from fedquilt.privacy.crossing import dense
 from fedquilt.robust import Robust, check_averages
 from fedquilt.training import Plan
 
 RULES = ("median", "trimmed", "clipped")
 AVERAGING = ("fedavg", "fedhero", "fedper", "fedprox", "quilt")
+MIXING = ("fedpub", "fediih")  # an average for each client
 
 
 def stack_of(clients: int, seed: int = 0, shape: tuple[int, ...] = (4, 3)) -> torch.Tensor:
@@ -68,6 +70,52 @@ def test_only_those_who_vote_for_a_patch_count_in_it(clients: int, seed: int, ru
         assert (mine[patch] <= alone.amax(0) + 1e-5).all()
 
 
+def shares_of(receivers: int, clients: int, seed: int) -> torch.Tensor:
+    return torch.softmax(2.0 * stack_of(receivers, seed + 1, (clients,)), dim=1)
+
+
+@given(st.integers(1, 9), st.floats(0.0, 0.49), st.integers(0, 50))
+def test_weight_is_cut_off_on_both_sides_as_it_is_written(clients: int, trim: float, seed: int) -> None:
+    stack, share = stack_of(clients, seed), shares_of(2, clients, seed)
+    mine = Robust("trimmed", trim).mixed(stack, share)
+    for receiver in range(2):
+        for place in np.ndindex(4, 3):
+            numbers, weights = stack[(slice(None), *place)].double().numpy(), share[receiver].double().numpy()
+            order = np.argsort(numbers)
+            edges = np.concatenate([[0.0], np.cumsum(weights[order])])
+            left = np.clip(edges[1:], trim, 1 - trim) - np.clip(edges[:-1], trim, 1 - trim)
+            expected = (left * numbers[order]).sum() / left.sum()
+            assert float(mine[(receiver, *place)]) == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+@given(st.integers(1, 9), st.integers(0, 50))
+def test_clients_that_all_count_alike_are_mixed_as_they_are_averaged(clients: int, seed: int) -> None:
+    stack, share = stack_of(clients, seed), torch.full((2, clients), 1.0 / clients)
+    for rule in ("median", "clipped"):
+        for mine in Robust(rule).mixed(stack, share):  # type: ignore[arg-type]
+            assert torch.allclose(mine, Robust(rule)(stack), rtol=1e-4, atol=1e-4)  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 9), st.integers(0, 50))
+def test_the_weighted_median_has_half_the_weight_on_each_side(clients: int, seed: int) -> None:
+    stack, share = stack_of(clients, seed), shares_of(1, clients, seed)
+    (mine,) = Robust("median").mixed(stack, share)
+    below = (share[0].view(-1, 1, 1) * (stack < mine - 1e-3)).sum(0)
+    above = (share[0].view(-1, 1, 1) * (stack > mine + 1e-3)).sum(0)
+    assert float(below.max()) <= 0.5 + 1e-3
+    assert float(above.max()) <= 0.5 + 1e-3
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("lie", [1e6, torch.inf, torch.nan])
+def test_hostile_clients_with_little_weight_cannot_carry_a_mix_away(rule: Any, lie: float) -> None:
+    stack, share = stack_of(10), torch.full((3, 10), 0.1)
+    honest = stack[:8].clone()
+    stack[8:] = lie
+    for mine in Robust(rule, trim=0.25).mixed(stack, share):
+        assert (mine - honest.mean(0)).norm() < honest.std(0).norm()
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("lie", [1e6, torch.inf, torch.nan])
 def test_two_of_ten_hostile_clients_cannot_carry_the_average_away(rule: Any, lie: float) -> None:
@@ -88,9 +136,15 @@ def test_equal_clients_are_their_average(rule: Any) -> None:
 
 def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     stack, votes = stack_of(6), torch.rand(6, 4, generator=torch.Generator().manual_seed(1)) < 0.6
-    whole = [Robust(rule)(stack, who) for rule in RULES for who in (None, votes)]  # type: ignore[arg-type]
+    share = shares_of(2, 6, 0)
+
+    def all_of_them() -> list[torch.Tensor]:
+        rules = [Robust(rule) for rule in RULES]  # type: ignore[arg-type]
+        return [rule(stack, who) for rule in rules for who in (None, votes)] + [r.mixed(stack, share) for r in rules]
+
+    whole = all_of_them()
     monkeypatch.setattr(robust, "CHUNK", 30)
-    parts = [Robust(rule)(stack, who) for rule in RULES for who in (None, votes)]  # type: ignore[arg-type]
+    parts = all_of_them()
     for one, other in zip(whole, parts, strict=True):
         assert torch.allclose(one, other, rtol=1e-6, atol=1e-7)
 
@@ -118,6 +172,33 @@ def test_methods_that_average_do_so_by_the_rule(name: str) -> None:
         assert not torch.allclose(downs[None][weight], downs["median"][weight], rtol=1e-4, atol=0)
 
 
+@pytest.mark.parametrize("name", MIXING)
+def test_methods_that_give_each_client_an_average_do_so_by_the_rule(name: str) -> None:
+    clients = ragged_clients()
+
+    def down(rule: Any, spoilt: bool) -> dict[str, Any]:
+        method = make_method(name, clients, tau=1e-6)  # everyone counts alike
+        method.robust = None if rule is None else Robust(rule)
+        training = make_training(method, clients, Plan(2))
+        uploads, _ = training.engine.round(0, torch.arange(5), training.down, False)
+        if spoilt:
+            weights = {n: v.clone() for n, v in uploads.items() if n.startswith("model.")}
+            for weight in weights.values():
+                weight[2] = 1e9
+            uploads |= weights
+        return {n: dense(v) for n, v in method.aggregate(training.server, uploads, *[torch.arange(5)] * 2).items()}
+
+    mean = down(None, spoilt=False)
+    weights = [n for n in mean if n.startswith("model.") and n.endswith("weight")]
+    assert weights
+    for rule in RULES:
+        alike, kept = down(rule, spoilt=False), down(rule, spoilt=True)
+        for weight in weights:
+            assert not torch.allclose(alike[weight], mean[weight], rtol=1e-4, atol=0)
+            assert float(kept[weight].abs().max()) < 10 * float(mean[weight].abs().max())
+    assert all(float(down(None, spoilt=True)[weight].abs().max()) > 1e7 for weight in weights)
+
+
 def test_quilts_evidence_says_who_votes() -> None:
     clients = ragged_clients(sparse=True)
     method = make_method("quilt", clients)
@@ -139,11 +220,8 @@ def test_methods_that_do_not_average_are_refused() -> None:
     clients = ragged_clients()
     for name in methods():
         method = make_method(name, clients)
-        if name in AVERAGING:
+        if name in AVERAGING + MIXING:
             check_averages(method)
-        elif name == "fedpub":
-            with pytest.raises(FedquiltError, match="With these settings method 'fedpub' takes no plain average"):
-                check_averages(method)
         else:
             with pytest.raises(FedquiltError, match=f"The server of method '{name}' does not average .*: fedavg,"):
                 check_averages(method)

@@ -8,6 +8,9 @@ where nobody does, all do.
 - *trimmed*, coordinate by coordinate (the same): the mean without the smallest and the largest `trim` share on each side.
 - *clipped* (centred clipping, Karimireddy et al., 2021, around the median): c + mean_m min(1, r / |w_m - c|) (w_m - c), where
   c is the coordinate median and r is `clip` times the median of the clients' distances |w_m - c| from it.
+
+Where the server itself says how much each client counts for each receiver (`mixed`), that is heeded: the weighted median, the
+mean of the weight that is left when `trim` of all weight is cut off on each side, the weighted mean of clipped tensors.
 """
 
 from __future__ import annotations
@@ -24,6 +27,8 @@ from fedquilt.methods.contract import Method, methods
 
 Rule = Literal["median", "trimmed", "clipped"]
 CHUNK = 2**24  # numbers sorted at once
+SPARE = 1e-6  # a client whose weight is what is cut off is cut off, whatever rounding did to it
+MIDDLE = 0.5 - 1e-4  # so much of all weight is cut off on each side for a median; a little is left in any case
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,12 @@ class Robust:
         if self.rule == "clipped":
             return clipped(stack, self.clip, votes)
         return trimmed(stack, self.trim if self.rule == "trimmed" else 0.5, votes)
+
+    def mixed(self, stack: Tensor, share: Tensor) -> Tensor:
+        """An average for each of r receivers: [M, ...] and what each client counts for each, [r, M] of sum one -> [r, ...]."""
+        if self.rule == "clipped":
+            return clipped_mix(stack, self.clip, share)
+        return trimmed_mix(stack, self.trim if self.rule == "trimmed" else MIDDLE, share)
 
 
 def trimmed(stack: Tensor, trim: float, votes: Tensor | None = None) -> Tensor:
@@ -87,19 +98,57 @@ def clipped(stack: Tensor, clip: float, votes: Tensor | None = None) -> Tensor:
     who = None if votes is None else (votes | ~votes.any(0)).to(stack.dtype)
 
     def gap(m: int) -> Tensor:
-        apart = torch.nan_to_num(stack[m] - centre, nan=0.0, posinf=0.0, neginf=0.0)
-        idle.release(stack[m])
+        apart = _gap(stack, centre, m)
         return apart if who is None else apart * who[m].view(shape)
 
     # Client by client: nothing as large as the stack is made.
-    distance = torch.stack([torch.linalg.vector_norm(gap(m), dtype=torch.float64) for m in range(len(stack))])
-    radius = clip * trimmed(distance.unsqueeze(1), 0.5)
-    share = (radius / distance.clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0).to(stack.dtype)
+    kept = _kept(torch.stack([_length(gap(m)) for m in range(len(stack))]), clip).to(stack.dtype)
     total = torch.zeros_like(centre)
     for m in range(len(stack)):
-        total.addcmul_(gap(m), share[m])
+        total.addcmul_(gap(m), kept[m])
     count = len(stack) if who is None else who.sum(0).view(shape)
     return centre + total / count
+
+
+def trimmed_mix(stack: Tensor, trim: float, share: Tensor) -> Tensor:
+    """Each receiver's weighted mean of each coordinate without `trim` of all weight on each side: [r, M] -> [r, ...]."""
+    flat, share = stack.flatten(1), share.double() / share.double().sum(1, keepdim=True)
+    cut = min(trim + SPARE, MIDDLE) if trim else 0.0
+    width = max(1, CHUNK // max(1, len(stack)))
+    out = stack.new_empty(len(share), flat.shape[1])
+    for first in range(0, flat.shape[1], width):
+        values, order = flat[:, first : first + width].nan_to_num(nan=torch.inf).sort(0)
+        for receiver, weights in enumerate(share):
+            upto = weights[order].cumsum(0)  # [M, n]: the weight of a client and of all with smaller numbers
+            left = upto.clamp(cut, 1.0 - cut).diff(dim=0, prepend=torch.full_like(upto[:1], cut))
+            total = torch.where(left > 0, values * left, 0.0).sum(0)
+            out[receiver, first : first + width] = (total / left.sum(0)).to(out.dtype)
+    return out.view(len(share), *stack.shape[1:])
+
+
+def clipped_mix(stack: Tensor, clip: float, share: Tensor) -> Tensor:
+    """Each receiver's weighted mean of the clients' tensors, drawn toward the median as in `clipped`: [r, M] -> [r, ...]."""
+    centre = trimmed(stack, 0.5)
+    gaps = torch.stack([_gap(stack, centre, m).flatten() for m in range(len(stack))])
+    kept = _kept(torch.stack([_length(gap) for gap in gaps]), clip).to(stack.dtype)
+    return centre + ((share * kept) @ gaps).view(len(share), *stack.shape[1:])
+
+
+def _gap(stack: Tensor, centre: Tensor, m: int) -> Tensor:
+    """How far a client is from the centre; where it has no finite number, not at all."""
+    apart = torch.nan_to_num(stack[m] - centre, nan=0.0, posinf=0.0, neginf=0.0)
+    idle.release(stack[m])
+    return apart
+
+
+def _length(gap: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(gap, dtype=torch.float64)
+
+
+def _kept(distance: Tensor, clip: float) -> Tensor:
+    """What is left of each gap: min(1, r / distance), r = `clip` median distances."""
+    radius = clip * trimmed(distance.unsqueeze(1), 0.5)
+    return (radius / distance.clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)
 
 
 def check_averages(method: Method) -> None:
@@ -107,11 +156,11 @@ def check_averages(method: Method) -> None:
     if type(method).averages is Method.averages:
         others = [name for name, other in methods().items() if other.averages is not Method.averages]
         raise FedquiltError(
-            f"The server of method '{method.name}' does not average what clients send, so that there is nothing to make "
+            f"The server of method '{method.name}' does not average all that clients send, so that there is nothing to make "
             f"robust; leave out aggregation, or choose one that does: {', '.join(others)}."
         )
     if not method.averages():
         raise FedquiltError(
-            f"With these settings method '{method.name}' takes no plain average that could be made robust; leave out "
-            "aggregation, or choose settings with which it does (fedpub: matching=false)."
+            f"With these settings method '{method.name}' takes no average that could be made robust; leave out aggregation, "
+            "or choose settings with which it does."
         )

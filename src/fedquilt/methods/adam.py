@@ -118,6 +118,12 @@ class AdamMethod(Method):
         """What stands for the tensors of all clients: their mean by `weight`, or what the run's robust rule says instead."""
         return weighted_mean(stacked, weight) if self.robust is None else self.robust(stacked)
 
+    def mix(self, share: Tensor, stacked: Tensor) -> Tensor:
+        """An average for each of r receivers by what each client counts for it: [r, n], [n, ...] -> [r, ...]."""
+        if self.robust is not None:
+            return self.robust.mixed(stacked, share)
+        return (share @ stacked.flatten(1)).view(len(share), *stacked.shape[1:])
+
 
 def weighted_mean(stacked: Tensor, weight: Tensor) -> Tensor:
     """sum_m weight_m stacked_m / sum_m weight_m, [M, ...] -> [...]: one product, no copy of the stack."""

@@ -191,6 +191,10 @@ class FedIIH(AdamMethod):
             "classifier.bias": (self.task.classes,),
         }
 
+    def averages(self) -> bool:
+        """Each factor's part of the model, for each client by who is like it."""
+        return True
+
     # -- at the client -------------------------------------------------------------------------------------------
 
     def private(self, weights: Weights) -> State:
@@ -308,7 +312,8 @@ class FedIIH(AdamMethod):
             if name.startswith(MODEL):
                 message[name] = self.mixed(name, dense(value), beta)
         if self.settings.hierarchy:
-            message[ALPHA] = mean.sum(0) / (len(senders) + PRIOR_VARIANCE)
+            total = mean.sum(0) if self.robust is None else len(senders) * self.robust(mean)
+            message[ALPHA] = total / (len(senders) + PRIOR_VARIANCE)
         return message
 
     def compare(self, mean: Tensor, logvar: Tensor) -> Tensor:
@@ -323,11 +328,15 @@ class FedIIH(AdamMethod):
     def mixed(self, name: str, stack: Tensor, beta: Tensor) -> Tensor:
         """sum_j beta_mj^k W_j^k for each receiver m and factor k (eq. 10): [n, ...], beta [K, r, n] -> [r, ...]."""
         if name == MODEL + "classifier.bias":
-            return stack.mean(0).expand(beta.shape[1], -1).contiguous()
+            plain = stack.mean(0) if self.robust is None else self.robust(stack)
+            return plain.expand(beta.shape[1], -1).contiguous()
         # The factor is a part of the projection's last axis, and of the classifier's first.
         before = 1 if name == MODEL + "classifier.weight" else math.prod(stack.shape[1:-1])
         parts = stack.view(len(stack), before, self.factors, -1)
-        return torch.einsum("krn,nfkd->rfkd", beta, parts).reshape(-1, *stack.shape[1:])
+        if self.robust is None:
+            return torch.einsum("krn,nfkd->rfkd", beta, parts).reshape(-1, *stack.shape[1:])
+        each = [self.robust.mixed(parts[:, :, k], beta[k]) for k in range(self.factors)]
+        return torch.stack(each, dim=2).reshape(-1, *stack.shape[1:])
 
     def similarity(self, server: State) -> Tensor | None:
         """S of each factor as last computed between each pair of clients: [K, M, M]."""

@@ -134,8 +134,8 @@ class FedPub(BackboneMethod):
         return asked.get(name, super().sends(name))
 
     def averages(self) -> bool:
-        """Without matching; with it, each client is given an average of its own."""
-        return not self.settings.matching
+        """For everyone, or for each client by who is like it, where similarities are written out."""
+        return not (self.settings.matching and self.many)
 
     # -- at the client -------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class FedPub(BackboneMethod):
         else:
             server["similarity"][senders.unsqueeze(1), senders] = self.compare(server, uploads, stacks, senders)
             alpha = self.attention(server["similarity"][receivers][:, senders])
-            mixed = {n: (alpha @ w.flatten(1)).view(len(receivers), *w.shape[1:]) for n, w in stacks.items()}
+            mixed = {n: self.mix(alpha, w) for n, w in stacks.items()}
         for name, w in mixed.items():
             prunes = self.prunes(name.removeprefix(MODEL))
             message[name] = self.kept_by(receivers, dense(w), senders, stacks[name]) if prunes else w
