@@ -80,10 +80,11 @@ def load_run(path: str | os.PathLike[str], device: str = "auto") -> Run:
     folder = RunFolder.open(Path(path))
     result = folder.result
     if result is None:
+        _check_no_sites(folder)
         raise FedquiltError(f"The run in {path} is not done; go on with it: 'fedquilt resume {path}'.")
     out = Run(result, folder=folder.path)
     for seed in folder.config["seeds"]:
-        read_seed(folder.seed(seed), seed, pick_device(device), out)
+        read_seed(folder.seed(seed), seed, pick_device(device), out, models=not folder.of_sites)
     return out
 
 
@@ -94,10 +95,20 @@ def resume(path: str | os.PathLike[str], watch: Watcher | None = None, log: str 
     """
     names = check_loggers(log)
     folder = RunFolder.open(Path(path))
+    _check_no_sites(folder)
     config = RunConfig.build({k: v for k, v in folder.config.items() if k in RunConfig.model_fields})
     given = load_graph(folder.path / GRAPH_FILE) if config.dataset == GIVEN else None
     with folder.lock(), workplace(config):
         return run_seeds(Experiment(config, given), folder, watch, names)
+
+
+def _check_no_sites(folder: RunFolder) -> None:
+    """Refuse to go on by ourselves with what only sites can do."""
+    if folder.of_sites:
+        raise FedquiltError(
+            f"The run in {folder.path} is of sites, which train it: go on with the same 'flwr run' (out is {folder.path}), or "
+            "'fedquilt rehearse' where it was one."
+        )
 
 
 def execute(

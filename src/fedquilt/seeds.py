@@ -51,10 +51,11 @@ def run_seeds(experiment: Experiment, folder: RunFolder | None, watch: Watcher |
     return out
 
 
-def read_seed(place: SeedFolder, seed: int, device: torch.device, out: Run) -> None:
-    """What a finished seed left in its folder, added to `out`."""
+def read_seed(place: SeedFolder, seed: int, device: torch.device, out: Run, models: bool = True) -> None:
+    """What a finished seed left in its folder, added to `out`; without `models` where clients have theirs with them."""
     out.records[seed] = place.records()
-    out.models[seed], out.facts[seed] = place.load_models()
+    if models:
+        out.models[seed], out.facts[seed] = place.load_models()
     arrays = place.load_arrays("similarity") or {}
     out.similarities[seed] = {int(name): array for name, array in arrays.items()}
     out.findings[seed] = place.load_arrays("findings") or {}

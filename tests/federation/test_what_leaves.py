@@ -11,8 +11,10 @@ import torch
 import yaml
 from flower_doubles import MemoryGrid, federation, site_models, site_states
 
+import fedquilt
 from federations import ragged_clients
 from fedquilt.errors import FedquiltError
+from fedquilt.export import module_of
 from fedquilt.federation.coordinator import Order
 from fedquilt.federation.messages import unpacked
 from fedquilt.sites.config import read_site
@@ -120,6 +122,20 @@ def test_a_site_predicts_with_the_model_it_left_with(tmp_path: Path) -> None:
     federation(tmp_path, ragged_clients(SIZES), method="fedpub").run()
     for path, client in zip(sorted(tmp_path.glob("site-*/site.yaml")), ragged_clients(SIZES), strict=True):
         assert predict(read_site(path)).probabilities.shape == (client.graph.nodes, 3)
+
+
+def test_the_coordinators_folder_is_a_run_without_models(tmp_path: Path) -> None:
+    federation(tmp_path, ragged_clients(SIZES), method="fedpub").run()
+    run = fedquilt.load_run(tmp_path / "run")
+    assert len(run.records[3]) == 3
+    assert run.similarities[3]
+    with pytest.raises(FedquiltError, match="its clients are sites"):
+        module_of(run)
+    with pytest.raises(FedquiltError, match="is of sites, which train it"):
+        fedquilt.resume(tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(FedquiltError, match="is of sites, which train it"):
+        fedquilt.load_run(tmp_path / "run")
 
 
 def test_noise_is_added_at_the_site_and_its_budget_ends_the_run(tmp_path: Path) -> None:

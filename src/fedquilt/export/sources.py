@@ -43,6 +43,10 @@ def module_of(
 
 def of_run(run: Run, client: int | None = None, seed: int | None = None) -> Personal:
     """One client's personal model of a finished run."""
+    if not run.models:
+        raise FedquiltError(
+            "The run has no models: its clients are sites, who have theirs with them; give a site.yaml."
+        )
     chosen = next(iter(run.models)) if seed is None else seed
     if chosen not in run.models:
         raise FedquiltError(

@@ -25,6 +25,7 @@ from fedquilt.nn.objective import METRICS
 from fedquilt.privacy.dp import BudgetSpentError
 from fedquilt.robust import Robust, check_averages
 from fedquilt.runs import RunFolder, build_result
+from fedquilt.runs.folder import FEDERATION
 from fedquilt.sites.permits import refused_uploads, usual_methods
 from fedquilt.training import Plan, Record, Training, none_if_nan
 
@@ -171,10 +172,10 @@ class Federation:
         """What an earlier coordinator began in this folder."""
         kept = self.folder.config
         self.sites.load(self.folder.path / ROSTER)
-        kind, task = find_method(kept["method"]), Task(**kept["federation"]["task"])
+        kind, task = find_method(kept["method"]), Task(**kept[FEDERATION]["task"])
         method = kind(*resolve_settings(kind, task, kept["settings"], None))
-        coordinator = kept["federation"]["coordinator"] + 1
-        run = kept["federation"]["run"]
+        coordinator = kept[FEDERATION]["coordinator"] + 1
+        run = kept[FEDERATION]["run"]
         self._write_config(method, run, coordinator)
         self.say(f"Going on with the run in {self.folder.path}.")
         return method, run, coordinator
@@ -191,7 +192,7 @@ class Federation:
             "metric": order.metric,
             "settings": as_dict(method.settings),
             "order": order.model_dump(),
-            "federation": {
+            FEDERATION: {
                 "run": run,
                 "coordinator": coordinator,
                 "sites": self.sites.names,

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _LOCK = ".lock"
 
+FEDERATION = "federation"  # what the config of a run with sites has beside that of any other
+
 
 class RunFolder:
     """One run on disk. Make it with `create` or `open`; nothing is cached, so two readers see the same."""
@@ -83,6 +85,11 @@ class RunFolder:
     @config.setter
     def config(self, value: Mapping[str, Any]) -> None:
         write_json(self.path / "config.json", value)
+
+    @property
+    def of_sites(self) -> bool:
+        """Whether the clients are sites somewhere else, who have their models with them."""
+        return FEDERATION in self.config
 
     @property
     def result(self) -> dict[str, Any] | None:
