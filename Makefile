@@ -24,10 +24,10 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install    ## train Local, FedAvg and FED-PUB on an embedded graph; a table and two pictures
 	$(BIN)/fedquilt demo
 
-test: install    ## all tests
+test: install    ## all tests but the next
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS)
 
-test-e2e: install  ## a federation with real processes of Flower on this machine, TLS and node keys; about six minutes
+test-e2e: install  ## a federation with real processes of Flower on this machine, TLS and node keys; about seven minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e -n $(TEST_WORKERS) tests/federation
 
 lint: install    ## ruff and mypy

@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,8 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     measuring = commands.add_parser("measure", help="train, and write what came of it")
     measuring.add_argument("--methods", default="fedavg,fedpub,fedssa")
-    measuring.add_argument("--epsilons", default="1,2,4,8,16,32,64,128,inf")
-    measuring.add_argument("--clips", default="0.1,1,10", help="clip norms, of which the best on validation counts")
+    measuring.add_argument("--epsilons", default="1,2,4,8,16,32,64,128,512,2048,8192,inf")
+    measuring.add_argument("--clips", default="0.001,0.01,0.1,1,10,100", help="clip norms, of which the best on validation counts")
     measuring.add_argument("--delta", type=float, default=1e-5)
     measuring.add_argument("--dataset", default="cora")
     measuring.add_argument("--partition", default="disjoint")
@@ -143,21 +144,16 @@ def draw(results: dict[str, Any], picture: Path) -> None:
     budgets = sorted({epsilon for curve in curves.values() for epsilon in curve if math.isfinite(epsilon)})
     if not budgets:
         raise SystemExit("Nothing was measured with protection yet.")
-    ratio = (budgets[-1] / budgets[0]) ** (1 / max(1, len(budgets) - 1)) if len(budgets) > 1 else 2.0
-    without = budgets[-1] * ratio**1.6  # where no protection is drawn, apart from the others
+    ratio = min((b / a for a, b in pairwise(budgets)), default=2.0)
+    without = budgets[-1] * ratio**2  # where no protection is drawn, apart from the others
     metric = next(cell["metric"] for curve in curves.values() for cell in curve.values())
     with styled():
         figure = new_figure(5.6, 3.4)
         ax = figure.add_subplot()
         for name, (_, _, style) in FLOORS.items():
             if name in curves:
-                level = curves[name][math.inf]["test"]
-                ax.axhline(level, color=GREY, linestyle=style, linewidth=1.0)
-                note = f"{name}: sends nothing"
-                middle = math.sqrt(budgets[-1] * without)
-                ax.annotate(
-                    note, (middle, level), (0, 2), textcoords="offset points", ha="center", color=GREY, fontsize=7
-                )
+                level, label = curves[name][math.inf]["test"], f"{name[0].upper()}{name[1:]}: sends nothing"
+                ax.axhline(level, color=GREY, linestyle=style, linewidth=1.0, label=label)
         for place, (name, curve) in enumerate((n, c) for n, c in curves.items() if n not in FLOORS):
             look = {"color": colour(place), "marker": "o", "markersize": 3.5, "capsize": 2, "linewidth": 1.4}
             finite = sorted(epsilon for epsilon in curve if math.isfinite(epsilon))
@@ -174,7 +170,7 @@ def draw(results: dict[str, Any], picture: Path) -> None:
         ax.minorticks_off()
         ax.set_xlabel(f"ε of a client over all rounds (δ = {results['delta']:g}); none: no protection")
         ax.set_ylabel(metric_label(metric))
-        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(curves))
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
         save_figure(figure, picture)
     print(table(curves, budgets))
     print(f"Written to {picture}.")
