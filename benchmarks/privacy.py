@@ -39,7 +39,9 @@ def main() -> None:
     measuring = commands.add_parser("measure", help="train, and write what came of it")
     measuring.add_argument("--methods", default="fedavg,fedpub,fedssa")
     measuring.add_argument("--epsilons", default="1,2,4,8,16,32,64,128,512,2048,8192,inf")
-    measuring.add_argument("--clips", default="0.001,0.01,0.1,1,10,100", help="clip norms, of which the best on validation counts")
+    measuring.add_argument(
+        "--clips", default="0.001,0.01,0.1,1,10,100", help="clip norms, of which the best on validation counts"
+    )
     measuring.add_argument("--delta", type=float, default=1e-5)
     measuring.add_argument("--dataset", default="cora")
     measuring.add_argument("--partition", default="disjoint")

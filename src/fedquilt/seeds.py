@@ -20,7 +20,7 @@ from fedquilt.partition.statistics import label_counts
 from fedquilt.runs import RunFolder, SeedFolder, build_result
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.result import group
-from fedquilt.training import Record, Training, none_if_nan
+from fedquilt.training import Record, Training
 
 # Called with (config, seed, rounds) when a seed starts; gives what to call with each round's record.
 Watcher = Callable[[RunConfig, int, int], Callable[[Record], None]]
@@ -75,19 +75,8 @@ def _train_seed(
     training = experiment.training(seed, place, on_round)
     progress = training.run()
     best = progress.best
-    summary: dict[str, Any] = {
-        "seed": seed,
-        "best_round": best.round,
-        "val": best.val,
-        "test": none_if_nan(best.test),
-        "seconds": progress.seconds,
-        "seconds_per_round": progress.seconds / max(1, progress.next_round),
-        "upload_bytes": progress.upload_bytes,
-        "download_bytes": progress.download_bytes,
-        "metric": experiment.config.metric,
-        "rounds_run": progress.next_round,
+    summary = progress.summary(seed, experiment.config.metric) | {
         "recorded": training.recorded,
-        "clients_test": best.clients_test,
         "clients_left_out": sum(value is None for value in best.clients_test),
     }
     if training.protection is not None:

@@ -72,6 +72,22 @@ class Progress:
     download_bytes: int = 0
     best: Best = field(default_factory=Best)
 
+    def summary(self, seed: int, metric: str | None) -> dict[str, Any]:
+        """What any training's summary.json says."""
+        return {
+            "seed": seed,
+            "best_round": self.best.round,
+            "val": self.best.val,
+            "test": none_if_nan(self.best.test),
+            "seconds": self.seconds,
+            "seconds_per_round": self.seconds / max(1, self.next_round),
+            "upload_bytes": self.upload_bytes,
+            "download_bytes": self.download_bytes,
+            "metric": metric,
+            "rounds_run": self.next_round,
+            "clients_test": self.best.clients_test,
+        }
+
 
 def participants(seed: int, round: int, clients: int, share: float) -> Tensor:
     """Who takes part in a round: [n] client numbers in rising order, n = ceil(share * clients)."""

@@ -27,7 +27,7 @@ from fedquilt.robust import Robust, check_averages
 from fedquilt.runs import RunFolder, build_result
 from fedquilt.runs.folder import FEDERATION
 from fedquilt.sites.permits import refused_uploads, usual_methods
-from fedquilt.training import Plan, Record, Training, none_if_nan
+from fedquilt.training import Plan, Record, Training
 
 ROSTER = "sites.json"
 INCIDENTS = "incidents.jsonl"
@@ -133,23 +133,9 @@ class Federation:
         confirmed = engine.finish(progress.next_round)
         for name in sorted(set(self.sites.names) - set(confirmed)):
             self.incidents.note(None, name, "finish", f"Site {name} did not confirm that it has its model.")
-        best, order = progress.best, self.order
-        summary = {
-            "seed": order.seed,
-            "best_round": best.round,
-            "val": best.val,
-            "test": none_if_nan(best.test),
-            "seconds": progress.seconds,
-            "seconds_per_round": progress.seconds / max(1, progress.next_round),
-            "upload_bytes": progress.upload_bytes,
-            "download_bytes": progress.download_bytes,
-            "metric": order.metric,
-            "rounds_run": progress.next_round,
-            "clients_test": best.clients_test,
-            "sites": self.sites.names,
-            "confirmed": confirmed,
-            **engine.told,
-        }
+        order = self.order
+        summary = progress.summary(order.seed, order.metric)
+        summary |= {"sites": self.sites.names, "confirmed": confirmed, **engine.told}
         place = self.folder.seed(order.seed)
         if training.similarities:
             arrays = {str(round): s.cpu().numpy() for round, s in training.similarities.items()}

@@ -98,14 +98,6 @@ class Privatiser:
             return most
         return affordable_uploads(self.noise, self.config.epsilon, self.config.delta, most)
 
-    def check_affords(self, uploads: int) -> None:
-        """Refuse the upload after `uploads` of them where it would exceed the budget."""
-        if self.affords(uploads + 1) <= uploads:
-            raise BudgetSpentError(
-                f"The privacy budget of epsilon {self.config.epsilon:g} is spent after {uploads} uploads "
-                f"(epsilon {self.spent(uploads):.3g}): nothing is sent any more."
-            )
-
     @torch.no_grad()
     def applied(
         self,

@@ -56,10 +56,8 @@ class Ledger:
         except FileNotFoundError:
             return []
         pairs = []
-        rows = raw.split(b"\n")
-        for number, row in enumerate(
-            rows[:-1], start=1
-        ):  # what comes after the last line's end is a torn line, or nothing
+        rows = raw.split(b"\n")[:-1]  # what comes after the last line's end is a torn line, or nothing
+        for number, row in enumerate(rows, start=1):
             try:
                 line = json.loads(row)
             except ValueError:
