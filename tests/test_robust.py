@@ -37,9 +37,29 @@ def test_the_median_is_numpys(clients: int, seed: int) -> None:
 
 
 @given(st.integers(1, 12), st.floats(0.0, 0.49), st.integers(0, 50))
-def test_the_trimmed_mean_is_scipys(clients: int, trim: float, seed: int) -> None:
+def test_the_trimmed_mean_is_scipys_with_at_least_one_cut_off(clients: int, trim: float, seed: int) -> None:
     stack = stack_of(clients, seed)
-    np.testing.assert_allclose(Robust("trimmed", trim)(stack), trim_mean(stack, trim, axis=0), rtol=1e-5, atol=1e-6)
+    share = max(trim, 1 / clients) if trim and clients >= 3 else trim
+    np.testing.assert_allclose(Robust("trimmed", trim)(stack), trim_mean(stack, share, axis=0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("clients", [3, 4])
+@pytest.mark.parametrize("lie", [1e6, torch.inf, torch.nan])
+def test_one_of_a_few_is_cut_off_as_well(clients: int, lie: float) -> None:
+    stack = stack_of(clients)
+    honest = stack[1:].clone()
+    stack[0] = lie
+    votes = torch.ones(clients + 2, 4, dtype=torch.bool)
+    votes[clients:] = False
+    longer = torch.cat([stack, torch.full((2, 4, 3), -1e9)])  # who does not vote does not make a crowd
+    for mine in (Robust("trimmed")(stack), Robust("trimmed")(longer, votes)):
+        assert ((mine >= honest.amin(0)) & (mine <= honest.amax(0))).all()
+
+
+def test_nothing_is_cut_off_where_nothing_should_be() -> None:
+    for clients, trim in ((1, 0.2), (2, 0.2), (3, 0.0), (7, 0.0)):
+        stack = stack_of(clients)
+        np.testing.assert_allclose(Robust("trimmed", trim)(stack), stack.mean(0), rtol=1e-5, atol=1e-6)
 
 
 @settings(max_examples=30)
@@ -231,6 +251,16 @@ def test_methods_that_do_not_average_are_refused() -> None:
             check_averages(make_method(name, clients, **nothing))
 
 
+def test_two_clients_have_no_middle() -> None:
+    for clients in (1, 2):
+        method = make_method("fedavg", ragged_clients((12, 9)[:clients]))
+        with pytest.raises(
+            FedquiltError, match=f"needs at least 3 clients and there are {clients}: .*leave out aggregat"
+        ):
+            check_averages(method)
+    check_averages(make_method("fedavg", ragged_clients((12, 9, 14))))
+
+
 # -- in a run ----------------------------------------------------------------------------------------
 
 SMALL: dict[str, Any] = {"clients": 5, "rounds": 3, "device": "cpu", "settings": {"hidden": 8}}
@@ -258,6 +288,7 @@ def test_a_run_takes_the_rule_and_the_mean_is_the_default() -> None:
             "aggregation_trim=0.5 is not possible: input should be less",
         ),
         ({"aggregation": "median", "aggregation_clip": 2.0}, "it is for aggregation=clipped only"),
+        ({"clients": 2, "aggregation": "trimmed"}, "A robust average needs at least 3 clients and there are 2"),
         ({"method": "fedssa", "aggregation": "median"}, "The server of method 'fedssa' does not average"),
     ],
     ids=str,

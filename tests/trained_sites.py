@@ -60,13 +60,14 @@ def grown(client: Client, more: int = 5) -> Client:
 
 
 def as_file(client: Client, named: bool = True) -> Graph:
-    """A client's graph as its owner has it in a file: with its split, and with names for nodes and classes."""
+    """A client's graph as its owner has it in a file: with its split, and with names for nodes, classes and features."""
     graph = client.graph
     return replace(
         graph,
         masks={part: client.split == code for code, part in enumerate(PARTS)},
         ids=np.array([f"node-{n}" for n in range(graph.nodes)]) if named else None,
         class_names=("blue", "green", "red") if named else None,
+        feature_names=tuple(f"f{n}" for n in range(graph.features)) if named else None,
     )
 
 

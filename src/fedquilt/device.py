@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +16,7 @@ from fedquilt.errors import FedquiltError
 
 # How dense products are computed: in single precision, or with fewer bits on an accelerator.
 Precision = Literal["float32", "mixed"]
+_DEVICE = re.compile(r"cpu|mps|cuda(:(0|[1-9][0-9]?))?")  # what our methods can be computed on
 
 
 @contextmanager
@@ -45,16 +47,23 @@ def using_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def pick_device(name: str) -> torch.device:
-    """`auto` is a CUDA device where there is one, else the CPU."""
+def pick_device(name: str, asked: str = "--device") -> torch.device:
+    """`auto` is a CUDA device where there is one, else the CPU; the others are as PyTorch calls them.
+
+    `asked` is how the user says which, for what is wrong with it.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise FedquiltError(f"There is no device '{name}'; use auto, cpu or cuda.") from None
+    if not _DEVICE.fullmatch(name):
+        raise FedquiltError(f"There is no device '{name}'; use auto, cpu or cuda (cuda:1 for the second one), or mps.")
+    device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise FedquiltError("This machine has no CUDA device that PyTorch can use; use --device cpu or auto.")
+        raise FedquiltError(f"This machine has no CUDA device that PyTorch can use; use {asked} cpu or auto.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        last = torch.cuda.device_count() - 1
+        raise FedquiltError(f"This machine has no device '{name}'; the last one is cuda:{last}.")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise FedquiltError(f"This machine has no MPS device that PyTorch can use; use {asked} cpu or auto.")
     return device
 
 

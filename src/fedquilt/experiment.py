@@ -21,6 +21,7 @@ from fedquilt.graphs.noise import with_edge_noise
 from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
 from fedquilt.graphs.split import Given
 from fedquilt.methods.contract import Method, Task, find_method
+from fedquilt.methods.sending import uploads_of
 from fedquilt.methods.settings import as_dict, resolve_settings
 from fedquilt.nn.objective import METRICS
 from fedquilt.partition import Partition, check_fits, make_partition, training_nodes_check
@@ -231,7 +232,7 @@ class Experiment:
     def protection(self, method: Method) -> Protection | None:
         """The protection of uploads in a training of `method`, where the run asks for one and anything is uploaded.
 
-        Refused where the budget does not allow a single round.
+        What the settings keep at home spends nothing. Refused where the budget does not allow a single round.
         """
         c, task = self.config, method.task
         if c.dp_clip is None:
@@ -239,7 +240,7 @@ class Experiment:
         assert c.rounds is not None
         rounds = 1 if method.single_round else c.rounds
         sent = np.zeros((rounds, task.clients), dtype=np.int64)
-        if method.uploads:
+        if uploads_of(method):
             for round in range(rounds):
                 sent[round, participants(task.seed, round, task.clients, c.participation).numpy()] = 1
         most = sent.cumsum(0).max(1)

@@ -5,12 +5,14 @@ weights lies about its size. With `votes` [M, P] only clients that vote for a pa
 where nobody does, all do.
 
 - *median*, coordinate by coordinate (Yin et al., 2018): the middle one, or the mean of the two in the middle.
-- *trimmed*, coordinate by coordinate (the same): the mean without the smallest and the largest `trim` share on each side.
+- *trimmed*, coordinate by coordinate (the same): the mean without the smallest and the largest `trim` share on each side, which
+  is at least one client where there are three or more: a fifth of three would be nobody.
 - *clipped* (centred clipping, Karimireddy et al., 2021, around the median): c + mean_m min(1, r / |w_m - c|) (w_m - c), where
   c is the coordinate median and r is `clip` times the median of the clients' distances |w_m - c| from it.
 
 Where the server itself says how much each client counts for each receiver (`mixed`), that is heeded: the weighted median, the
-mean of the weight that is left when `trim` of all weight is cut off on each side, the weighted mean of clipped tensors.
+mean of the weight that is left when `trim` of all weight is cut off on each side (exactly so much, so that a client who counts
+for more is not cut off whole), the weighted mean of clipped tensors.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from fedquilt.methods.contract import Method, methods
 Rule = Literal["median", "trimmed", "clipped"]
 CHUNK = 2**24  # numbers sorted at once
 SPARE = 1e-6  # a client whose weight is what is cut off is cut off, whatever rounding did to it
+FEWEST = 3  # the middle one of fewer clients is their mean
 MIDDLE = 0.5 - 1e-4  # so much of all weight is cut off on each side for a median; a little is left in any case
 
 
@@ -37,7 +40,7 @@ class Robust:
 
     Attributes:
         rule: which.
-        trim: share of the clients that is left out on each side.
+        trim: share of the clients that is left out on each side; from three clients on at least one, unless it is 0.
         clip: how far a client may be from the median, in median distances.
     """
 
@@ -59,7 +62,10 @@ class Robust:
 
 
 def trimmed(stack: Tensor, trim: float, votes: Tensor | None = None) -> Tensor:
-    """The mean of each coordinate without `trim` of the clients on each side; at least one or two in the middle are left."""
+    """The mean of each coordinate without `trim` of the clients on each side.
+
+    Unless `trim` is 0 at least one is left out on each side; one or two in the middle are always left.
+    """
     flat = stack.flatten(1)
     width = max(1, CHUNK // max(1, len(stack)))
     parts = [
@@ -85,7 +91,8 @@ def _trimmed(x: Tensor, trim: float, votes: Tensor | None) -> Tensor:
     else:
         count = votes.sum(0)
         x = torch.where(votes, x, torch.inf)  # after everyone who votes
-    cut = torch.minimum((trim * count + 1e-6).floor().long(), (count - 1) // 2)
+    cut = (trim * count + 1e-6).floor().long().clamp_min(1 if trim > 0 else 0)
+    cut = torch.minimum(cut, (count - 1) // 2)
     place = torch.arange(len(x), device=x.device).unsqueeze(1)
     kept = (place >= cut) & (place < count - cut)
     return torch.where(kept, x.sort(0).values, 0.0).sum(0) / (count - 2 * cut)
@@ -152,7 +159,7 @@ def _kept(distance: Tensor, clip: float) -> Tensor:
 
 
 def check_averages(method: Method) -> None:
-    """Refuse a method that does not average, or not plainly with its settings."""
+    """Refuse a method that does not average, or not plainly with its settings, and a training with fewer than three clients."""
     if type(method).averages is Method.averages:
         others = [name for name, other in methods().items() if other.averages is not Method.averages]
         raise FedquiltError(
@@ -163,4 +170,9 @@ def check_averages(method: Method) -> None:
         raise FedquiltError(
             f"With these settings method '{method.name}' takes no average that could be made robust; leave out aggregation, "
             "or choose settings with which it does."
+        )
+    if method.task.clients < FEWEST:
+        raise FedquiltError(
+            f"A robust average needs at least {FEWEST} clients and there are {method.task.clients}: the median of two is their "
+            "mean; leave out aggregation, or train with more clients."
         )

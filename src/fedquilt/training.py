@@ -26,6 +26,8 @@ from fedquilt.rounds import Exchanged, Seen, mean
 from fedquilt.runs.folder import SeedFolder
 
 Record = dict[str, Any]
+# As `Method.aggregate`: the server's state, uploads, senders and receivers to downloads.
+Aggregate = Callable[[State, Message, Tensor, Tensor], Message]
 K = TypeVar("K")
 # Rounds after which the similarity between clients is noted, beside the best round's (under the key BEST).
 SIMILARITY_ROUNDS = (0, 4, 9, 19, 49, 99, 199)
@@ -114,7 +116,8 @@ def some_clients(seed: int, clients: int, share: float, *owner: str) -> Tensor:
 class Training:
     """One training of one seed: `run` carries it to the end, from the start or from a checkpoint.
 
-    With a `protection`, uploads leave clients clipped and noised; with an `attack`, the server gets them as it leaves them.
+    With a `protection`, uploads leave clients clipped and noised; with an `attack`, the server gets them as it leaves them;
+    with `aggregate`, that is done with them instead of what the method does.
     """
 
     def __init__(
@@ -126,8 +129,10 @@ class Training:
         on_round: Callable[[Record], None] | None = None,
         attack: Attack | None = None,
         protection: Protection | None = None,
+        aggregate: Aggregate | None = None,
     ) -> None:
         self.method, self.engine, self.plan, self.folder, self.attack = method, engine, plan, folder, attack
+        self.aggregate = aggregate or method.aggregate
         self.protection = protection
         self.on_round = on_round or (lambda record: None)
         self.rounds = 1 if method.single_round else plan.rounds
@@ -215,7 +220,7 @@ class Training:
         bytes_up = uncounted_bytes(uploads, method.uploads, len(senders))
         began = time.perf_counter()
         if round + 1 < self.rounds:
-            self._take(method.aggregate(self.server, uploads, *self._numbers(round, senders)))
+            self._take(self.aggregate(self.server, uploads, *self._numbers(round, senders)))
         self._at_server = time.perf_counter() - began
         return Exchanged(round, senders, bytes_up, bytes_down, report)
 

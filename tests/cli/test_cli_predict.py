@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,4 +44,18 @@ def test_what_is_wrong_is_one_sentence(refused: Callable, here: Path) -> None:
     assert "has 4 features and the model was trained on 10" in refused("predict site.yaml -g narrow.npz -o out.csv")
     for file in (here / "state" / "run-1" / "model").glob("*.safetensors"):
         file.write_bytes(b"torn")
-    assert "has no model in" in refused("predict site.yaml --out out.csv")
+    assert "is damaged" in refused("predict site.yaml --out out.csv")
+
+
+def test_a_class_that_the_model_does_not_know_is_said(call: Callable, here: Path) -> None:
+    _, _, client, _ = make_site(here)
+    write_npz(replace(client.graph, class_names=("blue", "green", "grey")), here / "new.npz")
+    called = call("predict site.yaml --graph new.npz --out out.csv")
+    assert called.status == 0, called.err
+    assert called.out.startswith("Warning: ")
+    assert "has the class 'grey', which the model was not trained on" in called.out
+    assert (here / "out.csv").is_file()
+
+
+def test_the_help_says_what_a_site_is(call: Callable) -> None:
+    assert "SITE is the site's site.yaml" in call("predict --help").out

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
+import yaml
 
 from federations import ragged_clients
 from fedquilt.experiment import Experiment
 from fedquilt.methods import methods
 from fedquilt.runs.config import RunConfig
-from fedquilt.sites.config import read_site, site_client
+from fedquilt.sites.config import SiteConfig, read_site, site_client
 from trained_sites import as_file, write_site
 
 CLIENT = ragged_clients((40,))[0]
@@ -70,3 +72,36 @@ def test_example_sites_are_the_clients_of_a_cut(call: Callable, refused: Callabl
     assert "sites is already there" in refused("site example sites")
     assert "There is no dataset 'coral'" in refused("site example others --dataset coral")
     assert not (here / "others").exists()
+
+
+def test_examples_that_cannot_be_written_are_one_sentence(
+    refused: Callable, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "file").write_text("")
+    assert "file/x cannot be made" in refused("site example file/x")
+    assert "/proc/x cannot be written to" in refused("site example /proc/x")
+
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "is_file", forbidden)
+        assert "sealed/x cannot be written to (Permission denied)" in refused("site example sealed/x")
+
+
+def test_a_disk_that_is_full_is_one_sentence(call: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedquilt.sites.examples.write_text", full)
+    called = call("site example sites")
+    assert called.status == 2
+    assert "sites/site-0 cannot be written to (No space left on device)" in called.sentence
+
+
+def test_the_help_says_what_a_site_is(call: Callable) -> None:
+    group = call("site --help").out
+    example = "\n".join(line for line in group.splitlines() if line.strip().startswith(tuple(SiteConfig.model_fields)))
+    assert set(yaml.safe_load(example)) == {"name", "graph", "state", "permits"}
+    assert "SITE is the site's site.yaml" in call("site check --help").out
+    assert "FOLDER is the folder to write" in call("site example --help").out

@@ -18,7 +18,7 @@ from fedquilt.federation.home import open_site
 from fedquilt.methods.contract import State
 from fedquilt.sites.examples import write_sites
 
-Tamper = Callable[[int, Message, Message], Message | None]
+Tamper = Callable[[int, Message, Message], Message | Exception | None]
 
 
 class MemoryGrid(Grid):
@@ -26,7 +26,8 @@ class MemoryGrid(Grid):
 
     Attributes:
         offline: nodes that cannot be reached.
-        tamper: called with a node, what it was sent and its reply; gives the reply that arrives, None: none does.
+        tamper: called with a node, what it was sent and its reply; gives the reply that arrives, None: none does. An
+            exception is what Flower raises when it unpacks the reply.
     """
 
     def __init__(self, sites: Sequence[Path]) -> None:
@@ -34,7 +35,7 @@ class MemoryGrid(Grid):
         self.sites = {1000 + n: path for n, path in enumerate(sites)}
         self.offline: set[int] = set()
         self.tamper: Tamper = lambda node, message, reply: reply
-        self.replies: dict[str, Message] = {}
+        self.replies: dict[str, Message | Exception] = {}
         self.sent: list[tuple[int, Message]] = []
 
     def set_run(self, run: Any) -> None: ...
@@ -75,7 +76,11 @@ class MemoryGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        return [self.replies.pop(id_) for id_ in list(message_ids) if id_ in self.replies]
+        found = [self.replies.pop(id_) for id_ in list(message_ids) if id_ in self.replies]
+        for reply in found:
+            if isinstance(reply, Exception):  # Flower cannot unpack it
+                raise reply
+        return found
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         return self.pull_messages(self.push_messages(messages))

@@ -11,11 +11,13 @@ import pytest
 import torch
 from flower_doubles import MemoryGrid, federation, site_models, site_states
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+from google.protobuf.message import DecodeError
 from safetensors.torch import save
 
 from federations import ragged_clients, without_seconds
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.bounds import overlong
+from fedquilt.federation.guarding import Guarded
 from fedquilt.federation.messages import packed, unpacked
 from fedquilt.methods.contract import find_method, methods
 from fedquilt.privacy.crossing import Sparse, Value, dense
@@ -102,9 +104,11 @@ BAD: dict[str, tuple[Callable, str]] = {
         ),
         "cannot be read",
     ),
-    "huge": (changed(W, put(2, 3e38)), "larger than 1e+12"),
+    "huge": (changed(W, put(2, 3e38)), "larger than 1e+09"),
     "overlong": (changed(W, lambda t: 1e6 * t), "times as long as is usual"),
     "negative count": (changed("train_nodes", put(0, -5.0)), "below zero"),
+    "count of nothing": (changed("train_nodes", put(0, 0.0)), "zero throughout"),
+    "unpackable": (lambda reply: DecodeError("garbage"), "cannot be read"),
     "no reply": (lambda reply: None, "no answer in time"),
 }
 
@@ -179,7 +183,7 @@ def test_whatever_numbers_a_site_sends_the_others_keep_finite_models(name: str, 
     ("change", "says"),
     [
         ({W: torch.full((10, 8), torch.nan)}, f"The download has numbers in '{W}' that are not finite"),
-        ({W: torch.full((10, 8), 3e38)}, f"The download has numbers in '{W}' that are larger than 1e+12"),
+        ({W: torch.full((10, 8), 3e38)}, f"The download has numbers in '{W}' that are larger than 1e+09"),
         ({W: torch.zeros(10, 9)}, f"The download has '{W}' of shape [10, 9], not [10, 8]"),
         ({W: torch.zeros(10, 8).double()}, f"The download has '{W}' as float64, not float32"),
         ({"secret": torch.zeros(1)}, "The download has 'secret', which the method does not send"),
@@ -191,7 +195,11 @@ def test_whatever_numbers_a_site_sends_the_others_keep_finite_models(name: str, 
         ),
     ],
 )
-def test_a_site_does_not_take_everything_from_its_coordinator(change: Any, says: str, tmp_path: Path) -> None:
+def test_a_site_does_not_take_everything_from_its_coordinator(
+    change: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "gave no" in says:  # such weights do not even get there
+        monkeypatch.setattr("fedquilt.federation.bounds.MOST", 1e13)
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3).run()
     before = site_states(tmp_path)[0]
@@ -206,11 +214,111 @@ def test_a_site_does_not_take_everything_from_its_coordinator(change: Any, says:
     assert all(torch.equal(after[name].nan_to_num(), tensor.nan_to_num()) for name, tensor in before.items())
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"figures": [10**400, 0, 0, 0, 1]},
+        {"refused": "\ud800"},
+        {"refused": "x\n\x1b[2Kfedquilt: done: test 99.99"},
+        {"refused": "x", "spent": True},
+        {"seconds": {"train": "x"}, "epsilon": "x"},
+        {"seconds": [], "epsilon": 10**400},
+    ],
+    ids=str,
+)
+def test_whatever_a_site_says_the_others_train_on(header: dict[str, Any], tmp_path: Path) -> None:
+    def does(reply: Message) -> Message:
+        given, _ = unpacked(reply.content)
+        reply.content.config_records["header"]["json"] = json.dumps({**given, **header})
+        return reply
+
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid.tamper = at(1, does)
+    there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3)
+    there.run()
+    records = there.folder.seed(3).records()
+    assert [r["participants"] for r in records] == ["all", [0, 2] if "refused" in header else "all", "all"]
+    log = (tmp_path / "run" / "incidents.jsonl").read_text() if "refused" in header else ""
+    assert "\x1b" not in log
+    assert len(log.splitlines()) == ("refused" in header)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedpub", "quilt", "fedsheafhn"])
+@pytest.mark.parametrize("sites", [2, 3])
+@pytest.mark.parametrize("protected", [False, True])
+def test_one_long_upload_ruins_nobody(name: str, sites: int, protected: bool, tmp_path: Path) -> None:
+    """Also where there are two sites, and where the hostile one says that noise makes it so."""
+    clients = ragged_clients(SIZES[:sites])
+
+    def does(who: int, message: Message, reply: Message) -> Message:
+        if who == HOSTILE and header_of(message)["kind"] == "hello":
+            header, body = unpacked(reply.content)
+            reply.content = packed({**header, "protected": protected}, body)
+        if who == HOSTILE and header_of(message).get("round") == 1:
+            long = {n: torch.where(dense(v) > 0, 5e8, -5e8) for n, v in decode(unpacked(reply.content)[1]).items()}
+            counts = {n: torch.ones_like(v) for n, v in long.items() if n.startswith(("train", "seen"))}
+            reply.content = packed(unpacked(reply.content)[0], encode({**long, **counts}))
+        return reply
+
+    grid = MemoryGrid(write_sites(tmp_path, clients))
+    grid.tamper = does
+    there = federation(tmp_path, clients, grid, method=name, rounds=3)
+    there.run()
+    assert [r["participants"] for r in there.folder.seed(3).records()][1] == [m for m in range(sites) if m != 1]
+    assert "times as long" in there.incidents.all[0]["reason"]
+
+
+def test_what_the_server_cannot_go_on_from_is_undone() -> None:
+    """Each upload passes by itself; the server's step does not."""
+
+    class Squaring:
+        uploads = find_method("fedavg").uploads
+
+        def aggregate(self, server: dict, uploads: dict, senders: torch.Tensor, receivers: torch.Tensor) -> dict:
+            server["seen"] += len(senders)
+            if bool((dense(uploads[W]) > 5).any()):
+                raise torch.linalg.LinAlgError("no roots")
+            return {W: torch.exp(dense(uploads[W]).sum(0) ** 3)}
+
+    told: list[tuple[int, str]] = []
+    guarded = Guarded(Squaring(), lambda m, why: told.append((m, why)))  # type: ignore[arg-type]
+    server = {"seen": torch.zeros(1)}
+    uploads = {W: Sparse(torch.tensor([[1.0], [9.0], [4.9], [0.5]]))}
+    down = guarded(server, uploads, torch.tensor([2, 3, 5, 7]), torch.arange(8))
+    assert told == [(3, "leads to numbers that are not finite"), (5, "leads to numbers that are not finite")]
+    assert float(down[W]) == pytest.approx(float(torch.exp(torch.tensor(1.5**3))))
+    assert float(server["seen"]) == 2
+    with pytest.raises(FedquiltError, match="No upload of this round"):
+        guarded(server, {W: torch.tensor([[9.0]])}, torch.tensor([2]), torch.arange(8))
+    assert float(server["seen"]) == 2
+
+
+def test_a_site_that_could_not_say_hello_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedquilt.federation.roster.LATER", 0.0)
+    failed: list[int] = []
+
+    def fail_once(who: int, message: Message, reply: Message) -> Message:
+        if who == HOSTILE and not failed:
+            failed.append(who)
+            reply.content = packed({"refused": "The site failed; its own log says why."})
+        return reply
+
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid.tamper = fail_once
+    there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg")
+    there.run()
+    assert failed
+    assert [r["participants"] for r in there.folder.seed(3).records()] == ["all"] * 3
+
+
 def test_uploads_with_noise_are_compared_with_others_that_have_noise() -> None:
     crossings = find_method("fedavg").uploads
     uploads = {m: {W: torch.full((1, 4), size), "train_nodes": torch.ones(1)} for m, size in enumerate((1.0, 1.0, 1e5))}
     assert set(overlong(uploads, crossings, set(), 1000.0)) == {2}
-    assert overlong(uploads, crossings, {2}, 1000.0) == {}
+    assert overlong(uploads, crossings, {2}, 2000.0) == {}  # noise may make it longer, up to a limit
+    assert set(overlong(uploads, crossings, {2}, 200.0)) == {2}
+    assert set(overlong(uploads, crossings, {0, 1, 2}, 1000.0)) == {2}
+    assert set(overlong({0: uploads[0], 2: uploads[2]}, crossings, set(), 1000.0)) == {2}
     assert (
         overlong({0: uploads[0], 1: {**uploads[1], "train_nodes": torch.full((1,), 1e9)}}, crossings, set(), 2.0) == {}
     )

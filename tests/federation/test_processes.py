@@ -50,6 +50,36 @@ def test_all_that_was_started_ends(how: str, tmp_path: Path, monkeypatch: pytest
     assert group.started() == []
 
 
+def test_some_of_what_was_started_ends(tmp_path: Path) -> None:
+    with Group(tmp_path) as group:
+        group.start("one", [sys.executable, "-c", STUBBORN], os.environ)
+        wait_for(group, "one", "ready")
+        group.kill_started("one", "signal.SIGTERM")  # that is in its own command line, and not in the other's
+        group.running["one"].wait(10)
+        assert len(group.started("one")) == 1
+
+
+def test_what_a_later_process_says_is_told_apart(tmp_path: Path) -> None:
+    with Group(tmp_path) as group:
+        assert group.size("one") == 0
+        group.start("one", [sys.executable, "-c", "print('early')"], os.environ).wait()
+        start = group.size("one")
+        group.start("one", [sys.executable, "-c", "print('later')"], os.environ).wait()
+        assert group.said("one") == "early\nlater\n"
+        assert group.said("one", start=start) == "later\n"
+
+
+def test_the_guard_takes_nothing_from_the_folder_it_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fedquilt").mkdir()
+    (tmp_path / "fedquilt" / "__init__.py").write_text("open('taken', 'w')")
+    monkeypatch.chdir(tmp_path)
+    with Group(tmp_path / "logs"):
+        pass
+    assert not (tmp_path / "taken").exists()
+
+
 def test_a_process_dies_with_the_one_that_started_it(tmp_path: Path) -> None:
     script = f"""
 import os, sys, time

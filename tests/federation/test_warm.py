@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,106 @@ def test_one_process_answers_all_and_ends_with_its_keeper(tmp_path: Path, monkey
     while running(str(tmp_path)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not running(str(tmp_path))
+
+
+@pytest.fixture
+def keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """What stands for Flower's process at the site; sockets are in the test's folder."""
+    monkeypatch.setenv("FEDQUILT_WARM", "1")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(warm.tempfile, "tempdir", None)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        monkeypatch.setattr(warm, "_keeper", lambda: process.pid)
+        yield process
+        process.kill()
+
+
+def ended(process: subprocess.Popen[Any], seconds: float = 20) -> bool:
+    """Whether a process ends in time."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+# A helper whose requests are never answered; it says when it has one.
+ENDLESS = """
+import sys, time
+from pathlib import Path
+from fedquilt.federation import answering, warm
+
+class Endless:
+    def reply(self, site, header, body):
+        print("asked", flush=True)
+        if header["kind"] == "hello":
+            return {"name": site}, b""
+        while True:
+            time.sleep(0.01)
+
+answering.Answering = Endless
+warm.serve(Path(sys.argv[1]), int(sys.argv[2]))
+"""
+
+
+def test_a_helper_ends_when_nobody_waits_for_its_answer(tmp_path: Path) -> None:
+    path = tmp_path / "x.sock"
+    command = [sys.executable, "-c", ENDLESS, str(path), str(os.getpid())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as helper:
+        try:
+            assert helper.stdout is not None
+            for _ in range(2):  # those that have their answer may leave
+                with wait_for_line(path) as line:
+                    warm._send(line, {**HELLO, "site": "one"}, b"")
+                    assert warm._receive(line) == ({"name": "one"}, b"")
+                assert helper.stdout.readline() == "asked\n"
+            with wait_for_line(path) as line:
+                warm._send(line, {"kind": "round", "site": "one"}, b"")
+                assert helper.stdout.readline() == "asked\n"
+                assert not ended(helper, 3 * warm.WATCH_SECONDS)
+            assert ended(helper)
+            assert not path.exists()
+        finally:
+            helper.kill()
+
+
+def wait_for_line(path: Path) -> socket.socket:
+    until = time.monotonic() + 30
+    while (line := warm._try(path)) is None:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return line
+
+
+def test_sockets_that_nobody_listens_on_are_removed(tmp_path: Path) -> None:
+    def bound(name: str) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.bind(str(tmp_path / name))
+        return made
+
+    with bound("dead.sock"), bound("young.sock"), bound("alive.sock") as alive:
+        alive.listen()
+        for name in ("dead.sock", "alive.sock"):
+            os.utime(tmp_path / name, (1, 1))
+        (tmp_path / "other").write_text("")
+        warm._sweep(tmp_path)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["alive.sock", "other", "young.sock"]
+
+
+def test_a_helper_takes_nothing_from_the_folder_it_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeper: subprocess.Popen[bytes]
+) -> None:
+    (path,) = write_sites(tmp_path, ragged_clients((12,)))
+    (tmp_path / "fedquilt").mkdir()
+    (tmp_path / "fedquilt" / "__init__.py").write_text("open('taken', 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert warm.ask(str(path), HELLO, b"")[0]["name"] == "site-0"
+    assert not (tmp_path / "taken").exists()
+
+
+def test_a_body_may_have_more_than_four_gibibytes() -> None:
+    header = warm._LENGTHS.pack(10, 2**33)
+    assert warm._LENGTHS.unpack(header) == (10, 2**33)
 
 
 def test_without_a_helper_requests_are_answered_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ import pytest
 import torch
 import yaml
 from flower_doubles import MemoryGrid, federation, site_models, site_states
+from flwr.app import Message
 
 import fedquilt
 from federations import ragged_clients
 from fedquilt.errors import FedquiltError
 from fedquilt.export import module_of
 from fedquilt.federation.coordinator import Order
-from fedquilt.federation.messages import unpacked
+from fedquilt.federation.engine import FlowerSites
+from fedquilt.federation.messages import packed, unpacked
+from fedquilt.privacy.wire import decode, encode
 from fedquilt.sites.config import read_site
 from fedquilt.sites.examples import write_sites
 from fedquilt.sites.ledger import Ledger
@@ -38,6 +42,18 @@ def test_sites_with_other_features_or_classes_are_refused(tmp_path: Path) -> Non
         FedquiltError, match=r"Site 'site-0' has 3 classes and site 'site-2' has 5; all sites need the same"
     ):
         federation(tmp_path, clients, MemoryGrid(paths), method="fedavg").run()
+
+
+@pytest.mark.parametrize("what", ["feature", "class"])
+def test_sites_whose_names_are_in_another_order_are_refused(what: str, tmp_path: Path) -> None:
+    clients = ragged_clients(SIZES)
+    size = clients[0].graph.features if what == "feature" else clients[0].graph.classes
+    names = tuple(map(str, range(size)))
+    for m, client in enumerate(clients):
+        named = replace(client.graph, **{f"{what}_names": names if m < 2 else names[::-1]})
+        clients[m] = replace(client, graph=named)
+    with pytest.raises(FedquiltError, match=f"'site-0' and 'site-2' have other {what} names, or in another order"):
+        federation(tmp_path, clients, method="fedavg").run()
 
 
 def test_a_method_that_a_site_does_not_permit_is_refused_before_training(tmp_path: Path) -> None:
@@ -138,25 +154,128 @@ def test_the_coordinators_folder_is_a_run_without_models(tmp_path: Path) -> None
         fedquilt.load_run(tmp_path / "run")
 
 
-def test_noise_is_added_at_the_site_and_its_budget_ends_the_run(tmp_path: Path) -> None:
+PROTECTED = {"clip": 1.0, "noise": 20.0, "delta": 1e-5, "epsilon": 0.85}
+
+
+def test_noise_is_added_at_the_site_and_its_budget_ends_its_part(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
     paths = write_sites(tmp_path, ragged_clients(SIZES))
-    told(paths[1], dp={"clip": 1.0, "noise": 20.0, "delta": 1e-5, "epsilon": 0.85})
+    told(paths[1], dp=PROTECTED)
     there = federation(
         tmp_path, ragged_clients(SIZES), MemoryGrid(paths), method="fedpub", rounds=9, settings={"threshold": 0.5}
     )
     there.run()
     records = there.folder.seed(3).records()
-    assert 1 <= len(records) < 9
-    assert there.incidents.all[0]["what"] == "budget"
+    there_too = [record["participants"] == "all" for record in records]
+    assert 1 <= sum(there_too) < 9 == len(records)
+    assert there_too == sorted(there_too, reverse=True)  # and then never again: the others go on
+    assert [line["what"] for line in there.incidents.all] == ["budget"]
     assert records[-1]["epsilon"] <= 0.85
     assert records[0]["epsilon"] < records[-1]["epsilon"]
     assert there.folder.seed(3).summary["epsilon"] == records[-1]["epsilon"]
+    assert [record["clients"]["val"][1] for record in records] == [None] * 9  # figures stay at home
     assert all(facts["finished"] for _, facts in site_models(tmp_path))
     sent = next((tmp_path / "site-1/state").glob("*/ledger.jsonl")).read_text().splitlines()
     norms = {x["name"]: x["norm"] for x in map(json.loads, sent) if x["round"] == 0}
     assert norms["model.conv1.weight"] > 20  # 80 entries with noise of standard deviation 20
     assert float(site_states(tmp_path)[1]["model.conv1.weight"].norm()) != norms["model.conv1.weight"]
+
+
+def test_a_run_ends_when_all_budgets_are_spent(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    paths = write_sites(tmp_path, ragged_clients(SIZES), dp={**PROTECTED, "report": True})
+    there = federation(tmp_path, ragged_clients(SIZES), MemoryGrid(paths), method="fedavg", rounds=9)
+    there.run()
+    records = there.folder.seed(3).records()
+    assert 1 <= len(records) < 9
+    assert None not in records[-1]["clients"]["val"]  # reported, as they asked for
+    assert there.folder.result["seeds"][0]["epsilon"] <= 0.85
+
+
+def ask(grid: MemoryGrid, node: int, header: dict[str, Any], body: bytes, kind: str = "train") -> tuple[dict, bytes]:
+    (reply,) = grid.pull_messages(grid.push_messages([Message(packed(header, body), node, kind)]))
+    return unpacked(reply.content)
+
+
+def test_a_coordinator_learns_nothing_from_what_breaks_training(tmp_path: Path) -> None:
+    """Weights that overflow where some feature is used: under dp, the site answers as ever, and has paid for it."""
+    pytest.importorskip("dp_accounting")
+    clients = ragged_clients(SIZES)
+    clients[1].graph.x[:, 0] = 0.0
+    grid = MemoryGrid(write_sites(tmp_path, clients, dp=PROTECTED))
+    federation(tmp_path, clients, grid, method="fedavg", rounds=1).run()
+    header = next(unpacked(m.content)[0] for _, m in grid.sent if unpacked(m.content)[0]["kind"] == "round")
+    weights = {n: torch.zeros(t.shape[1:]) for n, t in site_states(tmp_path)[0].items() if n.startswith("model.")}
+    weights["model.conv1.weight"][0] = 1e9
+    for name in ("conv2", "classifier"):
+        weights[f"model.{name}.weight"].fill_(1e9)
+    answers = []
+    for m in (0, 1):
+        spent = json.loads((tmp_path / f"site-{m}/state/privacy.json").read_text())["uploads"]
+        answers.append(ask(grid, 1000 + m, {**header, "client": m, "round": 1}, encode(weights)))
+        assert json.loads((tmp_path / f"site-{m}/state/privacy.json").read_text())["uploads"] == spent + 1
+    for said, sent in answers:
+        assert "refused" not in said
+        assert said["figures"] is None
+        assert len(sent) == len(answers[0][1])
+        assert all(bool(torch.isfinite(tensor).all()) for tensor in decode(sent).values())
+    assert all(bool(torch.isfinite(t).all()) for n, t in site_states(tmp_path)[0].items() if n.startswith("model."))
+    while "refused" not in (last := ask(grid, 1000, {**header, "round": header["round"] + 2}, encode(weights))[0]):
+        header = {**header, "round": header["round"] + 1}
+    assert last["spent"]
+    for m in (0, 1):  # now that nothing is left: the same sentence whatever the data is
+        told(tmp_path / f"site-{m}/site.yaml", dp={**PROTECTED, "epsilon": 0.01})
+    said = [ask(grid, 1000 + m, {**header, "client": m, "round": 50}, encode(weights))[0] for m in (0, 1)]
+    assert all(one["spent"] for one in said)
+
+
+def test_an_answer_from_before_the_site_was_protected_is_not_given_again(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    paths = write_sites(tmp_path, ragged_clients(SIZES))
+    grid = MemoryGrid(paths)
+    federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=1).run()
+    node, last = next(x for x in reversed(grid.sent) if unpacked(x[1].content)[0]["kind"] == "round")
+    header, body = unpacked(last.content)
+    before = ask(grid, node, header, body)
+    assert ask(grid, node, header, body) == before
+    told(paths[node - 1000], dp=PROTECTED)
+    after = ask(grid, node, header, body)
+    assert after[1] != before[1]
+    assert after[0]["figures"] is None
+    told(paths[node - 1000], dp=None, permits=["train_nodes"])
+    assert "does not permit" in ask(grid, node, header, body)[0]["refused"]
+    asked = ask(grid, node, {**header, "method": "local"}, body)
+    assert asked[1] != before[1]
+
+
+def test_figures_of_an_evaluation_are_in_the_ledger(tmp_path: Path) -> None:
+    there = federation(tmp_path, ragged_clients(SIZES), method="fedavg", rounds=2, participation=0.5)
+    there.run()
+    for path in sorted(tmp_path.glob("site-*")):
+        lines = Ledger(next((path / "state").glob("*/"))).lines()
+        assert {"round": -1, "name": "figures"}.items() <= lines[0].items()
+
+
+def test_a_model_that_was_never_trained_does_not_replace_one_that_was(tmp_path: Path) -> None:
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
+    before = predict(read_site(tmp_path / "site-0/site.yaml")).probabilities
+    header = next(unpacked(m.content)[0] for _, m in grid.sent if unpacked(m.content)[0]["kind"] == "finish")
+    said, _ = ask(grid, 1000, {**header, "run": "0123456789abcdef", "best": 0, "client": 0}, b"", "query")
+    assert "refused" not in said
+    assert (predict(read_site(tmp_path / "site-0/site.yaml")).probabilities == before).all()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epochs": 10**9}, {"clients": 10**6}, {"clients": 1}, {"features": 10.0}, {"seed": "x"}], ids=str
+)
+def test_work_without_end_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
+    node, last = next(x for x in reversed(grid.sent) if unpacked(x[1].content)[0]["kind"] == "round")
+    header, body = unpacked(last.content)
+    said, _ = ask(grid, node, {**header, "task": {**header["task"], **wrong}}, body)
+    assert "cannot be read" in said["refused"]
 
 
 def test_an_answer_with_noise_that_is_asked_for_again_is_the_same_and_costs_nothing(tmp_path: Path) -> None:
@@ -199,3 +318,27 @@ def test_robust_aggregation_is_a_setting(tmp_path: Path) -> None:
     assert not torch.equal(site_states(tmp_path / "a")[0][w], site_states(tmp_path / "b")[0][w])
     with pytest.raises(FedquiltError, match="does not average"):
         federation(tmp_path / "c", ragged_clients(SIZES), method="local", aggregation="median").run()
+
+
+def test_a_robust_average_of_two_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FedquiltError, match="at least 3 clients and there are 2"):
+        federation(tmp_path, ragged_clients((12, 9)), method="fedavg", aggregation="median").run()
+
+
+def test_a_coordinator_restarted_after_its_last_round_knows_what_was_spent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dp_accounting")
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES), dp={**PROTECTED, "epsilon": None}))
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr(FlowerSites, "finish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=2).run()
+    there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=2)
+    result = there.run()
+    records = there.folder.seed(3).records()
+    assert there.folder.seed(3).summary["epsilon"] == records[-1]["epsilon"] == result["seeds"][0]["epsilon"]

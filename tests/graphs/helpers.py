@@ -59,6 +59,7 @@ def assert_same(one: Graph, two: Graph) -> None:
     assert np.array_equal(one.y, two.y)
     assert one.classes == two.classes
     assert one.class_names == two.class_names
+    assert one.feature_names == two.feature_names
     assert (one.masks is None) == (two.masks is None)
     for part, mask in (one.masks or {}).items():
         assert np.array_equal(mask, two.masks[part])

@@ -11,8 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
+from fedquilt.cohort import clients_of
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs import Graph
+from fedquilt.graphs import Graph, Protocol, prepare
+from fedquilt.graphs.noise import with_edge_noise
+from fedquilt.graphs.union import disjoint_union
+from fedquilt.partition import Partition
 
 from .helpers import assert_same, dense, graphs, tiny
 
@@ -29,6 +33,19 @@ def test_subgraph_is_the_induced_one(graph: Graph, data: st.DataObject) -> None:
     assert np.array_equal(part.y, graph.y[kept])
     assert (part.name, part.classes) == ("part", graph.classes)
     assert part.ids is None or np.array_equal(part.ids, graph.ids[kept])
+
+
+def test_what_is_made_of_a_graph_has_its_features_names() -> None:
+    graph = tiny(feature_names=("a", "b", "c"))
+    halves = Partition([np.array([0, 1]), np.array([2, 3])], "two", 0, graph.name, graph.nodes, "")
+    made = [
+        graph.subgraph(np.array([0, 1])),
+        prepare(graph, Protocol(normalise_features=True, largest_component=True)),
+        with_edge_noise(graph, 0.5, np.random.default_rng(0)),
+        disjoint_union("both", [graph, graph]),
+        *(client.graph for client in clients_of(graph, halves, np.zeros(4, dtype=np.int8))),
+    ]
+    assert all(one.feature_names == ("a", "b", "c") for one in made)
 
 
 def test_adjacency_is_symmetric_without_self_loops() -> None:

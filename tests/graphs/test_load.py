@@ -94,8 +94,9 @@ def test_not_there(tmp_path: Path) -> None:
     with pytest.raises(FedquiltError, match="There is no dataset 'pubmd'; did you mean 'pubmed'"):
         load_graph("pubmd")
     for source in (tmp_path / "nothing", str(tmp_path / "nothing.npz"), "nothing.npz"):
-        with pytest.raises(FedquiltError, match="There is no file or folder"):
+        with pytest.raises(FedquiltError, match="There is no file or folder") as caught:
             load_graph(source)
+        assert ("or a dataset's name" in str(caught.value)) == isinstance(source, str)
 
 
 def test_where_graphs_are_sought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,13 @@ def test_class_names_survive(tmp_path: Path) -> None:
     assert read_npz(tmp_path / "g.npz").class_names == ("no", "yes")
 
 
+def test_feature_names_survive(tmp_path: Path) -> None:
+    write_npz(tiny(feature_names=("age", "größe", "f 3")), tmp_path / "g.npz")
+    assert read_npz(tmp_path / "g.npz").feature_names == ("age", "größe", "f 3")
+    write_npz(tiny(), tmp_path / "g.npz")
+    assert read_npz(tmp_path / "g.npz").feature_names is None
+
+
 def test_a_loose_file_is_cleaned(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", **{**GOOD, "edge_index": np.array([[0, 1, 2, 1], [1, 0, 2, 2]])})
     graph = read_npz(tmp_path / "mine.npz")
@@ -89,6 +96,12 @@ def test_sparse_features_and_keys_we_do_not_know(tmp_path: Path) -> None:
         ({**GOOD, "classes": np.array([2, 3])}, "a 'classes' that is not one whole number"),
         ({**GOOD, "train_mask": np.ones(3, dtype=bool)}, "has some masks only"),
         ({**GOOD, "y": np.array([0, 1, -5])}, "the label -5"),
+        ({**GOOD, "feature_names": np.array(["a", "b"])}, "names 2 features but has 3"),
+        ({**GOOD, "feature_names": np.array(["a", "b", "a"])}, "has the feature 'a' more than once"),
+        (
+            {**GOOD, "feature_names": np.array(["a", None, "b"], dtype=object)},
+            "holds pickled objects in 'feature_names'",
+        ),
     ],
 )
 def test_bad_contents(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:

@@ -32,6 +32,7 @@ def test_csv(tmp_path: Path) -> None:
     assert graph.x.tolist() == [[31, 2.5], [45, 1000], [27, -4]]
     assert graph.y.tolist() == [0, 1, -1]
     assert graph.ids.tolist() == ["ann", "bob", "eve"]
+    assert graph.feature_names == ("age", "income")
     assert {part: mask.tolist().index(True) for part, mask in graph.masks.items()} == {
         "train": 0,
         "val": 1,
@@ -129,6 +130,13 @@ def test_faults_of_the_folder(tmp_path: Path) -> None:
     (folder / "classes.txt").write_bytes(b"\xff\xfe")
     with pytest.raises(FedquiltError, match=r"classes.txt is not text in UTF-8"):
         read_tables(folder)
+    (folder / "classes.txt").write_text("0\n1\n\n0\n")
+    with pytest.raises(FedquiltError, match=r"classes.txt has the class '0' more than once"):
+        read_tables(folder)
+    (folder / "classes.txt").unlink()
+    (folder / "classes.txt").mkdir()
+    with pytest.raises(FedquiltError, match=r"classes.txt could not be opened \(Is a directory\)"):
+        read_tables(folder)
     (folder / "nodes.csv").write_bytes(b"id,label,f\n\xff\xfe,0,0\n")
     with pytest.raises(FedquiltError, match=r"nodes.csv is not text in UTF-8"):
         read_tables(folder)
@@ -165,6 +173,7 @@ def test_parquet_says_the_same_as_csv(tmp_path: Path) -> None:
     assert np.array_equal(graph.x, expected.x)
     assert np.array_equal(graph.y, expected.y)
     assert graph.ids.tolist() == expected.ids.tolist()
+    assert graph.feature_names == expected.feature_names
     assert graph.masks["val"].tolist() == [False, True, False]
 
     for column, message in (
@@ -178,6 +187,48 @@ def test_parquet_says_the_same_as_csv(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"source": ["bob", "joe"], "target": ["eve", "bob"]}), folder / "edges.parquet")
     with pytest.raises(FedquiltError, match="row 2, has an edge to 'joe'"):
         read_tables(folder)
+
+
+def test_labels_that_are_not_needed(tmp_path: Path) -> None:
+    """As for predictions: without a column for them, or with a class that classes.txt does not know."""
+    folder = folder_of(tmp_path, "id,f,g\n1,0,2\n2,5,0\n", "a,b\n1,2\n", classes="sick\nhealthy\n")
+    graph = read_tables(folder, labelled=False)
+    assert graph.y.tolist() == [-1, -1]
+    assert (graph.class_names, graph.feature_names) == (("sick", "healthy"), ("f", "g"))
+    assert graph.x.tolist() == [[0, 2], [5, 0]]
+    with pytest.raises(FedquiltError, match="no column 'label'"):
+        read_tables(folder)
+    (folder / "nodes.csv").write_text("id,label,f\n1,unsure,0\n2,healthy,1\n")
+    graph = read_tables(folder, labelled=False)
+    assert graph.class_names == ("sick", "healthy", "unsure")
+    assert graph.y.tolist() == [2, 1]
+    with pytest.raises(FedquiltError, match="line 2, has the label 'unsure', which is not in"):
+        read_tables(folder)
+
+
+def test_labels_that_are_not_needed_in_parquet(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.table({"id": ["1", "2"], "f": [0.5, 1.0]}), tmp_path / "nodes.parquet")
+    (tmp_path / "edges.csv").write_text("1,2\n")
+    assert read_tables(tmp_path, labelled=False).y.tolist() == [-1, -1]
+
+
+def test_files_that_may_not_be_read_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_of(tmp_path, classes="0\n1\n")
+
+    def forbidden(path: Path, *_: object, **__: object) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_text", forbidden)
+        with pytest.raises(FedquiltError, match=r"classes.txt could not be opened \(Permission denied\)"):
+            read_tables(folder)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "is_file", forbidden)  # as in a folder that may not be entered
+        with pytest.raises(FedquiltError, match=r"mine cannot be read \(Permission denied\); check that you may enter"):
+            load_graph(folder)
 
 
 def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

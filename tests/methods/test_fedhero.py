@@ -656,3 +656,12 @@ def test_it_learns(settings: dict[str, Any]) -> None:
     assert training.records[-1]["train_loss"] < training.records[0]["train_loss"] - 0.1
     state = training.engine.parts[0].state
     assert min(float((state[n] - w).abs().max()) for n, w in start.items()) > 0.01
+
+
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_everyone_knows_where_clients_start(learner: str) -> None:
+    method = make(learner=learner)
+    known = method.public_start()
+    for name, start in method.start(Cohort(ragged_clients())).items():
+        if name.startswith("model."):
+            assert torch.equal(known[name].expand_as(start), start), name

@@ -153,8 +153,8 @@ def test_the_objective_has_three_parts() -> None:
     """Eq. 41 is linear in its weights; the terms on the coefficients alone are proximal steps."""
     cohort = Cohort(ragged_clients())
     state = scrambled(make(), cohort)
-    down = {"class.mean": numbers(0, 5, 3, 1, 4), "class.covariance": covariances(1, 5, 3, 1, 4)}
-    down["class.weight"] = torch.ones(5, 3, 1)
+    down = {"cluster.mean": numbers(0, 5, 3, 1, 4), "cluster.covariance": covariances(1, 5, 3, 1, 4)}
+    down["cluster.weight"] = torch.ones(5, 3, 1)
 
     def gradient(elbo: float, semantic: float, message: dict[str, Tensor]) -> dict[str, Tensor]:
         method = make(elbo=elbo, semantic_weight=semantic)
@@ -401,9 +401,9 @@ def test_covariances_are_positive_definite(seed: int, small: float, width: int) 
     own = class_gaussians(cohort, mean, logvar)
     assert not torch.linalg.cholesky_ex(own[1].detach()).info.any()
     down = {
-        "class.mean": numbers(seed + 2, 3, 3, 1, width),
-        "class.covariance": covariances(seed + 3, 3, 3, 1, width),
-        "class.weight": torch.ones(3, 3, 1),
+        "cluster.mean": numbers(seed + 2, 3, 3, 1, width),
+        "cluster.covariance": covariances(seed + 3, 3, 3, 1, width),
+        "cluster.weight": torch.ones(3, 3, 1),
     }
     loss = semantic_loss(*own, down)
     loss.backward()
@@ -445,23 +445,23 @@ def test_semantic_clusters_match_moments(seed: int, clusters: int) -> None:
     lacking = ((0, 1), (3, 1), (5, 2), *((m, 0) for m in range(1, 7)))  # class 0 is at client 0 only
     server = semantic_server(method, seed, lacking)
     down = method.semantic_clusters(server, torch.arange(7))
-    assert down["class.mean"].shape == (7, 3, 1, 4)
-    assert down["class.covariance"].shape == (7, 3, 1, 4, 4)
+    assert down["cluster.mean"].shape == (7, 3, 1, 4)
+    assert down["cluster.covariance"].shape == (7, 3, 1, 4, 4)
     for c in range(3):
         here = [m for m in range(7) if (m, c) not in lacking]
         groups: list[list[int]] = []
         for m in here:
-            same = [g for g in groups if torch.equal(down["class.mean"][g[0], c], down["class.mean"][m, c])]
+            same = [g for g in groups if torch.equal(down["cluster.mean"][g[0], c], down["cluster.mean"][m, c])]
             (same[0] if same else groups.append([]) or groups[-1]).append(m)
         assert len(groups) <= clusters
         assert clusters < 20 or len(groups) == len(here)
         for members in groups:
             centre, spread = equation_6(server, members, c)
             for m in members:
-                assert_near(down["class.mean"][m, c, 0], torch.from_numpy(centre))
-                assert_near(down["class.covariance"][m, c, 0], torch.from_numpy(spread))
-        assert down["class.weight"][:, c, 0].tolist() == [float(m in here) for m in range(7)]
-    assert not torch.linalg.cholesky_ex(down["class.covariance"]).info.any()
+                assert_near(down["cluster.mean"][m, c, 0], torch.from_numpy(centre))
+                assert_near(down["cluster.covariance"][m, c, 0], torch.from_numpy(spread))
+        assert down["cluster.weight"][:, c, 0].tolist() == [float(m in here) for m in range(7)]
+    assert not torch.linalg.cholesky_ex(down["cluster.covariance"]).info.any()
     some = method.semantic_clusters(server, torch.tensor([5, 2]))
     for name in down:
         assert torch.equal(some[name], down[name][[5, 2]])
@@ -476,7 +476,7 @@ def test_clients_that_are_alike_in_a_class_share_a_cluster() -> None:
     down = method.semantic_clusters(server, torch.arange(6))
     for m, c in itertools.product(range(6), range(3)):
         members = torch.nonzero(groups[:, c] == groups[m, c]).ravel().tolist()
-        assert_near(down["class.mean"][m, c, 0], torch.from_numpy(equation_6(server, members, c)[0]))
+        assert_near(down["cluster.mean"][m, c, 0], torch.from_numpy(equation_6(server, members, c)[0]))
 
 
 def test_several_components_describe_the_same_cluster() -> None:
@@ -486,21 +486,21 @@ def test_several_components_describe_the_same_cluster() -> None:
     one, three = make(clients, node_clusters=2), make(clients, node_clusters=2, components=3)
     server = semantic_server(one, 0, lacking)
     single, several = (method.semantic_clusters(dict(server), torch.arange(7)) for method in (one, three))
-    assert several["class.mean"].shape == (7, 3, 3, 4)
-    share = several["class.weight"].double()
-    assert_near(share.sum(-1), single["class.weight"][..., 0])
+    assert several["cluster.mean"].shape == (7, 3, 3, 4)
+    share = several["cluster.weight"].double()
+    assert_near(share.sum(-1), single["cluster.weight"][..., 0])
     assert bool((share >= 0).all())
     assert bool(((share > 0).sum(-1) > 1).any())
     for m, c in lacking:
         assert not share[m, c].any()
-    mean, covariance = several["class.mean"].double(), several["class.covariance"].double()
+    mean, covariance = several["cluster.mean"].double(), several["cluster.covariance"].double()
     centre = torch.einsum("mcj,mcjd->mcd", share, mean)
     second = torch.einsum("mcj,mcjde->mcde", share, covariance + mean.unsqueeze(-1) * mean.unsqueeze(-2))
-    here = single["class.weight"][..., 0] > 0
-    assert_near(centre[here], single["class.mean"][:, :, 0][here].double())
+    here = single["cluster.weight"][..., 0] > 0
+    assert_near(centre[here], single["cluster.mean"][:, :, 0][here].double())
     spread = second - centre.unsqueeze(-1) * centre.unsqueeze(-2)
-    assert_near(spread[here], single["class.covariance"][:, :, 0][here].double())
-    assert not torch.linalg.cholesky_ex(several["class.covariance"]).info.any()
+    assert_near(spread[here], single["cluster.covariance"][:, :, 0][here].double())
+    assert not torch.linalg.cholesky_ex(several["cluster.covariance"]).info.any()
 
 
 def test_the_weights_of_eq_6_are_training_nodes_of_the_class() -> None:
@@ -510,7 +510,7 @@ def test_the_weights_of_eq_6_are_training_nodes_of_the_class() -> None:
         assert_near(up["class.count"], count)
         share = count / count.sum(0)
         expected = torch.einsum("mc,mcd->cd", share, up["class.mean"].double())
-        assert_near(down["class.mean"][:, :, 0], expected.expand(5, -1, -1))
+        assert_near(down["cluster.mean"][:, :, 0], expected.expand(5, -1, -1))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -518,19 +518,21 @@ def test_semantic_loss_is_a_sum_of_divergences(seed: int) -> None:
     mean, covariance = numbers(seed, 4, 3, 5), covariances(seed + 1, 4, 3, 5)
     count = torch.tensor([[3.0, 1.0, 0.0], [2.0, 2.0, 2.0], [0.0, 0.0, 0.0], [1.0, 5.0, 1.0]])
     down = {
-        "class.mean": numbers(seed + 2, 4, 3, 1, 5),
-        "class.covariance": covariances(seed + 3, 4, 3, 1, 5),
-        "class.weight": torch.ones(4, 3, 1),
+        "cluster.mean": numbers(seed + 2, 4, 3, 1, 5),
+        "cluster.covariance": covariances(seed + 3, 4, 3, 1, 5),
+        "cluster.weight": torch.ones(4, 3, 1),
     }
-    down["class.weight"][1, 2] = 0.0  # the server knows of no such class
+    down["cluster.weight"][1, 2] = 0.0  # the server knows of no such class
     expected = 0.0
     for m, c in itertools.product(range(4), range(3)):
-        if count[m, c] and down["class.weight"][m, c, 0]:
+        if count[m, c] and down["cluster.weight"][m, c, 0]:
             own = MultivariateNormal(mean[m, c].double(), covariance[m, c].double())
-            other = MultivariateNormal(down["class.mean"][m, c, 0].double(), down["class.covariance"][m, c, 0].double())
+            other = MultivariateNormal(
+                down["cluster.mean"][m, c, 0].double(), down["cluster.covariance"][m, c, 0].double()
+            )
             expected += float(kl_divergence(own, other))
     assert float(semantic_loss(mean, covariance, count, down)) == pytest.approx(expected, rel=1e-4)
-    same = down | {"class.mean": mean.unsqueeze(2), "class.covariance": covariance.unsqueeze(2)}
+    same = down | {"cluster.mean": mean.unsqueeze(2), "cluster.covariance": covariance.unsqueeze(2)}
     assert float(semantic_loss(mean, covariance, count, same)) == pytest.approx(0.0, abs=1e-4)
     assert float(semantic_loss(mean, covariance, torch.zeros(4, 3), down)) == 0.0
 
@@ -540,16 +542,16 @@ def test_semantic_loss_to_several_components() -> None:
     mean, covariance, count = numbers(0, 2, 2, 3), covariances(1, 2, 2, 3), torch.ones(2, 2)
     weight = torch.tensor([[[0.5, 0.5, 0.0], [0.2, 0.3, 0.5]], [[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]])
     down = {
-        "class.mean": numbers(2, 2, 2, 3, 3),
-        "class.covariance": covariances(3, 2, 2, 3, 3),
-        "class.weight": weight,
+        "cluster.mean": numbers(2, 2, 2, 3, 3),
+        "cluster.covariance": covariances(3, 2, 2, 3, 3),
+        "cluster.weight": weight,
     }
     expected = 0.0
     for m, c in ((0, 0), (0, 1), (1, 0)):
         own = MultivariateNormal(mean[m, c].double(), covariance[m, c].double())
         parts = [
             float(w) * math.exp(-float(kl_divergence(own, MultivariateNormal(mu.double(), s.double()))))
-            for w, mu, s in zip(weight[m, c], down["class.mean"][m, c], down["class.covariance"][m, c], strict=True)
+            for w, mu, s in zip(weight[m, c], down["cluster.mean"][m, c], down["cluster.covariance"][m, c], strict=True)
         ]
         expected -= math.log(sum(parts))
     assert float(semantic_loss(mean, covariance, count, down)) == pytest.approx(expected, rel=1e-4)
@@ -597,13 +599,32 @@ def test_a_strong_pull_makes_a_cluster_agree() -> None:
 # -- what crosses ------------------------------------------------------------------------------------
 
 
+def test_a_class_without_a_node_is_sent_as_what_everyone_knows() -> None:
+    """Mean 0, covariance I: under differential privacy it uses up nothing of the norm; nor do equal coefficients."""
+    clients = ragged_clients()
+    y, split = clients[0].graph.y, clients[0].split.copy()
+    split[(y == 2) & (split == TRAIN)] = VAL
+    clients[0] = replace(clients[0], split=split)
+    method = make(clients)
+    known = method.public_start()
+    _, tap = tapped_run(method, clients, 3, 1.0)
+    for up in tap.ups:
+        assert up["class.count"][0, 2] == 0
+        for name in ("class.mean", "class.covariance"):
+            assert known[name].shape == up[name].shape[1:]
+            assert torch.equal(up[name][0, 2], known[name][2])
+    assert torch.equal(known["class.covariance"], torch.eye(4).expand(3, 4, 4))
+    assert torch.equal(known["filter"], torch.full((5,), 1.0 / 5))
+    assert not set(known) & {crossing.name for crossing in FedSSA.downloads}  # which would take its place
+
+
 @pytest.mark.parametrize("participation", [1.0, 0.6])
 @pytest.mark.parametrize(("semantic", "structural"), list(itertools.product([True, False], repeat=2)))
 def test_what_crosses(semantic: bool, structural: bool, participation: float) -> None:
     training, tap = tapped(3, participation, semantic=semantic, structural=structural)
     up = (STRUCTURAL if structural else set()) | (SEMANTIC if semantic else set())
     down = ({"cluster.filter", "cluster.size"} if structural else set()) | (
-        {"class.mean", "class.covariance", "class.weight"} if semantic else set()
+        {"cluster.mean", "cluster.covariance", "cluster.weight"} if semantic else set()
     )
     assert all(set(message) == up for message in tap.ups)
     seed = {"projection_seed"} if structural else set()
@@ -707,8 +728,8 @@ def test_a_federation_of_one() -> None:
     assert all(math.isfinite(record["train_loss"]) for record in training.records)
     for up, down in zip(tap.ups[:-1], tap.downs[1:], strict=True):  # its clusters are itself
         assert_near(down["cluster.filter"], up["filter"])
-        assert_near(down["class.mean"][:, :, 0], up["class.mean"])
-        assert_near(down["class.covariance"][:, :, 0], up["class.covariance"])
+        assert_near(down["cluster.mean"][:, :, 0], up["class.mean"])
+        assert_near(down["cluster.covariance"][:, :, 0], up["class.covariance"])
 
 
 @pytest.mark.parametrize("basis", KINDS)

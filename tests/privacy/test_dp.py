@@ -27,7 +27,9 @@ TINY = 1e-12  # so little noise that one sees the clipped upload
 
 
 def privatiser(clip: float = 1.0, noise: float = 1.0, seed: int | None = 7, **more: Any) -> Privatiser:
-    return Privatiser(DpConfig(clip=clip, noise=noise, **more), 10, seed)
+    made = Privatiser(DpConfig(clip=clip, noise=max(noise, 1e-3), **more), 10, seed)
+    made.noise = noise  # also less than can be asked for
+    return made
 
 
 def message(clients: int = 3, seed: int = 0) -> Message:
@@ -107,6 +109,18 @@ def test_noise_is_that_of_the_seed_the_client_and_the_round_alone() -> None:
     both = dense(privatiser().applied({"model.w": torch.zeros(2, 50)}, CROSSINGS, 2, [3, 4])["model.w"])
     for other in (*others, both[1]):
         assert not torch.isclose(first, other).any()
+
+
+@pytest.mark.parametrize("seed", [5, None])
+@pytest.mark.parametrize("change", [0.0, 0.3, 1e-9])
+def test_what_leaves_is_on_the_same_grid_whatever_changed(seed: int | None, change: float) -> None:
+    """Rounding happens after the noise, so that the last bits of a number do not tell what it was added to."""
+    clip, noise = 0.7, 3.0
+    upload: Message = {"model.w": torch.full((1, 5000), change)}
+    after = dense(privatiser(clip, noise, seed).applied(upload, CROSSINGS, 0, [0])["model.w"]).double()
+    grid = 2.0 ** (math.floor(math.log2(noise * clip)) - 18)
+    assert torch.equal((after / grid).round(), after / grid)
+    assert float((after / grid % 2).mean()) == pytest.approx(0.5, abs=0.05)  # and all of it is used
 
 
 def test_a_cohort_of_many_equals_many_of_one() -> None:
@@ -217,6 +231,10 @@ def test_what_was_sent_in_another_shape_is_left_alone() -> None:
         {"clip": math.inf, "noise": 1.0},
         {"clip": 1.0, "noise": 0.0},
         {"clip": 1.0, "noise": math.nan},
+        {"clip": 1.0, "noise": 1e-4},
+        {"clip": 1e-10, "noise": 1.0},
+        {"clip": 1.0, "epsilon": 1e7},
+        {"clip": 1.0, "noise": 1.0, "delta": 0.0},
         {"clip": 1.0, "noise": 1.0, "delta": 1.0},
         {"clip": 1.0, "epsilon": -1.0},
         {"clip": 1.0, "noise": 1.0, "sigma": 1.0},
@@ -226,6 +244,11 @@ def test_what_was_sent_in_another_shape_is_left_alone() -> None:
 def test_wrong_configurations_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         DpConfig(**wrong)
+
+
+def test_figures_stay_at_home_unless_asked_for() -> None:
+    assert not DpConfig(clip=1.0, noise=1.0).report
+    assert DpConfig(clip=1.0, noise=1.0, report=True).report
 
 
 def test_a_budget_decides_how_much_noise_and_how_many_uploads() -> None:

@@ -33,7 +33,8 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def training(name: str, noise: float, clip: float = 1.0, cohort_size: int | None = None, **options: Any) -> Training:
     method = make_method(name, CLIENTS, make_task(CLIENTS), **options)
-    made = Privatiser(DpConfig(clip=clip, noise=noise), 3, method.task.seed)
+    made = Privatiser(DpConfig(clip=clip, noise=max(noise, 1e-3)), 3, method.task.seed)
+    made.noise = noise  # also less than can be asked for
     protection = Protection(made, (1, 2, 3), method.public_start())
     return make_training(method, CLIENTS, Plan(3), cohort_size, protection=protection)
 
@@ -67,7 +68,7 @@ def test_so_they_do_with_other_settings(name: str, settings: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedpub", "fedssa"])
-def test_the_server_gets_nothing_but_protected_uploads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_gets_nothing_but_protected_uploads(name: str) -> None:
     mine = training(name, 1e-12, clip=0.5)
     sent: list[tuple[Message, Message]] = []
     aggregate = type(mine.method).aggregate
@@ -77,7 +78,7 @@ def test_the_server_gets_nothing_but_protected_uploads(name: str, monkeypatch: p
         sent.append((dict(uploads), {n: known[n] for n in uploads if n in known}))
         return aggregate(mine.method, server, uploads, *rest)
 
-    monkeypatch.setattr(mine.method, "aggregate", watched)
+    mine.aggregate = watched
     mine.run()
     assert len(sent) == 2
     counts = {c.name for c in mine.method.uploads if c.count}
@@ -147,6 +148,35 @@ def test_who_sends_nothing_spends_nothing() -> None:
     for name in ("local", "majority"):
         run = fedquilt.run(name, "patchwork", clients=5, rounds=2, device="cpu", dp_clip=1.0, dp_epsilon=0.5)
         assert run.result["seeds"][0]["epsilon"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "sends"),
+    [
+        ("fedhero", {"share": "none"}, False),
+        ("fedhero", {"share": "gcn"}, True),
+        ("fedssa", {"semantic": False, "structural": False}, False),
+        ("fedssa", {"semantic": False}, True),
+        ("quilt", {"share": ""}, False),
+        ("quilt", {"share": "filter"}, True),
+    ],
+    ids=str,
+)
+def test_settings_with_which_nothing_is_sent_spend_nothing(name: str, settings: dict[str, Any], sends: bool) -> None:
+    options = SMALL | {"rounds": 2, "settings": SMALL["settings"] | settings}
+    run = fedquilt.run(name, **options, dp_clip=1.0, dp_noise=5.0)
+    assert all((record["epsilon"] > 0) == bool(record["bytes_up"]) == sends for record in run.records[0])
+
+
+def test_a_summary_has_the_largest_epsilon_that_any_site_told() -> None:
+    """A coordinator that is started again after its last round was told nothing itself; the records were."""
+    pytest.importorskip("flwr", reason="needs Flower")
+    from fedquilt.federation.coordinator import spent
+
+    records = [{"round": 0, "epsilon": 1.5}, {"round": 1, "epsilon": 2.5}, {"round": 2}]
+    assert spent([*records, {}]) == {"epsilon": 2.5}
+    assert spent([*records, {"epsilon": 3.0}]) == {"epsilon": 3.0}  # of a round that came to nothing
+    assert spent([{"round": 0}, {}]) == {}
 
 
 def test_a_resumed_run_is_the_same_run(tmp_path: Path) -> None:

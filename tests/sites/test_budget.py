@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +16,8 @@ pytest.importorskip("dp_accounting", reason="pip install 'fedquilt[dp]'")
 from fedquilt.errors import FedquiltError
 from fedquilt.privacy.accountant import affordable_uploads, spent_epsilon
 from fedquilt.privacy.dp import BudgetSpentError, DpConfig
+from fedquilt.runs.lock import HeldError, locked
+from fedquilt.sites import budget as module
 from fedquilt.sites.budget import Budget
 
 
@@ -55,3 +59,33 @@ def test_a_damaged_note_stops_everything(tmp_path: Path, text: str) -> None:
     (tmp_path / "privacy.json").write_text(text)
     with pytest.raises(FedquiltError, match="is damaged: nothing is sent"):
         Budget(tmp_path, DpConfig(clip=1.0, noise=1.0)).take(1.0)
+
+
+def test_another_process_that_spends_is_waited_for(tmp_path: Path) -> None:
+    """Held through another descriptor, which is to the operating system as another process is."""
+    held, free = threading.Event(), []
+
+    def hold() -> None:
+        with locked(tmp_path / ".privacy.lock", tmp_path):
+            held.set()
+            time.sleep(0.3)
+            free.append(True)
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait()
+    budget = Budget(tmp_path, DpConfig(clip=1.0, noise=3.0))
+    budget.take(3.0)
+    assert free == [True]
+    other.join()
+    assert budget.uploads == 1
+
+
+def test_one_that_does_not_end_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WAIT", 0.1)
+    budget = Budget(tmp_path, DpConfig(clip=1.0, noise=3.0))
+    with locked(tmp_path / ".privacy.lock", tmp_path), pytest.raises(HeldError):
+        budget.take(3.0)
+    assert budget.uploads == 0
+    budget.take(3.0)
+    assert budget.uploads == 1

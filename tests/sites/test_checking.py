@@ -58,12 +58,30 @@ def test_each_method_says_what_it_would_send(tmp_path: Path) -> None:
         ({"graph": "site.yaml"}, "is not an npz file"),
         ({"state": "graph.npz/state"}, "graph.npz is a file"),
         ({"device": "abacus"}, "There is no device 'abacus'"),
+        ({"device": "meta"}, "There is no device 'meta'; use auto, cpu or cuda"),
+        ({"device": "cuda:x"}, "There is no device 'cuda:x'"),
+        ({"permits": ["model."]}, "There is no upload 'model.'; did you mean 'model'?"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
     with pytest.raises(FedquiltError) as error:
         report(tmp_path, **fields)
     assert says in str(error.value)
+
+
+def test_a_device_that_is_not_there_is_said_in_the_words_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    for name in ("cuda", "cuda:1", "mps"):
+        with pytest.raises(FedquiltError, match=r"device that PyTorch can use; use device: cpu or auto\.$"):
+            report(tmp_path, device=name)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    report(tmp_path, device="cuda:1")
+    with pytest.raises(FedquiltError, match="This machine has no device 'cuda:2'; the last one is cuda:1"):
+        report(tmp_path, device="cuda:2")
 
 
 def test_a_split_that_the_graph_lacks_is_one_sentence(tmp_path: Path) -> None:
@@ -78,6 +96,15 @@ def test_a_state_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
         pytest.skip("the superuser may write anywhere")
     (tmp_path / "sealed").mkdir(mode=0o500)
     with pytest.raises(FedquiltError, match="cannot be written to"):
+        check_writable(tmp_path / "sealed" / "state")
+
+
+def test_a_state_folder_that_may_not_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", forbidden)
+    with pytest.raises(FedquiltError, match=r"cannot be written to \(Permission denied\)"):
         check_writable(tmp_path / "sealed" / "state")
 
 

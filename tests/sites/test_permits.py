@@ -13,6 +13,7 @@ from federations import make_method, make_task, ragged_clients, registered, tapp
 from fedquilt.errors import FedquiltError
 from fedquilt.methods import methods
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.methods.sending import uploads_of
 from fedquilt.privacy.crossing import Crossing, declared
 from fedquilt.sites.config import SiteConfig
 from fedquilt.sites.permits import (
@@ -22,7 +23,6 @@ from fedquilt.sites.permits import (
     permitted,
     permitted_methods,
     refused_uploads,
-    uploads_of,
 )
 
 NAMES = sorted({crossing.name for method in methods().values() for crossing in method.uploads})
@@ -128,6 +128,14 @@ def test_a_mistyped_permit_is_refused() -> None:
     check_names([*NAMES, "model", "class", "figures", "model.conv*"])
     with pytest.raises(FedquiltError, match="There is no upload 'train_node'; did you mean 'train_nodes'"):
         check_names(["model", "train_node"])
+
+
+def test_a_dot_at_the_end_is_refused() -> None:
+    """It would permit `model.*` as a method declares it, and no tensor of it."""
+    assert not permitted(["model."], "model.*")
+    assert not permitted(["model."], "model.conv1.weight")
+    with pytest.raises(FedquiltError, match=r"There is no upload 'model\.'; did you mean 'model'"):
+        check_names(["model."])
 
 
 def test_a_new_method_is_known_by_what_it_declares() -> None:

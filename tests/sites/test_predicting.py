@@ -19,7 +19,7 @@ from fedquilt.export import model_facts
 from fedquilt.graphs import Graph, write_npz
 from fedquilt.methods import methods
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.sites.config import read_site
+from fedquilt.sites.config import load_site_graph, read_site
 from fedquilt.sites.predicting import predict
 from fedquilt.sites.state import SiteState
 from support import assert_near
@@ -100,6 +100,72 @@ def test_tables_of_new_nodes(tmp_path: Path) -> None:
     assert np.allclose(predictions.probabilities[0], predictions.probabilities[1])
 
 
+def shuffled(graph: Graph, seed: int) -> Graph:
+    """The same graph with its features in another order."""
+    order = np.random.default_rng(seed).permutation(graph.features)
+    names = tuple((graph.feature_names or ())[n] for n in order)
+    return replace(graph, x=graph.x[:, order], feature_names=names)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", ["fedavg", "fedssa", "fedhero", "quilt"])
+def test_features_are_told_by_their_names(name: str, sparse: bool, tmp_path: Path) -> None:
+    path, *_ = make_site(tmp_path, name, sparse=sparse)
+    site = read_site(path)
+    expected, own = predict(site).probabilities, load_site_graph(site)
+    for seed in range(3):
+        other = shuffled(own, seed)
+        assert np.array_equal(predict(site, other).probabilities, expected)
+        write_npz(other, tmp_path / "other.npz")
+        assert np.array_equal(predict(site, tmp_path / "other.npz").probabilities, expected)
+        nameless = predict(site, replace(other, feature_names=None)).probabilities  # nobody could know
+        assert not np.allclose(nameless, expected)
+    write_npz(shuffled(own, 5), tmp_path / "graph.npz")  # the site's own file has changed
+    assert np.array_equal(predict(site).probabilities, expected)
+
+
+def test_tables_with_columns_in_another_order(tmp_path: Path) -> None:
+    path, *_ = make_site(tmp_path)
+    own = load_site_graph(read_site(path))
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "edges.csv").write_text("\n".join(["source,target", *(f"{u},{v}" for u, v in own.edges.T)]))
+
+    def write(columns: list[int], *more: str) -> None:
+        rows = [",".join([str(n), *(repr(float(row[c])) for c in columns), *more]) for n, row in enumerate(own.x)]
+        heading = ",".join(["id", *(f"f{c}" for c in columns), *(f"g{n}" for n in range(len(more)))])
+        (new / "nodes.csv").write_text("\n".join([heading, *rows]) + "\n")
+
+    write(list(range(10))[::-1])
+    assert np.array_equal(predict(read_site(path), new).probabilities, predict(read_site(path)).probabilities)
+    for columns, more, says in (
+        ([0, 1, 2, 4, 5, 6, 7, 8, 9], ("0",), "new has no feature 'f3', which the model was trained on"),
+        ([9, 8, 7, 6], (), "new has no feature 'f0', which the model was trained on"),
+        (list(range(10)), ("0",), "new has a feature 'g0', which the model was not trained on; leave it out"),
+    ):
+        write(columns, *more)
+        with pytest.raises(FedquiltError, match=says):
+            predict(read_site(path), new)
+
+
+def test_a_class_that_the_model_does_not_know_is_a_warning(tmp_path: Path) -> None:
+    path, *_ = make_site(tmp_path)
+    site = read_site(path)
+    own, expected = load_site_graph(site), predict(site)
+    assert expected.warnings == ()
+    further = replace(own, classes=4, class_names=(*(own.class_names or ()), "grey"))
+    among = replace(own, class_names=("blue", "grey", "red"))
+    numbered = replace(own, classes=4, class_names=None)
+    for given, called in ((further, "'grey'"), (among, "'grey'"), (numbered, "3")):
+        found = predict(site, given)
+        assert np.array_equal(found.probabilities, expected.probabilities)
+        assert found.classes == ("blue", "green", "red")
+        assert found.warnings == (
+            f"{own.name} has the class {called}, which the model was not trained on and never predicts; "
+            "it knows: blue, green, red.",
+        )
+
+
 def test_what_does_not_fit_is_one_sentence(tmp_path: Path) -> None:
     path, _, client, _ = make_site(tmp_path)
     site, graph = read_site(path), client.graph
@@ -109,10 +175,6 @@ def test_what_does_not_fit_is_one_sentence(tmp_path: Path) -> None:
             predict(site, given)
 
     refused("has 9 features and the model was trained on 10", replace(graph, x=graph.x[:, 1:]))
-    refused("has 4 classes and the model was trained on 3", replace(graph, classes=4))
-    refused(
-        "has a class 'grey', which the model was not trained on", replace(graph, class_names=("blue", "grey", "red"))
-    )
     refused("There is no file or folder", tmp_path / "nothing.npz")
     refused("There is no file or folder", "cora")  # a path, not a dataset
     predict(
@@ -125,6 +187,28 @@ def test_a_site_without_a_model_says_how_to_get_one(tmp_path: Path) -> None:
     path = write_site(tmp_path, as_file(clients[0]))
     with pytest.raises(FedquiltError, match=r"has no model in .*; it gets one by taking part in a federation"):
         predict(read_site(path))
+
+
+def test_a_damaged_model_is_said_to_be(tmp_path: Path) -> None:
+    path, *_ = make_site(tmp_path)
+    for file in (tmp_path / "state" / "run-1" / "model").glob("*.safetensors"):
+        file.write_bytes(b"torn")
+    with pytest.raises(FedquiltError, match=r"The model of site 'st-anna' in .* is damaged; put a copy back"):
+        predict(read_site(path))
+
+
+def test_the_state_of_another_user_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, *_ = make_site(tmp_path)
+
+    def forbidden(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", forbidden)
+    with pytest.raises(FedquiltError) as error:
+        predict(read_site(path))
+    assert str(error.value) == (
+        f"{tmp_path}/state cannot be read by this user (Permission denied); run this as the user who runs the site."
+    )
 
 
 def test_the_run_that_was_finished_last_counts(tmp_path: Path) -> None:
@@ -159,6 +243,8 @@ def test_what_the_facts_lack_comes_from_the_sites_graph(tmp_path: Path) -> None:
     predictions = predict(read_site(path), later.graph)
     assert_near(torch.from_numpy(predictions.probabilities), probabilities(method, later, models))
     assert predictions.classes == ("blue", "green", "red")
+    site = read_site(path)
+    assert np.array_equal(predict(site, shuffled(load_site_graph(site), 1)).probabilities, predict(site).probabilities)
     SiteState(tmp_path / "state" / "run-1").save_model(own, {"method": "fedssa"})
     with pytest.raises(FedquiltError, match="was saved without what is needed"):
         predict(read_site(path))

@@ -50,15 +50,29 @@ GOOD = "name: a\ngraph: g\nstate: s\n"
         (GOOD + "permits: some\n", "permits has to be 'all' or a list of upload names"),
         (GOOD + "permits: [1, 2]\n", "permits has to be 'all' or a list of upload names"),
         (GOOD + "dp: {noise: 1}\n", "dp.clip is not possible: field required"),
-        (GOOD + "dp: {clip: 0, noise: 1}\n", "dp.clip=0 is not possible: input should be greater than 0"),
+        (GOOD + "dp: {clip: 0, noise: 1}\n", "dp.clip=0 is not possible: input should be greater than"),
         (GOOD + "dp: {clip: 1, noise: -1}\n", "dp.noise=-1 is not possible"),
         (GOOD + "dp: {clip: 1, noise: 1, delta: 2}\n", "dp.delta=2 is not possible"),
         (GOOD + "dp: {clip: 1}\n", "dp is not possible: give noise, or an epsilon"),
         (GOOD + "dp: {clip: 1, noise: 1, epslon: 3}\n", "there is no field of dp 'epslon'; did you mean 'epsilon'?"),
-        (GOOD + "dp: yes\n", "dp=True is not possible"),
+        (GOOD + "dp: yes\n", "dp=True is not possible: it has to hold names and values, such as {clip: 1.0"),
+        (GOOD + "dp: 1\n", "dp=1 is not possible: it has to hold names and values, such as {clip: 1.0"),
+        (GOOD + "dp: {clip: 1, noise: 1, clip: 9}\n", "says 'clip' twice (line 4); keep one of them"),
+        (GOOD + "permits: []\npermits: all\n", "says 'permits' twice (line 5); keep one of them"),
+        (
+            "name: 5\ngraph: g\nstate: s\n",
+            "name has to be text, but YAML reads what stands there as 5; put it in quotes",
+        ),
+        ("name: no\ngraph: g\nstate: s\n", "YAML reads what stands there as False; put it in quotes"),
+        (GOOD + "split: 20\n", "split has to be text, but YAML reads what stands there as 20; put it in quotes"),
+        ("name:\ngraph: g\nstate: s\n", "does not say 'name'"),
+        (GOOD + "device:\n", "device is not possible: input should be a valid string"),
+        (GOOD + "split: 2020-13-45\n", "is not valid YAML"),
+        ("", "must hold names and values, such as 'name: st-anna'"),
+        ("st-anna\n", "must hold names and values, such as 'name: st-anna'"),
         *(
             (f"name: {name!r}\ngraph: g\nstate: s\n", f"name={name!r} is not possible: a name has up to 80 letters")
-            for name in ("", "..", " ", "../up", "a/b", "[a]", "a" * 81)
+            for name in ("", "..", " ", "../up", "a/b", "[a]", "a" * 81, "anna ", " anna")
         ),
         ('name: "a\\nb"\ngraph: g\nstate: s\n', "is not possible: a name has up to 80 letters"),
         ("name: [a]\ngraph: g\nstate: s\n", "name=['a'] is not possible"),
@@ -72,6 +86,21 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path, text: str, says: str) -> 
     assert says in str(error.value)
     assert str(error.value).endswith((".", "?"))
     assert "\n" not in str(error.value)
+
+
+def test_an_alias_is_not_said_twice(tmp_path: Path) -> None:
+    text = "name: a\ngraph: g\nstate: s\npermits: &p [model, train_nodes]\n"
+    assert read_site(write(tmp_path, text)).permits == ["model", "train_nodes"]
+    with pytest.raises(FedquiltError, match="permits has to be"):
+        read_site(write(tmp_path, GOOD + "permits: &p [*p]\n"))  # within itself
+
+
+def test_a_dataset_is_no_graph_of_a_site(tmp_path: Path) -> None:
+    with pytest.raises(FedquiltError) as error:
+        load_site_graph(read_site(write(tmp_path, "{name: a, graph: cora, state: s}")))
+    assert str(error.value) == (
+        f"There is no file or folder '{tmp_path}/cora'; give an npz file or a folder of tables."
+    )
 
 
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

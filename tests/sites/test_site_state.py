@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from fedquilt.errors import FedquiltError
+from fedquilt.privacy.crossing import Crossing
 from fedquilt.runs import sealed
 from fedquilt.runs.lock import HeldError
+from fedquilt.sites.ledger import Ledger
 from fedquilt.sites.state import SiteState
 
 
@@ -79,6 +81,42 @@ def test_a_kill_while_a_model_is_saved_leaves_the_one_before(
 def test_the_folder_is_for_its_owner_only(tmp_path: Path) -> None:
     SiteState(tmp_path / "state").save(0, tensors(0), {})
     assert (tmp_path / "state").stat().st_mode & 0o077 == 0
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.mark.parametrize("what", ["state", "lock", "ledger"])
+def test_so_is_the_state_folder_whatever_makes_it(tmp_path: Path, what: str) -> None:
+    run = tmp_path / "home" / "state" / "run-1"
+    if what == "state":
+        SiteState(run).save(0, tensors(0), {})
+    elif what == "lock":
+        with SiteState(run).lock():
+            pass
+    else:
+        Ledger(run).note(0, {"mask.w": torch.ones(1, 3)}, (Crossing("mask.*", "The mask."),))
+    assert (mode(run), mode(run.parent)) == (0o700, 0o700)
+    assert mode(run.parent.parent) & 0o055  # what is above it is not the site's
+
+
+def test_a_state_folder_that_was_there_is_closed_unless_it_holds_other_things(tmp_path: Path) -> None:
+    made, runs, shared = tmp_path / "made", tmp_path / "runs", tmp_path / "shared"
+    for folder in (made, runs, shared):
+        folder.mkdir()
+        folder.chmod(0o755)
+    (runs / "privacy.json").write_text("{}")
+    SiteState(runs / "run-0").save(0, tensors(0), {})
+    runs.chmod(0o755)
+    (runs / "run-0").chmod(0o755)
+    (shared / "site.yaml").write_text("")
+    for folder in (made, runs, shared):
+        SiteState(folder / "run-1").save(0, tensors(0), {})
+        assert mode(folder / "run-1") == 0o700
+    assert [mode(folder) for folder in (made, runs, shared)] == [0o700, 0o700, 0o755]
+    SiteState(runs / "run-0").save(1, tensors(0), {})
+    assert mode(runs / "run-0") == 0o700
 
 
 def test_there_is_no_model_before_one_is_saved(tmp_path: Path) -> None:

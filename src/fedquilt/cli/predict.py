@@ -28,11 +28,16 @@ def predict(
         bool, typer.Option("--force", help="Overwrite a file that is there.", rich_help_panel=o.OUTPUT)
     ] = False,
 ) -> None:
-    """Predict the class of every node with the site's own model, also of nodes added since it was trained."""
+    """Predict the class of every node with the site's own model, also of nodes added since it was trained.
+
+    SITE is the site's site.yaml: its name, graph and state; see docs/sites.md.
+    """
     check_target(out, (".csv",), force)
     from fedquilt.sites.config import read_site
     from fedquilt.sites.predicting import predict as predictions_of
 
     predictions = predictions_of(read_site(path), graph)
+    for warning in predictions.warnings:
+        say(f"Warning: {warning}")
     predictions.write(out)
     say(f"Predicted {len(predictions.ids):,} nodes in {len(predictions.classes)} classes; written to {out}.")

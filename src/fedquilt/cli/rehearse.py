@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from glob import glob, has_magic
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 
 from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
+from fedquilt.cli.errors import StoppedError
 from fedquilt.errors import FedquiltError
 
 
@@ -49,7 +51,10 @@ def rehearse(
 
     Sites keep what is private under the folder that is written, not where their site.yaml says: a rehearsal spends no budget.
     """
-    from fedquilt.federation.preparing import prepared
+    _check_least({"--rounds": (rounds, 1), "--epochs": (epochs, 1), "--seed": (seed, 0), "--min-sites": (min_sites, 0)})
+    if not 0 < timeout < math.inf:
+        raise FedquiltError(f"--timeout is {timeout:g}; say how many seconds a site has to answer, such as 120.")
+    from fedquilt.federation.preparing import LOGS, PRIVATE, prepared
     from fedquilt.runs.config import parse_settings
 
     order: dict[str, Any] = {
@@ -63,13 +68,12 @@ def rehearse(
         "timeout": timeout,
         "aggregation": aggregation,
     }
-    copies, order = prepared(_found(sites), order, out)
     from fedquilt.federation.rehearsal import Rehearsal
 
-    with _stoppable():
+    with prepared(_found(sites), order, out) as (copies, order), _stoppable():
         if not quiet:
             aside(f"Starting Flower's SuperLink and {len(copies)} SuperNodes on this machine ...")
-        with Rehearsal(copies, out / "logs") as rehearsal:
+        with Rehearsal(copies, out / LOGS, private=out / PRIVATE) as rehearsal:
             result = rehearsal.run(order, (lambda text: None) if quiet else aside)
     if as_json:
         say(json.dumps(result, ensure_ascii=False))
@@ -84,16 +88,30 @@ def _found(sites: str) -> list[Path]:
     """The files that are named, or that a pattern stands for."""
     out: list[Path] = []
     for text in map(str.strip, sites.split(",")):
+        if not text:
+            raise FedquiltError(
+                "--sites has an empty name in it; name the sites' site.yaml files, with a comma between two."
+            )
         found = sorted(glob(text)) if has_magic(text) and not Path(text).exists() else [text]
         if not found:
             raise FedquiltError(f"No file is called as in '{text}'; name the sites' site.yaml files.")
+        folder = next((each for each in found if Path(each).is_dir()), None)
+        if folder is not None:
+            raise FedquiltError(f"{folder} is a folder; name its site.yaml, such as {Path(folder) / 'site.yaml'}.")
         out += map(Path, found)
     return out
 
 
+def _check_least(given: Mapping[str, tuple[int | None, int]]) -> None:
+    """Refuse an option that is less than it can be."""
+    for option, (value, least) in given.items():
+        if value is not None and value < least:
+            raise FedquiltError(f"{option} is {value}; it has to be at least {least}.")
+
+
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Being told to end is as Ctrl-C: what was started is ended first."""
+    """Being told to end is as Ctrl-C: what was started is ended first, and how to go on is said."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
@@ -101,6 +119,8 @@ def _stoppable() -> Iterator[None]:
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
+    except KeyboardInterrupt:
+        raise StoppedError("stopped; the same command goes on.") from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

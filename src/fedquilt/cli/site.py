@@ -17,12 +17,29 @@ if TYPE_CHECKING:
 
 SiteFile = Annotated[Path, typer.Argument(metavar="SITE", help="The site's site.yaml.", show_default=False)]
 
-site = typer.Typer(help="A site: your own graph in a federation with others.", no_args_is_help=True)
+# \b keeps the lines of a paragraph apart.
+HELP = """A site: your own graph in a federation with others.
+
+SITE is the site's site.yaml, for example:
+
+\b
+[cyan]name: st-anna[/]
+[cyan]graph: graph/     # nodes.csv and edges.csv, or an npz file[/]
+[cyan]state: state      # the folder for what is private[/]
+[cyan]permits: all      # what may leave: all, or a list of uploads[/]
+
+docs/sites.md has all that it may say.
+"""
+
+site = typer.Typer(help=HELP, short_help="A site: your own graph in a federation with others.", no_args_is_help=True)
 
 
 @site.command("check", epilog="[dim]For example:[/]\n\n[bold cyan]fedquilt site check site.yaml[/]")
 def check(path: SiteFile) -> None:
-    """See whether a site is ready, and what each method would send from it."""
+    """See whether a site is ready, and what each method would send from it.
+
+    SITE is the site's site.yaml: its name, graph and state; see docs/sites.md.
+    """
     from fedquilt.sites.checking import check_site
 
     report = check_site(path)
@@ -54,7 +71,10 @@ def example(
     seed: Annotated[int, typer.Option("--seed", "-s", help="What random choices derive from.", min=0)] = 0,
     data: o.Data = None,
 ) -> None:
-    """Write sites to try a federation with: a graph cut into some, each with its site.yaml."""
+    """Write sites to try a federation with: a graph cut into some, each with its site.yaml.
+
+    FOLDER is the folder to write; it must be new or empty.
+    """
     check_folder(folder)
     from fedquilt.experiment import Experiment
     from fedquilt.runs.config import RunConfig

@@ -26,6 +26,7 @@ class Personal:
         constants: what the model needs to know of the graph it was trained on (`constants_of`); none for most methods.
         normalise_features: whether each node's features are divided by their sum first.
         class_names: what the classes are called, where they have names.
+        feature_names: what the features are called, in the order of the weights, where they have names.
     """
 
     method: Method
@@ -34,6 +35,7 @@ class Personal:
     constants: dict[str, float]
     normalise_features: bool = False
     class_names: tuple[str, ...] | None = None
+    feature_names: tuple[str, ...] | None = None
 
     @classmethod
     def restored(
@@ -55,9 +57,10 @@ class Personal:
         constants = facts.get("constants")
         if constants is None:
             constants = {} if trained is None else constants_of(method, trained)
-        names = facts.get("class_names")
-        if names is None and trained is not None:
-            names = trained.graph.class_names
+        names, features = facts.get("class_names"), facts.get("feature_names")
+        if trained is not None:
+            names = trained.graph.class_names if names is None else names
+            features = trained.graph.feature_names if features is None else features
         return cls(
             method=method,
             weights=dict(weights),
@@ -65,19 +68,24 @@ class Personal:
             constants={name: float(value) for name, value in constants.items()},
             normalise_features=bool(facts.get("normalise_features", False)),
             class_names=None if names is None else tuple(names),
+            feature_names=None if features is None else tuple(features),
         )
 
 
 def model_facts(method: Method, client: Client, normalise_features: bool = False) -> dict[str, Any]:
     """What is saved beside a personal model's weights, for `Personal.restored`; in JSON's types."""
-    return training_facts(method, normalise_features, client.graph.class_names) | {
+    graph = client.graph
+    return training_facts(method, normalise_features, graph.class_names, graph.feature_names) | {
         "client": client.id,
         "constants": constants_of(method, client),
     }
 
 
 def training_facts(
-    method: Method, normalise_features: bool = False, class_names: tuple[str, ...] | None = None
+    method: Method,
+    normalise_features: bool = False,
+    class_names: tuple[str, ...] | None = None,
+    feature_names: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
     """The part of it that is the same for all clients of a training."""
     return {
@@ -86,4 +94,5 @@ def training_facts(
         "task": asdict(method.task),
         "normalise_features": normalise_features,
         "class_names": None if class_names is None else list(class_names),
+        "feature_names": None if feature_names is None else list(feature_names),
     }

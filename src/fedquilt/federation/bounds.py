@@ -24,8 +24,10 @@ from fedquilt.privacy.wire import decode
 
 # Beside its numbers, an upload has names, shapes and offsets: a JSON header.
 OVERHEAD, OVERHEAD_EACH = 4096, 512
-MOST = 1e12  # no weight, statistic or count is larger; seeds are, and are whole numbers
+MOST = 1e9  # no weight, statistic or count is larger; seeds are, and are whole numbers
 SHORT = 1.0  # uploads are not compared with a median that is shorter than this
+FEW = 3  # so many uploads with noise are a measure for each other
+NOISY = 100.0  # with fewer, noise may make an upload so many times as long as `norm-limit` allows
 
 
 class BadMessageError(ValueError):
@@ -111,20 +113,37 @@ def overlong(
 ) -> dict[int, str]:
     """Those of a round's uploads that are more than `limit` times as long as the median one, and what is said of them.
 
-    The length is the L2 norm of all that is no count. Uploads with noise are compared among themselves: how long they are is up
-    to the noise.
+    The length is the L2 norm of all that is no count. How long uploads with noise are is up to the noise: they are compared
+    among themselves, or, where they are few, with all at a higher limit. Of two in the middle the shorter is the median, so
+    that one of two sites is not a measure for itself.
     """
     out: dict[int, str] = {}
-    lengths = {m: _length(message, crossings) for m, message in uploads.items()}
-    for group in (set(lengths) - noisy, set(lengths) & noisy):
-        usual = max(SHORT, statistics.median([lengths[m] for m in group])) if group else SHORT
+    lengths = {m: length(message, crossings) for m, message in uploads.items()}
+    plain, noised = set(lengths) - noisy, set(lengths) & noisy
+    few = len(noised) < FEW
+    for group, measure, most in (
+        (plain, plain, limit),
+        (noised, set(lengths) if few else noised, NOISY * limit if few else limit),
+    ):
+        usual = max(SHORT, statistics.median_low([lengths[m] for m in measure])) if measure else SHORT
         for m in sorted(group):
-            if lengths[m] > limit * usual:
+            if lengths[m] > most * usual:
                 out[m] = f"is {lengths[m] / usual:.3g} times as long as is usual in the round"
     return out
 
 
-def _length(message: Message, crossings: Sequence[Crossing]) -> float:
+def sound(message: Message) -> bool:
+    """Whether all numbers of a message are finite, and none larger than any can be."""
+    try:
+        for name, value in message.items():
+            _check_numbers(name, value, None)
+    except BadMessageError:
+        return False
+    return True
+
+
+def length(message: Message, crossings: Sequence[Crossing]) -> float:
+    """The L2 norm of all in an upload that is no count."""
     weighed = [dense(value) for name, value in message.items() if not _counts(declared(crossings, name))]
     return sum(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) ** 2 for tensor in weighed) ** 0.5
 
@@ -156,8 +175,8 @@ def _check_numbers(name: str, value: Value, crossing: Crossing | None) -> None:
         raise BadMessageError(f"has numbers in '{name}' that are not finite")
     if found.is_floating_point() and found.numel() and float(found.abs().max()) > MOST:
         raise BadMessageError(f"has numbers in '{name}' that are larger than {MOST:g}")
-    if _counts(crossing) and bool((found < 0).any()):
-        raise BadMessageError(f"has '{name}' below zero, and it is a count")
+    if _counts(crossing) and bool((found < 0).any() | ~(found > 0).any()):
+        raise BadMessageError(f"has '{name}', which is a count, below zero or zero throughout")
 
 
 def _bytes(value: Value) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.engine import FlowerSites, Rules
+from fedquilt.federation.guarding import Guarded
 from fedquilt.federation.incidents import Incidents
 from fedquilt.federation.roster import Introduction, Sites, gather
 from fedquilt.methods.contract import Method, Task, find_method
@@ -135,7 +136,7 @@ class Federation:
             self.incidents.note(None, name, "finish", f"Site {name} did not confirm that it has its model.")
         order = self.order
         summary = progress.summary(order.seed, order.metric)
-        summary |= {"sites": self.sites.names, "confirmed": confirmed, **engine.told}
+        summary |= {"sites": self.sites.names, "confirmed": confirmed, **spent([*training.records, engine.told])}
         place = self.folder.seed(order.seed)
         if training.similarities:
             arrays = {str(round): s.cpu().numpy() for round, s in training.similarities.items()}
@@ -194,7 +195,7 @@ class Federation:
         engine = FlowerSites(method, self.sites, rules, run, order.rounds, coordinator)
         plan = Plan(order.rounds, order.participation, order.evaluate_every, order.patience or None, 0.0)
         place = self.folder.seed(order.seed)
-        training = Training(method, engine, plan, place, self._tell)
+        training = Training(method, engine, plan, place, self._tell, aggregate=Guarded(method, engine.left_out))
         engine.best = lambda: training.progress.best.round
         return training, engine
 
@@ -207,6 +208,15 @@ class Federation:
             f"Round {record['round'] + 1} of {self.order.rounds}: {there} of {len(self.sites.names)} sites{figures}, "
             f"{sum(record['bytes_up'].values()):,} bytes up, {spent}{record['seconds']:.1f} s"
         )
+
+
+def spent(told: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The largest epsilon of those told, by its name; nothing where no site told any.
+
+    Rounds' records tell it after a restart too, and the engine that of a round which came to nothing.
+    """
+    every = [float(one["epsilon"]) for one in told if one.get("epsilon") is not None]
+    return {"epsilon": max(every)} if every else {}
 
 
 def check_order(order: Order, sites: Sequence[Introduction]) -> Method:

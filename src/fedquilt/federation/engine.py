@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedquilt.engines.contract import FIGURES, Report
 from fedquilt.engines.in_process import join_messages, slice_message
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.bounds import BadMessageError, Expected, overlong, taken
-from fedquilt.federation.roster import POLL, Sites
+from fedquilt.federation.roster import NoReply, Sites
 from fedquilt.federation.site import EVALUATE, FINISH, ROUND, read_figures
 from fedquilt.methods.contract import Method, State
 from fedquilt.methods.settings import as_dict
@@ -35,7 +35,7 @@ class Rules:
     Attributes:
         timeout: seconds that a site has to answer.
         min_sites: a round counts when so many of its sites (or all, where it has fewer) sent something that can be used; 0:
-            all sites are waited for, and only those whose uploads cannot be used are done without.
+            all sites are waited for, and only those that refuse or whose uploads cannot be used are done without.
         tries: how often those who did not answer are asked before the run stops.
         norm_limit: an upload so many times as long as the median one is not used.
     """
@@ -62,8 +62,11 @@ class FlowerSites:
         self.phases: dict[str, float] = {}
         self.answered: Tensor | None = None
         self.told: dict[str, float] = {}
+        self.now = -1  # the round that is under way
+        self._form: Message = {}
         self._spent: set[int] = set()
         self._unreached: set[int] = set()
+        self._lost: set[int] = set()
         self.best: Callable[[], int] = lambda: -1
         self.expected = Expected(method)
         self.figures = torch.full((len(FIGURES), method.task.clients), math.nan)
@@ -90,45 +93,33 @@ class FlowerSites:
         """One round for the sites that answer; those whose uploads cannot be used are left out of it, with a reason."""
         here = participants.tolist()
         cut = {m: slice_message(down, self.method.downloads, place, place + 1) for place, m in enumerate(here)}
-        like = self.expected.upload(round, cut[here[0]])
+        like = self._like(round, cut[here[0]])
         waiting = {m: encode(message) for m, message in cut.items() if m not in self._spent}
         uploads: dict[int, Message] = {}
-        needed = min(self.rules.min_sites or len(here), len(here))
         at_sites: list[dict[str, Any]] = []
-        began = time.perf_counter()
-        for attempt in range(self.rules.tries):
-            replies = self._ask(ROUND, round, waiting, evaluate, needed - len(uploads))
+        began, self.now = time.perf_counter(), round
+        for attempt in range(self.rules.tries if waiting else 0):
+            replies = self._ask(ROUND, round, waiting, evaluate, self._needed(here, waiting, uploads) - len(uploads))
             for m, (header, body) in replies.items():
                 del waiting[m]
                 try:
                     uploads[m] = taken(body, like, self.method.uploads, self.sites.protected(m))
                 except BadMessageError as error:
-                    self._left_out(round, m, str(error))
-                    needed -= not self.rules.min_sites
+                    self.left_out(m, str(error))
                     continue
                 self._measured(m, header)
-                epsilon = header.get("epsilon")
-                if isinstance(epsilon, float) and 0 <= epsilon < math.inf:
-                    self.told["epsilon"] = max(epsilon, self.told.get("epsilon", 0.0))
+                self._spending(m, header)
                 at_sites.append(header.get("seconds", {}))
-            waiting = {m: body for m, body in waiting.items() if m not in self._spent}
+            waiting = {m: body for m, body in waiting.items() if m not in self._lost}
+            needed = self._needed(here, waiting, uploads)
             if len(uploads) >= needed or not waiting:
                 break
             self._incident(round, None, "too few", f"{len(uploads)} of {needed} sites answered in try {attempt + 1}")
         noisy = {m for m in uploads if self.sites.protected(m)}
         for m, why in overlong(uploads, self.method.uploads, noisy, self.rules.norm_limit).items():
-            self._left_out(round, m, why)
-            needed -= not self.rules.min_sites
+            self.left_out(m, why)
             del uploads[m]
-        if len(uploads) < needed and len(here) - len(self._spent) < needed:
-            raise BudgetSpentError(
-                f"Round {round} needs {needed} sites, and {len(self._spent)} have spent their privacy budgets."
-            )
-        if len(uploads) < max(1, needed):
-            raise FedquiltError(
-                f"Round {round} got uploads that can be used from {len(uploads)} of {len(here)} sites and needs {needed}; "
-                "see incidents.jsonl, and start the run again with the same 'out' to go on."
-            )
+        self._check_enough(round, here, waiting, uploads)
         for m in waiting:
             why = "cannot be reached" if m in self._unreached else "gave no answer in time"
             self._incident(round, m, "absent", f"it {why}, so the round goes on without it")
@@ -137,6 +128,36 @@ class FlowerSites:
         self.phases = _slowest(at_sites)
         self.phases["waiting"] = max(0.0, time.perf_counter() - began - sum(self.phases.values()))
         return join_messages([uploads[m] for m in answered]), self._report() if evaluate else None
+
+    def _needed(self, here: Sequence[int], waiting: Collection[int], uploads: Collection[int]) -> int:
+        """How many uploads the round has to have: as many as the rules say, or those of all who may still send one."""
+        if self.rules.min_sites:
+            return min(self.rules.min_sites, len(here))
+        return len(uploads) + len(waiting)
+
+    def _check_enough(
+        self, round: int, here: Sequence[int], waiting: Collection[int], uploads: Collection[int]
+    ) -> None:
+        needed = max(1, self._needed(here, waiting, uploads))
+        if len(uploads) >= needed:
+            return
+        if len(set(here) - self._spent) < needed:
+            raise BudgetSpentError(
+                f"Round {round} needs {needed} sites, and {len(self._spent)} have spent their privacy budgets."
+            )
+        raise FedquiltError(
+            f"Round {round} got uploads that can be used from {len(uploads)} of {len(here)} sites and needs {needed}; "
+            "see incidents.jsonl, and start the run again with the same 'out' to go on."
+        )
+
+    def _like(self, round: int, down: Message) -> Message:
+        """What an upload looks like; as in an earlier round where a made-up client cannot do anything with the download."""
+        try:
+            self._form = self.expected.upload(round, down)
+        except (RuntimeError, ArithmeticError, ValueError):
+            if not self._form:
+                raise
+        return self._form
 
     def finish(self, rounds: int) -> list[str]:
         """Tell sites that the training is over; the names of those who confirmed that they have their model."""
@@ -169,38 +190,52 @@ class FlowerSites:
         out: dict[int, tuple[dict[str, Any], bytes]] = {}
         missing, look = set(bodies), 0.0
         asked: dict[int, int] = {}
+        self._lost = set()
         while True:
             if missing and time.monotonic() >= look:
-                for m, node in self.sites.reach(missing).items():
+                for m, node in self.sites.reach(missing, post.left).items():
                     post.send(node, {**said, "client": m}, bodies[m])
                     asked[node] = m
                     missing.discard(m)
                 look = time.monotonic() + LOOK
             for node, reply in post.collect():
                 m = asked[node]
-                if isinstance(reply, str):
-                    self._incident(round, m, "reply", f"it gave no answer that can be used ({reply})")
-                    missing.add(m)  # it may have been restarted: asked again while it is needed
-                    look = time.monotonic() + AGAIN
+                if isinstance(reply, NoReply):
+                    if reply.again:  # it may have been restarted: asked again while it is needed
+                        self._incident(round, m, "reply", f"it gave no answer that can be used ({reply.reason})")
+                        missing.add(m)
+                        look = time.monotonic() + AGAIN
+                    else:
+                        self._lost.add(m)
+                        self._incident(round, m, "upload", f"its reply {reply.reason}, so it is left out of the round")
                 elif "refused" in reply[0]:
                     self._refused(round, m, reply[0])
                 else:
                     out[m] = reply
             if (not post.waiting and (not missing or len(out) >= needed)) or post.over:
                 break
-            time.sleep(POLL)
+            post.pause()
         self._unreached = missing
         return out
 
-    def _left_out(self, round: int, m: int, why: str) -> None:
-        self._incident(round, m, "upload", f"its upload {why}, so it is left out of the round")
+    def left_out(self, m: int, why: str) -> None:
+        """Note that a site's upload is not used in the round that is under way."""
+        self._incident(self.now, m, "upload", f"its upload {why}, so it is left out of the round")
 
     def _refused(self, round: int, m: int, header: dict[str, Any]) -> None:
-        spent = header.get("spent") is True
+        # Only a site that protects its uploads has a budget to spend.
+        spent = header.get("spent") is True and self.sites.protected(m)
         if spent:
             self._spent.add(m)
+        self._lost.add(m)
         why = str(header["refused"])[:500].rstrip(".")
         self._incident(round, m, "budget" if spent else "refused", f"it refused: {why}")
+
+    def _spending(self, m: int, header: dict[str, Any]) -> None:
+        """Note what a site says it has spent of its privacy."""
+        epsilon = header.get("epsilon")
+        if self.sites.protected(m) and isinstance(epsilon, float) and 0 <= epsilon < math.inf:
+            self.told["epsilon"] = max(epsilon, self.told.get("epsilon", 0.0))
 
     def _measured(self, m: int, header: dict[str, Any]) -> None:
         """Take a site's figures over, if it told any."""

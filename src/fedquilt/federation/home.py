@@ -10,7 +10,7 @@ from fedquilt.cohort import Client
 from fedquilt.device import pick_device
 from fedquilt.graphs import Graph
 from fedquilt.methods.contract import Method
-from fedquilt.privacy.crossing import Message
+from fedquilt.methods.sending import uploads_of
 from fedquilt.privacy.dp import Privatiser
 from fedquilt.sites.budget import Budget
 from fedquilt.sites.config import SiteConfig, load_site_graph, read_site, site_client
@@ -24,7 +24,7 @@ class Site:
 
     def __init__(self, config: SiteConfig) -> None:
         self.config = config
-        self.device = pick_device(config.device)
+        self.device = pick_device(config.device, asked="device:")
         self.budget = None if config.dp is None else Budget(config.state, config.dp)
 
     @cached_property
@@ -44,20 +44,18 @@ class Site:
         """What left the site in a run."""
         return Ledger(Path(self.config.state) / run)
 
-    @property
-    def reports(self) -> bool:
-        """Whether the site's losses and metrics may be known."""
-        told = self.config.dp is None or self.config.dp.report
-        return told and permitted(self.config.permits, FIGURES)
+    def reports(self, rounds: int) -> bool:
+        """Whether the site's losses and metrics may be known: with a privacy budget, as long as that lasts."""
+        dp = self.config.dp
+        if dp is not None and self.budget is not None:
+            return dp.report and permitted(self.config.permits, FIGURES) and self.budget.affords(dp.noise_over(rounds))
+        return permitted(self.config.permits, FIGURES)
 
-    def protected(self, uploads: Message, method: Method, down: Message, round: int, rounds: int) -> Message:
-        """The uploads with the noise that the site adds, where it adds any; spent before they leave, or refused."""
-        if self.config.dp is None or self.budget is None or not uploads:
-            return uploads
-        privatiser = Privatiser(self.config.dp, rounds)
-        made = privatiser.applied(uploads, method.uploads, round, known=method.public_start() | down)
-        self.budget.take(privatiser.noise)
-        return made
+    def privatiser(self, method: Method, rounds: int) -> Privatiser | None:
+        """What protects uploads of this method in a run of so many rounds; None where there is nothing to protect."""
+        if self.config.dp is None or not uploads_of(method):
+            return None
+        return Privatiser(self.config.dp, rounds)
 
 
 def open_site(path: str | os.PathLike[str]) -> Site:

@@ -19,7 +19,11 @@ class Incidents:
         self.all: list[dict[str, Any]] = []
 
     def note(self, round: int | None, site: str | None, what: str, reason: str) -> None:
-        """Note that something happened: `what` is a word to count by, `reason` a sentence."""
+        """Note that something happened: `what` is a word to count by, `reason` a sentence.
+
+        What a stranger wrote may be in it: what could make up lines of its own, or not be written, is replaced.
+        """
+        reason = "".join(letter if letter.isprintable() else "?" for letter in reason)
         line = {"time": time.time(), "round": round, "site": site, "what": what, "reason": reason}
         self.all.append(line)
         _log.warning("fedquilt: %s", reason)

@@ -45,7 +45,8 @@ class Group:
         self.mark = secrets.token_hex(8)
         if sys.platform == "linux":
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what outlives its parent is ours, so that it can be waited for
-        guard = [sys.executable, "-m", "fedquilt.federation.processes", self.mark, str(folder or "")]
+        # -P: else the folder that we were called in, whatever is in it, comes before the installed modules
+        guard = [sys.executable, "-P", "-m", "fedquilt.federation.processes", self.mark, str(folder or "")]
         self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
 
     def __enter__(self) -> Group:
@@ -86,6 +87,13 @@ class Group:
         """End a process at once, with -9, and all that it started."""
         self._end_now([self.running.pop(name)], name)
 
+    def kill_started(self, name: str, command: str) -> None:
+        """End at once, with -9, those that run because of the process called `name` with `command` in their command line."""
+        for process in self.started(name):
+            with contextlib.suppress(OSError):
+                if command.encode() in Path(f"/proc/{process}/cmdline").read_bytes():
+                    _kill(process)
+
     def end(self, names: Sequence[str]) -> None:
         """End processes: they are asked first."""
         ending = {name: self.running.pop(name) for name in names}
@@ -111,12 +119,17 @@ class Group:
         """The processes that run because of the one called `name`, or of any: itself, and all that it started (on Linux)."""
         return _marked(f"{self.mark}/{name}{'/' if name else ''}")
 
-    def said(self, name: str, characters: int = 2000) -> str:
-        """The end of what a process said."""
+    def said(self, name: str, characters: int = 2000, start: int = 0) -> str:
+        """The end of what a process said, but nothing of the log's first `start` bytes."""
         try:
-            return (self.logs / f"{name}.log").read_text(errors="replace")[-characters:]
+            return (self.logs / f"{name}.log").read_bytes()[start:].decode(errors="replace")[-characters:]
         except FileNotFoundError:
             return ""
+
+    def size(self, name: str) -> int:
+        """How many bytes the log of a process has: what a new one of the name says comes after them."""
+        log = self.logs / f"{name}.log"
+        return log.stat().st_size if log.exists() else 0
 
 
 def _marked(mark: str) -> list[int]:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from flwr.app import Message
 from flwr.serverapp import Grid
+from httpx import HTTPError
 
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.incidents import Incidents
@@ -19,10 +20,23 @@ from fedquilt.federation.site import HELLO, VERSION
 from fedquilt.runs.atomic import write_json
 from fedquilt.sites.config import is_site_name
 
-HELLO_SECONDS = 60.0  # for a stranger to say who it is, while a round is under way
+HELLO_SECONDS = 30.0  # for a stranger to say who it is, while a round is under way
+GREET_SECONDS = 120.0  # the same before the first round
+LATER = 60.0  # seconds until a node that could not say who it is is asked again
 POLL = 0.2  # seconds between looks for replies; Flower's own send_and_receive looks every 3
+MANY = 10  # waiting for more, looks are rarer in proportion: each is a request of its own
+
+
+@dataclass(frozen=True)
+class NoReply:
+    """Why there is nothing to read, and whether it may help to ask again."""
+
+    reason: str
+    again: bool
+
+
 # A header and a blob, or why there is none.
-Reply = tuple[dict[str, Any], bytes] | str
+Reply = tuple[dict[str, Any], bytes] | NoReply
 
 
 @dataclass(frozen=True)
@@ -32,6 +46,7 @@ class Introduction:
     name: str
     features: int
     classes: int
+    feature_names: str | None
     class_names: str | None
     permits: list[str] | Literal["all"]
     protected: bool
@@ -47,8 +62,8 @@ class Introduction:
             raise ValueError("it has no name, or none that can be used")
         if not sizes or not (permits == "all" or listed) or not isinstance(said["protected"], bool):
             raise ValueError("what it says of its graph cannot be read")
-        if not isinstance(said["class_names"], str | None):
-            raise ValueError("what it says of its classes cannot be read")
+        if not all(isinstance(said[names], str | None) for names in ("feature_names", "class_names")):
+            raise ValueError("what it says of its features and classes cannot be read")
         return cls(**said)  # type: ignore[arg-type]
 
 
@@ -62,6 +77,7 @@ class Sites:
         noisy: names of sites that protect their uploads with noise.
         keyed: nodes with a registered key: a site that is there is never anywhere else.
         turned_away: nodes that are not asked again.
+        later: nodes that could not say who they are, and when they are asked again.
     """
 
     grid: Grid
@@ -71,6 +87,7 @@ class Sites:
     noisy: set[str] = field(default_factory=set)
     keyed: set[int] = field(default_factory=set)
     turned_away: set[int] = field(default_factory=set)
+    later: dict[int, float] = field(default_factory=dict)
 
     def protected(self, number: int) -> bool:
         """Whether a site's uploads have noise on them."""
@@ -87,41 +104,47 @@ class Sites:
     def greet(self, timeout: float) -> dict[str, Introduction]:
         """Say hello to nodes that nobody knows yet; who they say they are, by name."""
         post = self.post("query", "hello", timeout)
-        for node in sorted(self.online() - set(self.nodes.values()) - self.turned_away):
+        now = time.monotonic()
+        waiting = {node for node, until in self.later.items() if until > now}
+        for node in sorted(self.online() - set(self.nodes.values()) - self.turned_away - waiting):
             post.send(node, {"kind": HELLO}, b"")
-        out: dict[str, Introduction] = {}
-        good: dict[int, tuple[dict[str, Any], bytes]] = {}
-        bad: dict[int, str] = {}
+        replies: dict[int, Reply] = dict.fromkeys(post.waiting.values(), NoReply("it gave no answer", True))
         while True:
-            for node, reply in post.collect():
-                if isinstance(reply, str):
-                    bad[node] = reply
-                else:
-                    good[node] = reply
+            replies |= post.collect()
             if not post.waiting or post.over:
                 break
-            time.sleep(POLL)
-        for node, (header, _) in sorted(good.items()):
+            post.pause()
+        return self._introduced(replies)
+
+    def _introduced(self, replies: Mapping[int, Reply]) -> dict[str, Introduction]:
+        """Who said who they are, by name; the others are turned away, or asked again later."""
+        out: dict[str, Introduction] = {}
+        for node, reply in sorted(replies.items()):
+            refused = None if isinstance(reply, NoReply) else reply[0].get("refused")
+            if isinstance(reply, NoReply) or refused is not None:
+                reason = reply.reason if isinstance(reply, NoReply) else str(refused)[:500].rstrip(".")
+                self.later[node] = time.monotonic() + LATER
+                self.incidents.note(None, None, "hello", f"Node {node} did not say who it is: {reason}.")
+                continue
             try:
-                if "refused" in header:
-                    raise ValueError(str(header["refused"])[:500])
-                who = Introduction.read(header)
+                who = Introduction.read(reply[0])
                 self._place(who.name, node)
             except ValueError as error:
                 self._turn_away(node, str(error))
             else:
                 out[who.name] = who
                 (self.noisy.add if who.protected else self.noisy.discard)(who.name)
-        for node, reason in bad.items():
-            self.incidents.note(None, None, "hello", f"Node {node} did not say who it is: {reason}.")
         return out
 
-    def reach(self, numbers: Iterable[int]) -> dict[int, int]:
-        """The nodes of those of the sites `numbers` that can be reached now; some may be back as other nodes."""
+    def reach(self, numbers: Iterable[int], seconds: float = HELLO_SECONDS) -> dict[int, int]:
+        """The nodes of those of the sites `numbers` that can be reached now; some may be back as other nodes.
+
+        Nodes that nobody knows have up to `seconds` to say who they are.
+        """
         online = self.online()
         found = {m: self.nodes.get(self.names[m], -1) for m in numbers}
         if any(node not in online for node in found.values()):
-            self.greet(HELLO_SECONDS)
+            self.greet(min(seconds, HELLO_SECONDS))
             online = self.online()
             found = {m: self.nodes.get(self.names[m], -1) for m in found}
         return {m: node for m, node in found.items() if node in online}
@@ -163,34 +186,56 @@ class Post:
         self.waiting: dict[str, int] = {}  # nodes by the requests they were sent
 
     @property
+    def left(self) -> float:
+        """Seconds until the time is up."""
+        return max(0.0, self.until - time.monotonic())
+
+    @property
     def over(self) -> bool:
         """Whether the time is up."""
-        return time.monotonic() >= self.until
+        return not self.left
+
+    def pause(self) -> None:
+        """Wait until the next look."""
+        time.sleep(POLL * max(1.0, len(self.waiting) / MANY))
 
     def send(self, node: int, header: Mapping[str, Any], body: bytes) -> None:
         """Send a node its request. One that has not been fetched when the time is up is never delivered."""
-        left = max(1.0, self.until - time.monotonic())
         content = packed({"version": VERSION, **header}, body)
-        (number,) = self.grid.push_messages([Message(content, node, self.kind, ttl=left, group_id=self.group)])
+        message = Message(content, node, self.kind, ttl=max(1.0, self.left), group_id=self.group)
+        (number,) = self.grid.push_messages([message])
         if number:
             self.waiting[number] = node
 
     def collect(self) -> list[tuple[int, Reply]]:
-        """What has come by now: a header and a blob, or why it cannot be used."""
-        if not self.waiting:
-            return []
-        replies = self.grid.pull_messages(list(self.waiting))
-        known = [(self.waiting.pop(reply.metadata.reply_to_message_id, None), reply) for reply in replies]
-        return [(node, _read(reply)) for node, reply in known if node is not None]
+        """What has come by now: a header and a blob, or why it cannot be used.
+
+        Replies are fetched one by one: Flower unpacks what a node wrote, and one that it cannot unpack must not take the
+        others with it.
+        """
+        out: list[tuple[int, Reply]] = []
+        for number, node in list(self.waiting.items()):
+            try:
+                replies = list(self.grid.pull_messages([number]))
+            except (OSError, HTTPError):  # the SuperLink is not there: nobody's reply is at fault
+                raise
+            except Exception:
+                out.append((node, NoReply("cannot be read", again=False)))
+                del self.waiting[number]
+                continue
+            if replies:
+                del self.waiting[number]
+                out.append((node, _read(replies[0])))
+        return out
 
 
 def _read(reply: Message) -> Reply:
     if reply.has_error():
-        return f"Flower says: {str(reply.error.reason)[:300]}"
+        return NoReply(f"Flower says: {str(reply.error.reason)[:300]}", again=True)
     try:
         return unpacked(reply.content)
     except (ValueError, KeyError, TypeError, RecursionError):
-        return "its reply cannot be read"
+        return NoReply("cannot be read", again=False)
 
 
 def gather(sites: Sites, count: int, wait: float, timeout: float, say: Callable[[str], None]) -> list[Introduction]:
@@ -198,7 +243,7 @@ def gather(sites: Sites, count: int, wait: float, timeout: float, say: Callable[
     known: dict[str, Introduction] = {}
     until, told = time.monotonic() + wait, -1
     while True:
-        known |= sites.greet(timeout)
+        known |= sites.greet(min(timeout, GREET_SECONDS))
         if len(known) != told:
             told = len(known)
             say(f"{told} of {count} sites are there" + (f": {', '.join(sorted(known))}." if known else "."))
@@ -229,7 +274,10 @@ def check_alike(sites: Iterable[Introduction]) -> None:
                 raise FedquiltError(
                     f"Site '{first.name}' has {mine} {what} and site '{other.name}' has {theirs}; all sites need the same."
                 )
-        if None not in (first.class_names, other.class_names) and first.class_names != other.class_names:
-            raise FedquiltError(
-                f"Sites '{first.name}' and '{other.name}' call their classes differently, or number them in another order."
-            )
+        for what, same in (("feature", "columns in the same order"), ("class", "classes.txt")):
+            mine, theirs = getattr(first, f"{what}_names"), getattr(other, f"{what}_names")
+            if None not in (mine, theirs) and mine != theirs:
+                raise FedquiltError(
+                    f"Sites '{first.name}' and '{other.name}' have other {what} names, or in another order; give all sites the "
+                    f"same {same}."
+                )

@@ -26,7 +26,9 @@ def main(grid: Grid, context: Context) -> None:
     except FedquiltError as error:
         _log.error("fedquilt: %s", error)
         raise
-    _say(f"done: test {result['test_mean']} at the best validation round; written to {order.out}.")
+    test = result["test_mean"]
+    said = "no site said how it stands" if test is None else f"test {test:.2f} at the best validation round"
+    _say(f"done: {said}; written to {order.out}.")
 
 
 def _say(text: str) -> None:

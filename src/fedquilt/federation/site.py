@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import re
 import time
@@ -27,7 +28,8 @@ from fedquilt.federation.bounds import BadMessageError, Expected, received
 from fedquilt.federation.home import Site
 from fedquilt.methods.contract import Method, State, Task, find_method
 from fedquilt.methods.settings import build_settings
-from fedquilt.privacy.crossing import Message, moved
+from fedquilt.privacy.crossing import Message, dense, moved
+from fedquilt.privacy.dp import Privatiser
 from fedquilt.privacy.wire import encode
 from fedquilt.sites.config import SiteConfig
 from fedquilt.sites.permits import FIGURES_CROSSING, check_leaving, check_permits
@@ -35,6 +37,9 @@ from fedquilt.sites.permits import FIGURES_CROSSING, check_leaving, check_permit
 HELLO, ROUND, EVALUATE, FINISH = "hello", "round", "evaluate", "finish"
 VERSION = 1  # of the requests
 _ANSWER = "answer"
+# What a request may ask for at most: a site's work has an end.
+MOST_CLIENTS, MOST_EPOCHS, MOST_ROUNDS = 10_000, 10_000, 10**7
+_log = logging.getLogger("fedquilt.site")
 
 
 class RefusedError(FedquiltError):
@@ -73,7 +78,8 @@ class Request:
         whole = all(type(values[name]) is int for name in ("coordinator", "round", "best", "client", "rounds"))
         tables = all(isinstance(values[name], dict) for name in ("settings", "task"))
         texts = all(isinstance(values[name], str) for name in ("kind", "method", "run"))
-        whole = whole and values["rounds"] > 0 and values["client"] >= 0  # type: ignore[operator]
+        whole = whole and 0 < values["rounds"] <= MOST_ROUNDS and 0 <= values["client"] < MOST_CLIENTS  # type: ignore[operator]
+        whole = whole and -1 <= values["round"] <= MOST_ROUNDS  # type: ignore[operator]
         if not (whole and tables and texts and re.fullmatch(r"[0-9a-f]{8,64}", str(values["run"]))):
             raise RefusedError("The request cannot be read; the coordinator and the site need the same fedquilt.")
         return cls(**values)  # type: ignore[arg-type]
@@ -83,11 +89,16 @@ class Request:
         method = find_method(self.method)
         try:
             task = Task(**self.task)
+            sizes = all(type(n) is int for n in (task.features, task.classes, task.clients, task.epochs, task.seed))
+            possible = sizes and self.client < task.clients <= MOST_CLIENTS and 0 < task.epochs <= MOST_EPOCHS
         except TypeError:
-            raise RefusedError(
-                "The task cannot be read; the coordinator and the site need the same fedquilt."
-            ) from None
-        return method(build_settings(method, task, self.settings), task)
+            possible = False
+        if not possible:
+            raise RefusedError("The task cannot be read; the coordinator and the site need the same fedquilt.")
+        settings = build_settings(method, task, self.settings)
+        if getattr(settings, "epochs", 1) > MOST_EPOCHS:
+            raise RefusedError(f"The run asks for more than {MOST_EPOCHS:,} epochs a round.")
+        return method(settings, task)
 
 
 class Desk:
@@ -143,15 +154,20 @@ def introduction(site: Site | SiteConfig) -> dict[str, Any]:
     """What a site says of itself when it is greeted."""
     site = Site(site) if isinstance(site, SiteConfig) else site
     graph = site.graph
-    names = None if graph.class_names is None else hashlib.sha256(json.dumps(graph.class_names).encode()).hexdigest()
     return {
         "name": site.config.name,
         "features": graph.features,
         "classes": graph.classes,
-        "class_names": names,
+        "feature_names": _hashed(graph.feature_names),
+        "class_names": _hashed(graph.class_names),
         "permits": site.config.permits,
         "protected": site.config.dp is not None,
     }
+
+
+def _hashed(names: tuple[str, ...] | None) -> str | None:
+    """What tells whether two sites have the same names, and nothing else."""
+    return None if names is None else hashlib.sha256(json.dumps(names).encode()).hexdigest()
 
 
 class Worker:
@@ -168,6 +184,7 @@ class Worker:
         except FedquiltError as error:
             raise RefusedError(str(error)) from error
         self.memory = site.memory(request.run)
+        self.reports = site.reports(request.rounds)  # before this request spends anything
 
     def round(self, body: bytes) -> tuple[dict[str, Any], bytes]:
         """Do a round from what was kept of the one before, keep what comes of it, and give the upload."""
@@ -180,20 +197,20 @@ class Worker:
             seen = facts["coordinator"]
             if request.coordinator < seen or (request.coordinator == seen and request.round < last):
                 raise RefusedError(f"Round {request.round} was asked for by a coordinator that has gone on since.")
-            if last == request.round and facts["asked"] == asked:  # the same again: the same answer
-                self._keep_best(*self._before())
+            if (last, facts["asked"], facts["terms"]) == (request.round, asked, self._terms()):
+                self._keep_best(*self._before())  # the same again: the same answer
                 return facts["answer"], tensors[_ANSWER].numpy().tobytes()
         before, state = self._before()
         self._keep_best(before, state)
-        engine = self.desk.engine(request, state)
         down = self._received(body)
         ready = time.perf_counter()
-        uploads, report = engine.round(request.round, torch.tensor([request.client]), down, request.evaluate)
+        privatiser = self.site.privatiser(self.method, request.rounds)
+        if privatiser is None:
+            engine, uploads, report = self._trained(state, down)
+        else:
+            engine, uploads, report = self._protected(privatiser, state, down)
         trained = time.perf_counter()
-        _check_finite(request.round, engine.state())
-        uploads = moved(uploads, torch.device("cpu"))
         check_leaving(self.site.config, uploads)
-        uploads = self.site.protected(uploads, self.method, down, request.round, request.rounds)
         sent = encode(uploads)
         reply = {
             "figures": None if report is None else self._figures(report),
@@ -202,13 +219,52 @@ class Worker:
         }
         self._note(uploads, report)
         facts = {"before": before, "coordinator": request.coordinator, "asked": asked, "answer": reply}
+        facts["terms"] = self._terms()
         self.memory.save(request.round, engine.state() | {_ANSWER: _as_bytes(sent)}, facts)
         return reply, sent
+
+    def _trained(self, state: State | None, down: Message) -> tuple[InProcess, Message, Report | None]:
+        """Train from a state; the engine after it, the uploads and the report."""
+        request, engine = self.request, self.desk.engine(self.request, state)
+        uploads, report = engine.round(request.round, torch.tensor([request.client]), down, request.evaluate)
+        _check_finite(request.round, engine.state())
+        return engine, moved(uploads, torch.device("cpu")), report
+
+    def _protected(
+        self, privatiser: Privatiser, state: State | None, down: Message
+    ) -> tuple[InProcess, Message, Report | None]:
+        """The same with uploads as differential privacy has them.
+
+        It is paid for before anything looks at the data, and whatever happens then, an upload of the same form leaves: a
+        refusal that depends on the data would tell of it, exactly and for nothing. Where training fails, or gives no finite
+        numbers, that counts as no change.
+        """
+        form = self.desk.expected(self.request).upload(self.request.round, down)
+        assert self.site.budget is not None
+        self.site.budget.take(privatiser.noise)
+        try:
+            engine, uploads, report = self._trained(state, down)
+        except Exception:
+            _log.exception("Training in round %d failed; what leaves is noise.", self.request.round)
+            engine, report = self.desk.engine(self.request, state), None
+            uploads = {name: torch.full(dense(value).shape, torch.nan) for name, value in form.items()}
+        known = self.method.public_start() | down
+        uploads = privatiser.applied(uploads, self.method.uploads, self.request.round, known=known)
+        return engine, uploads, report
+
+    def _terms(self) -> str:
+        """A hash of what an answer was given to and under: another method, permits or protection ask for another answer."""
+        request, config = self.request, self.site.config
+        asked = [request.method, request.settings, request.task, request.client, request.rounds, request.evaluate]
+        dp = None if config.dp is None else config.dp.model_dump()
+        return hashlib.sha256(json.dumps([*asked, dp, config.permits], sort_keys=True).encode()).hexdigest()
 
     def evaluate(self) -> dict[str, Any]:
         """How the site stands with what it kept, or as it starts."""
         _, state = self._before()
-        return {"figures": self._figures(self.desk.engine(self.request, state).evaluate())}
+        report = self.desk.engine(self.request, state).evaluate()
+        self._note({}, report)
+        return {"figures": self._figures(report)}
 
     def finish(self) -> dict[str, Any]:
         """The training is over: settle on the model of the best round."""
@@ -250,12 +306,12 @@ class Worker:
             tensors = kept[0]
         else:
             return
-        facts = {"round": request.best, "finished": over, "run": request.run}
+        facts = {"round": request.best, "finished": over, "trained": state is not None, "run": request.run}
         self.memory.save_model(tensors, facts | model_facts(self.method, self.site.client(request.client)))
 
     def _figures(self, report: Report) -> list[float] | None:
         """The site's losses and metrics, in the order of a report, where it permits them to be known."""
-        return report.stacked()[:, 0].tolist() if self.site.reports else None
+        return report.stacked()[:, 0].tolist() if self.reports else None
 
     def _received(self, body: bytes) -> Message:
         """What the coordinator sent, where it can be so."""
@@ -291,7 +347,7 @@ def read_figures(values: Any) -> list[float] | None:
     """Figures that a site reports, if they can be: losses, and shares in 0..1; NaN where it has no such node."""
     if not isinstance(values, list) or len(values) != len(FIGURES):
         return None
-    numbers = [float(v) if type(v) in (int, float) else math.inf for v in values]
+    numbers = [float(v) if type(v) is float or (type(v) is int and abs(v) < 2**53) else math.inf for v in values]
     train_loss, val_loss, val, test, sound = numbers
     possible = all(math.isnan(share) or 0 <= share <= 1 for share in (val, test))
     finite = all(math.isnan(loss) or math.isfinite(loss) for loss in (train_loss, val_loss))

@@ -2,7 +2,8 @@
 
 Flower starts a new process for every message, and most of what that one would spend is the import of PyTorch and the
 preparation of the graph. So the first starts a helper, and this and the later ones hand their requests to it through a socket
-that only this user can open. The helper ends with Flower's process at the site, or when nothing was asked of it for a while.
+that only this user can open. The helper ends with Flower's process at the site, when nothing was asked of it for a while, or
+when whoever asked is gone before the answer is there: nobody waits for it, and it may never come.
 What a site keeps is on its disk before an answer is given, so a helper that is lost costs its start; without one, a request is
 answered in place.
 
@@ -22,12 +23,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 IDLE_SECONDS = 900.0
 START_SECONDS = 60.0
-_LENGTHS = struct.Struct("!II")
+WATCH_SECONDS = 0.5  # between looks whether the one that asked is still there
+YOUNG_SECONDS = 60.0  # a socket of this age may be one that is about to be listened on
+_LENGTHS = struct.Struct("!QQ")
 Answer = tuple[dict[str, Any], bytes]
 
 
@@ -62,7 +66,9 @@ def _connected(site: str, keeper: int) -> socket.socket:
     if line is not None:
         return line
     path.unlink(missing_ok=True)
-    helper = subprocess.Popen([sys.executable, "-m", "fedquilt.federation.warm", str(path), str(keeper)])
+    _sweep(path.parent)
+    # -P: else the folder that we run in, whatever is in it, comes before the installed modules
+    helper = subprocess.Popen([sys.executable, "-P", "-m", "fedquilt.federation.warm", str(path), str(keeper)])
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until and helper.poll() is None:
         line = _try(path)
@@ -70,6 +76,20 @@ def _connected(site: str, keeper: int) -> socket.socket:
             return line
         time.sleep(0.02)
     raise OSError("the helper did not start")
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the sockets of helpers that were killed: nobody listens on them."""
+    for path in folder.glob("*.sock"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime > time.time() - YOUNG_SECONDS:
+                continue
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+                line.settimeout(1.0)
+                try:
+                    line.connect(str(path))
+                except ConnectionRefusedError:
+                    path.unlink()
 
 
 def _try(path: Path) -> socket.socket | None:
@@ -127,22 +147,54 @@ def serve(path: Path, keeper: int, idle: float = IDLE_SECONDS) -> None:
     finally:
         os.umask(before)
     try:
+        listening.listen()
+        listening.settimeout(idle)
         threading.Thread(target=_end_with, args=(keeper, path), daemon=True).start()
         from fedquilt.federation.answering import Answering
 
         answering = Answering()
-        listening.listen()
-        listening.settimeout(idle)
         with contextlib.suppress(TimeoutError):
             while True:
                 line, _ = listening.accept()
                 with line, contextlib.suppress(OSError, ValueError, EOFError):
                     line.settimeout(None)
                     header, body = _receive(line)
-                    _send(line, *answering.reply(header.pop("site"), header, body))
+                    with _awaited(line, path):
+                        reply = answering.reply(header.pop("site"), header, body)
+                    _send(line, *reply)
     finally:
         path.unlink(missing_ok=True)
         listening.close()
+
+
+@contextlib.contextmanager
+def _awaited(line: socket.socket, path: Path) -> Iterator[None]:
+    """For the time of a request: end this process when the one that asked is gone. What the site keeps is whole at any time."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(WATCH_SECONDS):
+            if _closed(line):
+                path.unlink(missing_ok=True)
+                os._exit(1)
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join()  # so that one who has its answer, and leaves, is not taken for one who gave up
+
+
+def _closed(line: socket.socket) -> bool:
+    """Whether the other end of a line, which has nothing more to say, is closed."""
+    try:
+        return not line.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _end_with(keeper: int, path: Path) -> None:

@@ -29,6 +29,7 @@ def build_graph(
     masks: dict[str, Any] | None = None,
     ids: Any = None,
     class_names: tuple[str, ...] | None = None,
+    feature_names: tuple[str, ...] | None = None,
     where: str | None = None,
     labelled: bool = True,
 ) -> Graph:
@@ -46,6 +47,7 @@ def build_graph(
         masks: `{"train": ..., "val": ..., "test": ...}`, bool [N] each.
         ids: [N] distinct names of the nodes.
         class_names: C names of the classes.
+        feature_names: F distinct names of the features.
         where: what errors call the graph, such as the file it came from; its name otherwise.
         labelled: whether some node has to have a label.
     """
@@ -64,6 +66,7 @@ def build_graph(
         masks=None if masks is None else {part: np.asarray(mask) for part, mask in masks.items()},
         ids=None if ids is None else np.asarray(ids),
         class_names=class_names,
+        feature_names=feature_names,
     )
     validate(graph, where, labelled)
     return graph
@@ -166,6 +169,18 @@ def _check_features(graph: Graph, where: str) -> None:
             f"{where} has a feature of node {_called(graph, int(bad[0]))} that is NaN or infinite; "
             "fill or drop such values first."
         )
+    if graph.feature_names is not None:
+        _check_feature_names(graph.feature_names, columns, where)
+
+
+def _check_feature_names(names: tuple[str, ...], columns: int, where: str) -> None:
+    if len(names) != columns:
+        raise FedquiltError(
+            f"{where} names {len(names)} features but has {columns}; give one name for each feature, or none at all."
+        )
+    if len(set(names)) < len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise FedquiltError(f"{where} has the feature '{twice}' more than once; give every feature its own name.")
 
 
 def _check_labels(graph: Graph, where: str, labelled: bool) -> None:

@@ -31,6 +31,7 @@ class Graph:
         class_names: optional C names of the classes, where a user's file calls them by name.
         copies: optional [N] int64: nodes with the same number are copies of one thing, which a split puts in one part: a test
             node of which a copy trains is no test.
+        feature_names: optional F distinct names of the features, in their order; a table's are its columns'.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Graph:
     ids: np.ndarray | None = None
     class_names: tuple[str, ...] | None = None
     copies: np.ndarray | None = None
+    feature_names: tuple[str, ...] | None = None
 
     @classmethod
     def from_data(cls, data: Data, name: str = "graph") -> Graph:

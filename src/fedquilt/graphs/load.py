@@ -20,6 +20,8 @@ from fedquilt.graphs.union import disjoint_union
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+_FILES = "an npz file or a folder of tables"
+
 
 def load_graph(
     source: str | os.PathLike[str] | Graph | Data, data: Path | None = None, labelled: bool = True
@@ -88,16 +90,21 @@ def _part(choice: Choice, data: Path | None) -> Graph:
 
 def _by_path(source: str | os.PathLike[str], labelled: bool) -> Graph:
     path = Path(source).expanduser()
-    if path.is_dir():
-        return read_tables(path, labelled)
-    if path.is_file():
-        return read_npz(path, labelled=labelled)
+    try:
+        if path.is_dir():
+            return read_tables(path, labelled)
+        if path.is_file():
+            return read_npz(path, labelled=labelled)
+    except PermissionError as error:
+        raise FedquiltError(
+            f"{path} cannot be read ({error.strerror}); check that you may enter it, and the folders on the way."
+        ) from error
     text = os.fspath(source)
     if isinstance(source, str) and path.name == text and not path.suffix:
         raise unknown("dataset", text, CATALOGUE)
-    raise FedquiltError(
-        f"There is no file or folder '{path}'; give an npz file, a folder of tables, or a dataset's name."
-    )
+    # Where a path has to be given, a dataset's name is none.
+    what = "an npz file, a folder of tables, or a dataset's name" if isinstance(source, str) else _FILES
+    raise FedquiltError(f"There is no file or folder '{path}'; give {what}.")
 
 
 def _from_object(source: Any, labelled: bool) -> Graph:

@@ -17,7 +17,7 @@ from fedquilt.graphs.graph import Graph
 
 SPARSE_KEYS = ("x_indptr", "x_indices", "x_data", "x_shape")
 MASK_KEYS = tuple(f"{part}_mask" for part in PARTS)
-KEYS = ("name", "edge_index", "y", "x", *SPARSE_KEYS, *MASK_KEYS, "ids", "classes", "class_names")
+KEYS = ("name", "edge_index", "y", "x", *SPARSE_KEYS, *MASK_KEYS, "ids", "classes", "class_names", "feature_names")
 
 
 def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bool = True) -> Graph:
@@ -34,7 +34,6 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
                 f"{where} has no array '{key}'; a graph file needs edge_index, y and x (see docs/data.md)."
             )
     masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
-    names = arrays.get("class_names")
     x = _features(arrays, where)
     return build_graph(
         name or (str(arrays["name"]) if "name" in arrays else path.stem),
@@ -44,7 +43,8 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
         classes=_whole(arrays["classes"], "classes", where) if "classes" in arrays else None,
         masks=masks or None,
         ids=arrays.get("ids"),
-        class_names=None if names is None else tuple(str(each) for each in names.ravel()),
+        class_names=_texts(arrays.get("class_names")),
+        feature_names=_texts(arrays.get("feature_names")),
         where=where,
         labelled=labelled,
     )
@@ -73,6 +73,8 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
         arrays["ids"] = graph.ids
     if graph.class_names is not None:
         arrays["class_names"] = np.array(graph.class_names)
+    if graph.feature_names is not None:
+        arrays["feature_names"] = np.array(graph.feature_names)
 
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -161,6 +163,10 @@ def _small(values: np.ndarray) -> np.ndarray:
     """Small whole numbers as bytes: most features are zeros and ones, and the file is a quarter the size."""
     as_bytes = values.astype(np.uint8) if values.size and values.min() >= 0 and values.max() <= 255 else values
     return as_bytes if np.array_equal(as_bytes, values) else values
+
+
+def _texts(array: np.ndarray | None) -> tuple[str, ...] | None:
+    return None if array is None else tuple(str(each) for each in array.ravel())
 
 
 def _whole(array: np.ndarray, key: str, where: str) -> int:

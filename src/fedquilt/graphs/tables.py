@@ -31,15 +31,16 @@ class _Nodes:
     splits: list[str] | None = None
     rows: list[int] = field(default_factory=list)
     x: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
+    features: tuple[str, ...] = ()
 
 
 def read_tables(folder: Path, labelled: bool = True) -> Graph:
     """The graph in a folder that has nodes.csv (or nodes.parquet) and edges.csv (or edges.parquet).
 
-    Where it need not be `labelled`, all labels may be empty.
+    Where it need not be `labelled`, all labels may be empty, or their column missing.
     """
     nodes_path, edges_path = _find(folder, "nodes"), _find(folder, "edges")
-    nodes = _read_nodes(nodes_path)
+    nodes = _read_nodes(nodes_path, labelled)
     place: dict[str, int] = {}
     for number, (row, name) in enumerate(zip(nodes.rows, nodes.ids, strict=True)):
         if not name:
@@ -48,7 +49,7 @@ def read_tables(folder: Path, labelled: bool = True) -> Graph:
             raise FedquiltError(f"{_at(nodes_path, row)} has the id '{name}' again; give every node its own.")
     if not place:
         raise FedquiltError(f"{nodes_path} has no nodes; a graph needs at least one.")
-    y, names = _labels(nodes, folder / "classes.txt")
+    y, names = _labels(nodes, folder / "classes.txt", labelled)
     masks = None if nodes.splits is None else _masks(nodes)
     return build_graph(
         folder.resolve().name,
@@ -59,6 +60,7 @@ def read_tables(folder: Path, labelled: bool = True) -> Graph:
         masks=masks,
         ids=np.array(nodes.ids),
         class_names=names,
+        feature_names=nodes.features,
         where=str(nodes_path),
         labelled=labelled,
     )
@@ -85,14 +87,14 @@ def _at(path: Path, row: int) -> str:
 # --- nodes
 
 
-def _read_nodes(path: Path) -> _Nodes:
-    return _nodes_from_csv(path) if path.suffix == ".csv" else _nodes_from_parquet(path)
+def _read_nodes(path: Path, labelled: bool) -> _Nodes:
+    return _nodes_from_csv(path, labelled) if path.suffix == ".csv" else _nodes_from_parquet(path, labelled)
 
 
-def _columns_of_nodes(path: Path, header: list[str]) -> tuple[dict[str, int], list[int]]:
+def _columns_of_nodes(path: Path, header: list[str], labelled: bool) -> tuple[dict[str, int], list[int]]:
     """Where id, label and split stand, and where the features do."""
     lower = [name.strip().lower() for name in header]
-    for name in ("id", "label"):
+    for name in ("id", "label") if labelled else ("id",):
         if name not in lower:
             hint = "; separate columns by commas" if len(header) == 1 else ""
             raise FedquiltError(f"{path} has no column '{name}' (it has: {_listing(header)}){hint}.")
@@ -106,11 +108,11 @@ def _columns_of_nodes(path: Path, header: list[str]) -> tuple[dict[str, int], li
     return fixed, features
 
 
-def _nodes_from_csv(path: Path) -> _Nodes:
+def _nodes_from_csv(path: Path, labelled: bool) -> _Nodes:
     rows = _csv_rows(path)
     header = next(rows, (0, []))[1]
-    fixed, features = _columns_of_nodes(path, header)
-    nodes = _Nodes(path, splits=[] if "split" in fixed else None)
+    fixed, features = _columns_of_nodes(path, header, labelled)
+    nodes = _Nodes(path, splits=[] if "split" in fixed else None, features=_names(header, features))
     # A flat C array: a list of Python floats for each node would take ten times the memory.
     values = array("f")
     for row, cells in rows:
@@ -120,7 +122,7 @@ def _nodes_from_csv(path: Path) -> _Nodes:
             )
         nodes.rows.append(row)
         nodes.ids.append(cells[fixed["id"]].strip())
-        nodes.labels.append(cells[fixed["label"]].strip())
+        nodes.labels.append(cells[fixed["label"]].strip() if "label" in fixed else "")
         if nodes.splits is not None:
             nodes.splits.append(cells[fixed["split"]].strip())
         try:
@@ -134,9 +136,9 @@ def _nodes_from_csv(path: Path) -> _Nodes:
     return nodes
 
 
-def _nodes_from_parquet(path: Path) -> _Nodes:
+def _nodes_from_parquet(path: Path, labelled: bool) -> _Nodes:
     table = _parquet(path)
-    fixed, features = _columns_of_nodes(path, table.column_names)
+    fixed, features = _columns_of_nodes(path, table.column_names, labelled)
     texts = {name: [_text(value) for value in table.column(number).to_pylist()] for name, number in fixed.items()}
     columns = []
     for number in features:
@@ -153,29 +155,46 @@ def _nodes_from_parquet(path: Path) -> _Nodes:
     return _Nodes(
         path,
         ids=texts["id"],
-        labels=texts["label"],
+        labels=texts.get("label", [""] * table.num_rows),
         splits=texts.get("split"),
         rows=list(range(1, table.num_rows + 1)),
         x=np.stack(columns, axis=1),
+        features=_names(table.column_names, features),
     )
 
 
-def _labels(nodes: _Nodes, classes: Path) -> tuple[np.ndarray, tuple[str, ...] | None]:
+def _names(header: list[str], columns: list[int]) -> tuple[str, ...]:
+    return tuple(header[number].strip() for number in columns)
+
+
+def _labels(nodes: _Nodes, classes: Path, labelled: bool) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """[N] labels and, where they were words, what the classes are called."""
     used = sorted({label for label in nodes.labels if label not in ("", "-1", "-1.0")})
-    if classes.is_file():
-        names = tuple(line.strip() for line in _read_text(classes).splitlines() if line.strip())
-        for row, label in zip(nodes.rows, nodes.labels, strict=True):
-            if label in used and label not in names:
-                raise FedquiltError(
-                    f"{_at(nodes.path, row)} has the label '{label}', which is not in {classes}; add it there."
-                )
+    if classes.exists():
+        names = _class_names(classes)
+        strange = [label for label in used if label not in names]
+        if strange and labelled:
+            row, label = next(pair for pair in zip(nodes.rows, nodes.labels, strict=True) if pair[1] in strange)
+            raise FedquiltError(
+                f"{_at(nodes.path, row)} has the label '{label}', which is not in {classes}; add it there."
+            )
+        # Labels that are not needed are no fault: classes that the file does not know come after its own.
+        names += tuple(strange)
     elif all(WHOLE.fullmatch(label) for label in used):
         return np.array([int(float(label)) if label in used else -1 for label in nodes.labels], dtype=np.int64), None
     else:
         names = tuple(used)
     code = {name: number for number, name in enumerate(names)}
     return np.array([code.get(label, -1) for label in nodes.labels], dtype=np.int64), names
+
+
+def _class_names(path: Path) -> tuple[str, ...]:
+    """The lines of classes.txt."""
+    names = tuple(line.strip() for line in _read_text(path).splitlines() if line.strip())
+    if len(set(names)) < len(names):
+        twice = next(name for number, name in enumerate(names) if name in names[:number])
+        raise FedquiltError(f"{path} has the class '{twice}' more than once; name each class in one line.")
+    return names
 
 
 def _masks(nodes: _Nodes) -> dict[str, np.ndarray]:
@@ -272,6 +291,10 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise FedquiltError(f"{path} is not text in UTF-8; save it as such.") from error
+    except OSError as error:
+        raise FedquiltError(
+            f"{path} could not be opened ({error.strerror or error}); it has to be a file that you may read."
+        ) from error
 
 
 def _text(value: Any) -> str:

@@ -27,6 +27,7 @@ def disjoint_union(name: str, graphs: Sequence[Graph]) -> Graph:
         classes=graphs[0].classes,
         class_names=graphs[0].class_names,
         copies=equal_rows(x),
+        feature_names=graphs[0].feature_names,
     )
 
 

@@ -42,15 +42,25 @@ class AdamMethod(Method):
 
     def start(self, cohort: Cohort) -> State:
         """The common start, fresh Adam moments."""
-        weights = common_start(self.shapes(), self.task.seed, cohort.clients, cohort.device)
+        weights = self.common_weights(cohort.clients, cohort.device)
         state = {MODEL + name: w for name, w in weights.items()} | self.private(weights)
         keys = client_keys(self.task.seed, cohort)
         return state | adam_start(self.trained(state)) | {KEYS: keys, CLOCK: torch.zeros_like(keys)}
 
+    def common_weights(self, clients: int, device: torch.device) -> Weights:
+        """The model's weights before round 0, by their names in the model, the same for every client: [M, ...]."""
+        return common_start(self.shapes(), self.task.seed, clients, device)
+
     def public_start(self) -> Message:
-        """The common start."""
-        start = common_start(self.shapes(), self.task.seed, 1, torch.device("cpu"))
-        return {MODEL + name: w[0] for name, w in start.items()}
+        """The common start: the model's, and that of what else clients keep and upload under the same name, but for counts."""
+        weights = self.common_weights(1, torch.device("cpu"))
+        sent = {crossing.name for crossing in self.uploads if not crossing.count}
+        known: Message = {MODEL + name: w[0] for name, w in weights.items()}
+        return known | {name: value[0] for name, value in self.private(weights).items() if name in sent}
+
+    def shares(self, name: str) -> bool:
+        """Whether the model's weight `name` is uploaded, of those that are declared."""
+        return True
 
     def private(self, weights: Weights) -> State:
         """What a method's clients keep beside the model's weights, by its name in the state."""

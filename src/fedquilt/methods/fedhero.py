@@ -136,11 +136,11 @@ class FedHERO(AdamMethod):
             "classifier.bias": (task.classes,),
         }
 
-    def start(self, cohort: Cohort) -> State:
-        """The common start, the metric around a plain cosine."""
-        state = super().start(cohort)
-        start_metric(self.settings.learner, part(self.weights(state), LEARNER))
-        return state
+    def common_weights(self, clients: int, device: torch.device) -> Weights:
+        """The usual ones, the metric around a plain cosine."""
+        weights = super().common_weights(clients, device)
+        start_metric(self.settings.learner, part(weights, LEARNER))
+        return weights
 
     def sends(self, name: str) -> bool:
         """What is shared, and the number of nodes where anything is."""

@@ -58,7 +58,9 @@ from fedquilt.randomness import derive, torch_stream
 
 FILTER, ENERGY, SEED = "filter", "energy", "projection_seed"
 CLUSTER_FILTER, CLUSTER_SIZE = "cluster.filter", "cluster.size"
-MEAN, COVARIANCE, COUNT, WEIGHT = "class.mean", "class.covariance", "class.count", "class.weight"
+MEAN, COVARIANCE, COUNT = "class.mean", "class.covariance", "class.count"
+# Names of their own: where uploads are protected, what is sent down under an upload's name is what the server knows of it.
+CLUSTER_MEAN, CLUSTER_COVARIANCE, WEIGHT = "cluster.mean", "cluster.covariance", "cluster.weight"
 HEARD, CLUSTER, ROUND = "heard", "cluster", "round"
 INPUT_LAYER = 1  # which of a step's random numbers drop filtered features
 RANK_TOLERANCE = 0.01
@@ -134,8 +136,8 @@ class FedSSA(AdamMethod):
         Crossing(SEED, "The seed of the projection of spectral energies; it tells nothing about anyone.", shared=True),
         Crossing(CLUSTER_FILTER, "The mean coefficients of the clients whose structure resembles this one's."),
         Crossing(CLUSTER_SIZE, "How many clients these are."),
-        Crossing(MEAN, "For each class, its mean over the clients where it looks like here."),
-        Crossing(COVARIANCE, "For each class, how it spreads over these clients."),
+        Crossing(CLUSTER_MEAN, "For each class, its mean over the clients where it looks like here."),
+        Crossing(CLUSTER_COVARIANCE, "For each class, how it spreads over these clients."),
         Crossing(WEIGHT, "The shares of the Gaussians that describe these clients; none: no such class here."),
     )
 
@@ -162,16 +164,21 @@ class FedSSA(AdamMethod):
             "encoder.bias": (2 * s.latent,),
         }
 
+    def sends(self, name: str) -> bool:
+        """What is shared: the structure, the classes, both or nothing."""
+        asked = self.settings.structural if name in (FILTER, ENERGY) else self.settings.semantic
+        return super().sends(name) and asked
+
     # -- at the client -------------------------------------------------------------------------------------------
 
     def private(self, weights: Weights) -> State:
-        """Equal coefficients, as UniFilter starts, and no Gaussians yet."""
+        """Equal coefficients, as UniFilter starts, and the Gaussians of classes without a node (`class_gaussians`)."""
         some = weights["hidden.bias"]
         clients, classes, width = len(some), self.task.classes, self.settings.latent
         return {
             FILTER: some.new_full((clients, self.orders), 1.0 / self.orders),
             MEAN: some.new_zeros(clients, classes, width),
-            COVARIANCE: some.new_zeros(clients, classes, width, width),
+            COVARIANCE: torch.eye(width).to(some).repeat(clients, classes, 1, 1),
             COUNT: some.new_zeros(clients, classes),
         }
 
@@ -341,8 +348,8 @@ class FedSSA(AdamMethod):
         mine = (torch.arange(classes).unsqueeze(1), label[:, receivers].clamp_min(0))
         here = present[:, receivers].unsqueeze(-1)
         return {
-            MEAN: centre.view(*total.shape, width)[mine].transpose(0, 1).contiguous(),
-            COVARIANCE: spread[mine].transpose(0, 1).contiguous(),
+            CLUSTER_MEAN: centre.view(*total.shape, width)[mine].transpose(0, 1).contiguous(),
+            CLUSTER_COVARIANCE: spread[mine].transpose(0, 1).contiguous(),
             WEIGHT: torch.where(here, share[mine], 0.0).transpose(0, 1).contiguous(),
         }
 
@@ -405,7 +412,8 @@ def semantic_loss(mean: Tensor, covariance: Tensor, count: Tensor, down: Message
     share = dense(down[WEIGHT])
     both = (count > 0) & (share.sum(-1) > 0)
     # Where one of them lacks the class, its description is N(0, I) or of no weight: computed like the others, and left out.
-    apart = kl_full(mean.unsqueeze(2), covariance.unsqueeze(2), dense(down[MEAN]), dense(down[COVARIANCE]))
+    centre, spread = dense(down[CLUSTER_MEAN]), dense(down[CLUSTER_COVARIANCE])
+    apart = kl_full(mean.unsqueeze(2), covariance.unsqueeze(2), centre, spread)
     return torch.where(both, kl_mixture(apart, torch.where(both.unsqueeze(-1), share, 1.0)), 0.0).sum()
 
 

@@ -33,8 +33,13 @@ from fedquilt.privacy.accountant import affordable_uploads, noise_for, spent_eps
 from fedquilt.privacy.crossing import Crossing, Factored, Message, Value, declared, dense
 from fedquilt.randomness import torch_stream
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Beyond these the accountant has no answer, and nobody a use for one.
+Clip = Annotated[float, Field(ge=1e-9, le=1e9)]
+Noise = Annotated[float, Field(ge=1e-3, le=1e6)]
+Epsilon = Annotated[float, Field(ge=1e-6, le=1e6)]
+Delta = Annotated[float, Field(ge=1e-100, lt=1)]
 _ROUNDING = 1.0 - 1e-6  # so that a norm is at most `clip` after rounding, too
+_GRID = 18  # what is sent is a multiple of the noise's standard deviation (its power of two) over two to this
 
 
 class DpConfig(BaseModel):
@@ -45,16 +50,16 @@ class DpConfig(BaseModel):
         noise: the noise's standard deviation over `clip`; None: as much as `epsilon` asks for over the planned rounds.
         delta: the chance that epsilon does not hold.
         epsilon: the budget: nothing is sent any more that would exceed it; None: no budget.
-        report: whether the client's metrics and losses go to the coordinator. They are not protected; false keeps them at home.
+        report: whether the client's metrics and losses go to the coordinator all the same. They are not protected.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    clip: Positive
-    noise: Positive | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
-    epsilon: Positive | None = None
-    report: bool = True
+    clip: Clip
+    noise: Noise | None = None
+    delta: Delta = 1e-5
+    epsilon: Epsilon | None = None
+    report: bool = False
 
     @model_validator(mode="after")
     def _enough(self) -> DpConfig:
@@ -133,16 +138,22 @@ class Privatiser:
         return {name: out[name] for name in upload}
 
     def _protected(self, vector: Tensor, client: int, round: int) -> Tensor:
-        """One client's upload as one vector [P]: clipped and noised."""
-        clip = self.config.clip
-        vector = torch.nan_to_num(vector, nan=0.0, posinf=0.0, neginf=0.0)
-        norm = torch.linalg.vector_norm(vector, dtype=torch.float64)
-        vector = vector * (_ROUNDING * clip / norm.clamp_min(_ROUNDING * clip)).float()
+        """One client's upload as one vector [P]: clipped and noised.
+
+        It is computed in double precision and rounded to a grid before it is cast, so that the last bits of a number say
+        nothing: noise that was rounded first takes other values where there was a change than where there was none.
+        """
+        deviation = self.noise * self.config.clip
+        vector = torch.nan_to_num(vector.double(), nan=0.0, posinf=0.0, neginf=0.0)
+        most = _ROUNDING * self.config.clip
+        vector = vector * (most / torch.linalg.vector_norm(vector).clamp_min(most))
         if self.seed is None:
             drawn = secure_normal(vector.numel())
         else:
-            drawn = torch.randn(vector.numel(), generator=torch_stream(self.seed, "client", client, "privacy", round))
-        return vector.add_(drawn.to(vector.device), alpha=self.noise * clip)
+            stream = torch_stream(self.seed, "client", client, "privacy", round)
+            drawn = torch.randn(vector.numel(), generator=stream, dtype=torch.float64)
+        grid = 2.0 ** (math.floor(math.log2(deviation)) - _GRID)
+        return (vector.add_(drawn.to(vector.device), alpha=deviation) / grid).round_().mul_(grid).float()
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,12 +221,12 @@ def _gap(row: Tensor, base: Tensor | None) -> Tensor:
 
 
 def secure_normal(count: int) -> Tensor:
-    """[count] float32 standard normal numbers from the system's secure randomness.
+    """[count] float64 standard normal numbers from the system's secure randomness.
 
     Each is half the sum of four, by Box and Muller, of 53 random bits each: from the low bits of a single one an attacker
     could tell which numbers it can have been added to (Mironov, 2012; Holohan and Braghin, 2021).
     """
-    out = np.empty(count, dtype=np.float32)
+    out = np.empty(count)
     step = 2**18
     for first in range(0, count, step):
         size = min(step, count - first)

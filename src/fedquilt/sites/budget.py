@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fedquilt.errors import FedquiltError
 from fedquilt.privacy.accountant import spent_epsilon
 from fedquilt.privacy.dp import BudgetSpentError, DpConfig
 from fedquilt.runs.atomic import write_json
-from fedquilt.runs.lock import locked
+from fedquilt.runs.lock import HeldError, locked
 
 BUDGET = "privacy.json"
+WAIT = 10.0  # seconds that another process, which only reads and writes two numbers, is waited for
+_LOOK = 0.05  # seconds between looks
 _SPARE = 1e-9  # relative, for rounding
 
 
@@ -37,10 +42,15 @@ class Budget:
         """How many uploads left so far."""
         return self._read()[0]
 
+    def affords(self, noise: float) -> bool:
+        """Whether another upload with this noise is within the budget."""
+        limit = self.config.epsilon
+        return limit is None or self._epsilon(self._read()[1] + noise**-2) <= limit * (1.0 + _SPARE)
+
     def take(self, noise: float) -> float:
         """Spend one more upload with this noise, before it leaves; epsilon after it. Refused where the budget is exceeded."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with locked(self.path.with_name(".privacy.lock"), self.path):
+        with self._locked():
             uploads, precision = self._read()
             after = self._epsilon(precision + noise**-2)
             limit = self.config.epsilon
@@ -51,6 +61,21 @@ class Budget:
                 )
             write_json(self.path, {"uploads": uploads + 1, "precision": precision + noise**-2})
         return after
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else spends meanwhile; HeldError where another process does not come to an end."""
+        until = time.monotonic() + WAIT
+        with ExitStack() as held:
+            while True:
+                try:
+                    held.enter_context(locked(self.path.with_name(".privacy.lock"), self.path))
+                    break
+                except HeldError:
+                    if time.monotonic() >= until:
+                        raise
+                    time.sleep(_LOOK)
+            yield
 
     def _epsilon(self, precision: float) -> float:
         return spent_epsilon(1.0 / math.sqrt(precision), 1, self.config.delta) if precision else 0.0

@@ -13,11 +13,12 @@ from fedquilt.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs import TEST, TRAIN, VAL, Graph, Report, check_graph
 from fedquilt.methods.contract import Method
+from fedquilt.methods.sending import uploads_of
 from fedquilt.privacy.accountant import affordable_uploads, noise_for, spent_epsilon
 from fedquilt.privacy.crossing import Crossing
 from fedquilt.sites.budget import Budget
 from fedquilt.sites.config import SiteConfig, load_site_graph, read_site, site_split, split_name
-from fedquilt.sites.permits import FIGURES, check_names, permitted, refused_uploads, uploads_of, usual_methods
+from fedquilt.sites.permits import FIGURES, check_names, permitted, refused_uploads, usual_methods
 
 MANY_UPLOADS = 10**6
 EXAMPLE_ROUNDS = (1, 10, 100)
@@ -62,7 +63,7 @@ def check_site(path: str | os.PathLike[str]) -> SiteReport:
     """Try everything that a site.yaml says; nothing is written."""
     site = read_site(path)
     check_names(site.permits)
-    pick_device(site.device)
+    pick_device(site.device, asked="device:")
     graph = load_site_graph(site)
     parts = _parts(site, graph)
     check_writable(Path(site.state))
@@ -90,10 +91,10 @@ def _parts(site: SiteConfig, graph: Graph) -> tuple[int, int, int]:
 
 def check_writable(folder: Path) -> None:
     """Refuse a state folder that cannot be written to, or could not be made."""
-    there = next(place for place in (folder, *folder.parents) if place.exists())
-    if not there.is_dir():
-        raise FedquiltError(f"The state folder {folder} cannot be made: {there} is a file.")
     try:
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+        if not there.is_dir():
+            raise FedquiltError(f"The state folder {folder} cannot be made: {there} is a file.")
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:

@@ -23,7 +23,7 @@ _NAME = re.compile(r"[\w.@+-][\w .@+-]{0,79}")
 
 def is_site_name(name: str) -> bool:
     """Whether a site may be called so: others are shown the name, and folders have it."""
-    return _NAME.fullmatch(name) is not None and bool(name.strip(". "))
+    return _NAME.fullmatch(name) is not None and bool(name.strip(". ")) and name == name.strip()
 
 
 class SiteConfig(BaseModel):
@@ -54,19 +54,21 @@ class SiteConfig(BaseModel):
     @classmethod
     def _plain(cls, name: str) -> str:
         if not is_site_name(name):
-            raise ValueError("a name has up to 80 letters, digits, spaces and any of . _ @ + -, such as st-anna")
+            raise ValueError(
+                "a name has up to 80 letters, digits, spaces (not at its ends) and any of . _ @ + -, such as st-anna"
+            )
         return name
 
 
 def read_site(path: str | os.PathLike[str]) -> SiteConfig:
     """The site that a site.yaml describes; its paths, which are relative to the file, in full."""
     path = Path(path).expanduser()
-    values = read_config(path)
+    values = read_config(path, example="name: st-anna")
     for name in values:
         if name not in SiteConfig.model_fields:
             raise _in(path, unknown("field", name, SiteConfig.model_fields))
     for name, field in SiteConfig.model_fields.items():
-        if field.is_required() and name not in values:
+        if field.is_required() and values.get(name) is None:
             raise FedquiltError(
                 f"{path} does not say '{name}'; a site needs name, graph and state (see docs/sites.md)."
             )
@@ -122,5 +124,11 @@ def _wrong(path: Path, values: Any, error: ValidationError) -> FedquiltError:
     given: Any = values
     for part in where:
         given = given.get(part) if isinstance(given, dict) else None
+    if first["type"] == "string_type" and not isinstance(given, dict | list | None):
+        return FedquiltError(
+            f"In {path}, {where[0]} has to be text, but YAML reads what stands there as {given!r}; put it in quotes."
+        )
+    if where == ["dp"] and first["type"] == "model_type":
+        what = "it has to hold names and values, such as {clip: 1.0, noise: 4.0}"
     shown = ".".join(where) + (f"={given!r}" if not isinstance(given, dict) and given is not None else "")
     return FedquiltError(f"In {path}, {shown} is not possible: {what[0].lower()}{what[1:]}.")

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from fedquilt.cohort import Client
+from fedquilt.errors import FedquiltError
 from fedquilt.graphs import TEST, TRAIN, VAL, write_npz
 from fedquilt.graphs.build import PARTS
 from fedquilt.runs.atomic import write_text
@@ -27,9 +28,11 @@ def write_sites(folder: Path, clients: Sequence[Client], **fields: Any) -> list[
         name = f"site-{client.id:0{digits}}"
         home = folder / name
         masks = {part: client.split == code for part, code in zip(PARTS, (TRAIN, VAL, TEST), strict=True)}
-        home.mkdir(parents=True, exist_ok=True)
         write_npz(replace(client.graph, name=name, masks=masks), home / "graph.npz")
         said = {"name": name, "graph": "graph.npz", "split": "given", "state": "state", **fields}
-        write_text(home / SITE_YAML, yaml.safe_dump(said, sort_keys=False))
+        try:
+            write_text(home / SITE_YAML, yaml.safe_dump(said, sort_keys=False))
+        except OSError as error:
+            raise FedquiltError(f"{home} cannot be written to ({error.strerror}); choose another folder.") from error
         paths.append(home / SITE_YAML)
     return paths

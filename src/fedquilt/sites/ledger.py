@@ -14,6 +14,7 @@ import torch
 from fedquilt.errors import FedquiltError
 from fedquilt.privacy.crossing import Crossing, Sparse, UndeclaredError, Value, declared, dense
 from fedquilt.runs.atomic import plain, write_bytes
+from fedquilt.sites.state import make_private
 
 LEDGER = "ledger.jsonl"
 
@@ -31,7 +32,7 @@ class Ledger:
         lines = [_line(at, round, name, value, crossings) for name, value in message.items()]
         if not lines:
             return
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.path.parent)
         self._mend()
         text = "".join(json.dumps(plain(line), ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
         with open(self.path, "ab") as file:

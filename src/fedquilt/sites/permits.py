@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from fedquilt.errors import FedquiltError, unknown
-from fedquilt.methods.adam import MODEL, AdamMethod
 from fedquilt.methods.contract import Method, Task, methods
+from fedquilt.methods.sending import uploads_of
 from fedquilt.methods.settings import build_settings
-from fedquilt.privacy.crossing import Crossing, declared
+from fedquilt.privacy.crossing import Crossing
 
 if TYPE_CHECKING:
     from fedquilt.sites.config import SiteConfig
@@ -31,21 +31,9 @@ def permitted(permits: Permits, name: str) -> bool:
 def _covers(permit: str, name: str) -> bool:
     if permit.endswith("*"):
         return name.startswith(permit[:-1])
+    if permit.endswith("."):  # the beginning of a pattern, perhaps, but the beginning of no name up to a dot
+        return False
     return name in (permit, permit + "*") or name.startswith(permit + ".")
-
-
-def uploads_of(method: Method) -> list[Crossing]:
-    """What of its declared uploads a method sends with these settings."""
-    return [crossing for crossing in method.uploads if _sends(method, crossing.name)]
-
-
-def _sends(method: Method, name: str) -> bool:
-    if method.sends(name):
-        return True
-    # What a pattern stands for may be sent in part, as the settings say.
-    names = [MODEL + weight for weight in method.shapes()] if isinstance(method, AdamMethod) else []
-    concrete = [one for one in names if (c := declared(method.uploads, one)) is not None and c.name == name]
-    return "*" in name and any(map(method.sends, concrete))
 
 
 def refused_uploads(permits: Permits, method: Method) -> list[Crossing]:

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -39,11 +39,13 @@ class Predictions:
         ids: [n] the nodes' names, or their positions where they have none.
         classes: what the C classes are called, or their numbers.
         probabilities: [n, C] float32.
+        warnings: one sentence for each thing about the graph that is allowed but worth knowing.
     """
 
     ids: np.ndarray
     classes: tuple[str, ...]
     probabilities: np.ndarray
+    warnings: tuple[str, ...] = ()
 
     @property
     def best(self) -> np.ndarray:
@@ -71,21 +73,23 @@ def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | Non
 
     Args:
         site: what `read_site` gave.
-        graph: a path, a `Graph` or PyTorch Geometric's `Data`, with the features that the model was trained on; labels are not
-            needed. None: the site's own.
+        graph: a path, a `Graph` or PyTorch Geometric's `Data`, with the features that the model was trained on: in any order
+            where they have names, else in the same. Labels are not needed. None: the site's own.
     """
     personal = personal_of(site)
     if isinstance(graph, str):
         graph = Path(graph)  # a file, whatever it is called, and no name of a dataset
     asked = load_site_graph(site) if graph is None else load_graph(graph, labelled=False)[0]
     check_fits(asked, personal)
-    probabilities = logits_of(personal, asked, pick_device(site.device)).softmax(1).cpu().numpy()
+    asked = in_order(asked, personal)
+    probabilities = logits_of(personal, asked, pick_device(site.device, asked="device:")).softmax(1).cpu().numpy()
     if not np.isfinite(probabilities).all():
         raise FedquiltError(
             f"The model of site '{site.name}' gives no finite numbers; train it again, with a smaller lr."
         )
     names = personal.class_names or tuple(map(str, range(personal.method.task.classes)))
-    return Predictions(np.arange(asked.nodes) if asked.ids is None else asked.ids, names, probabilities)
+    ids = np.arange(asked.nodes) if asked.ids is None else asked.ids
+    return Predictions(ids, names, probabilities, tuple(_strange_classes(asked, personal)))
 
 
 def personal_of(site: SiteConfig) -> Personal:
@@ -102,34 +106,86 @@ def personal_of(site: SiteConfig) -> Personal:
 
 def _newest_model(site: SiteConfig) -> tuple[dict[str, Tensor], dict[str, Any]]:
     folder = Path(site.state)
-    states = [SiteState(each) for each in (folder, *sorted(folder.glob("*/"))) if each.is_dir()]
-    found = sorted((time, n) for n, state in enumerate(states) if (time := state.model_time) is not None)
-    models = [model for _, n in found if (model := states[n].load_model()) is not None]
-    finished = [model for model in models if model[1].get("finished", True)]
+    try:
+        states = [SiteState(each) for each in (folder, *_folders_in(folder))]
+        found = sorted((time, n) for n, state in enumerate(states) if (time := state.model_time) is not None)
+        models = [model for _, n in found if (model := states[n].load_model()) is not None]
+    except PermissionError as error:
+        raise FedquiltError(
+            f"{error.filename or folder} cannot be read by this user ({error.strerror}); "
+            "run this as the user who runs the site."
+        ) from error
+    if found and not models:
+        raise FedquiltError(
+            f"The model of site '{site.name}' in {folder} is damaged; put a copy back, or take part in a federation again."
+        )
     if not models:
         raise FedquiltError(
             f"Site '{site.name}' has no model in {folder} yet; it gets one by taking part in a federation."
         )
-    return (finished or models)[-1]
+
+    def worth(place: int) -> tuple[bool, bool, int]:
+        """Trained before untrained, finished before not, then the newest."""
+        facts = models[place][1]
+        return facts.get("trained", True), facts.get("finished", True), place
+
+    return models[max(range(len(models)), key=worth)]
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
 
 
 def check_fits(graph: Graph, personal: Personal) -> None:
     """Refuse a graph that the model cannot be used on."""
-    task, names = personal.method.task, personal.class_names
-    if graph.features != task.features:
+    names, features = personal.feature_names, personal.method.task.features
+    if names is not None and graph.feature_names is not None:
+        _check_same_features(graph.name, graph.feature_names, names)
+    if graph.features != features:
         raise FedquiltError(
-            f"{graph.name} has {graph.features} features and the model was trained on {task.features}; "
+            f"{graph.name} has {graph.features} features and the model was trained on {features}; "
             "give a graph with the same features in the same order."
         )
-    if graph.classes > task.classes:
-        raise FedquiltError(
-            f"{graph.name} has {graph.classes} classes and the model was trained on {task.classes}; "
-            "give a graph with the same classes."
-        )
-    strange = [] if names is None else [name for name in graph.class_names or () if name not in names]
+
+
+def _check_same_features(graph: str, given: tuple[str, ...], right: tuple[str, ...]) -> None:
+    there, asked = set(given), set(right)
+    for name in right:
+        if name not in there:
+            raise FedquiltError(
+                f"{graph} has no feature '{name}', which the model was trained on; give a graph with the same features."
+            )
+    for name in given:
+        if name not in asked:
+            raise FedquiltError(f"{graph} has a feature '{name}', which the model was not trained on; leave it out.")
+
+
+def in_order(graph: Graph, personal: Personal) -> Graph:
+    """A graph that fits, with its features in the order in which the model takes them, as far as they have names."""
+    names = personal.feature_names
+    if names is None or graph.feature_names in (None, names):
+        return graph
+    place = {name: number for number, name in enumerate(graph.feature_names or ())}
+    x = graph.x[:, [place[name] for name in names]]
+    if isinstance(x, np.ndarray):
+        x = np.ascontiguousarray(x)
+    else:
+        x.sort_indices()  # so that sums are those of a file in the right order, to the last bit
+    return replace(graph, x=x, feature_names=names)
+
+
+def _strange_classes(graph: Graph, personal: Personal) -> Iterator[str]:
+    """A sentence where the graph has a class that the model does not know; its labels change nothing all the same."""
+    names, classes = personal.class_names, personal.method.task.classes
+    if names is not None and graph.class_names is not None:
+        strange = [f"'{name}'" for name in graph.class_names if name not in names]
+    else:
+        strange = list(map(str, range(classes, graph.classes)))
     if strange:
-        raise FedquiltError(
-            f"{graph.name} has a class '{strange[0]}', which the model was not trained on; it knows: {', '.join(names or ())}."
+        known = ", ".join(names) if names is not None else f"0 to {classes - 1}"
+        yield (
+            f"{graph.name} has the class {strange[0]}, which the model was not trained on and never predicts; "
+            f"it knows: {known}."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,16 @@ if TYPE_CHECKING:
 
 Kept = tuple[int, "dict[str, torch.Tensor]", dict[str, Any]]
 _ROUNDS, _MODEL, _LOCK = "rounds", "model", ".lock"
+_OF_A_RUN = (_ROUNDS, _MODEL, _LOCK, "ledger.jsonl")
+_OVER_ALL = ("privacy.json", ".privacy.lock")
+_PRIVATE, _OTHERS = 0o700, 0o077
 
 
 class SiteState:
     """A folder with the state after the newest rounds (``rounds/``) and the personal model (``model/``).
 
     Nothing is ever overwritten in place: a new version is complete on the disk before an older one is deleted, and one that a
-    kill or a bad disk damaged is passed over. Only the user who runs the site may read the folder.
+    kill or a bad disk damaged is passed over. Only the user who runs the site may read the folder (`make_private`).
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -75,4 +78,28 @@ class SiteState:
             raise FedquiltError(f"{self.folder} cannot be written to: {error.strerror}.") from error
 
     def _make(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(self.folder)
+
+
+def make_private(folder: Path) -> None:
+    """Make the folder of a run, in the site's state folder, where it is missing, and let nobody else into either.
+
+    A state folder that was there before is closed too, unless it holds other things: what is the user's own stays as it is.
+    """
+    for each in (folder.parent, folder):
+        try:
+            each.mkdir(parents=True, mode=_PRIVATE)
+        except FileExistsError:
+            if not each.is_dir():
+                raise
+            if each.stat().st_mode & _OTHERS and (each == folder or all(map(_is_kept, each.iterdir()))):
+                with suppress(PermissionError):  # another user's, who lets us write there
+                    each.chmod(_PRIVATE)
+
+
+def _is_kept(path: Path) -> bool:
+    """Whether something in a state folder is what a site keeps there: a run's folder, or what was spent over all runs."""
+    if not path.is_dir():
+        return any(name in path.name for name in _OVER_ALL)  # an unfinished file has its name within it
+    held = [each.name for each in path.iterdir()]
+    return not held or any(name in held for name in _OF_A_RUN)

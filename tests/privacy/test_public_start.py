@@ -1,0 +1,83 @@
+"""What everyone knows of uploads before round 0, and what is sent with which settings: every method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from federations import make_method, make_task, make_training, ragged_clients, tapped_run
+from fedquilt.cohort import Cohort
+from fedquilt.methods.contract import methods
+from fedquilt.methods.sending import uploads_of
+from fedquilt.privacy.crossing import declared, dense
+from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
+from fedquilt.training import Plan
+
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in methods()),
+    *(("fedhero", {"learner": kind}) for kind in ("cosine", "attention", "gat", "glcn", "gaug")),
+    *(("fedhero", {"share": kind}) for kind in ("gcn", "all", "none")),
+    ("fedpub", {"similarity": "label"}),
+    ("fedpub", {"matching": False}),
+    ("fedsheafhn", {"client_vector": "one-hot"}),
+    ("fedssa", {"components": 2}),
+    ("fedssa", {"semantic": False}),
+    ("fedssa", {"structural": False}),
+    ("fedssa", {"semantic": False, "structural": False}),
+    ("quilt", {"share": "layer,head,filter"}),
+    ("quilt", {"share": "filter"}),
+    ("quilt", {"share": "head", "evidence": False}),
+    ("quilt", {"share": ""}),
+]
+CLIENTS = ragged_clients((12, 9, 14))
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=str)
+def test_every_client_starts_from_what_everyone_knows(name: str, settings: dict[str, Any]) -> None:
+    method = make_method(name, CLIENTS, make_task(CLIENTS), **settings)
+    known, start = method.public_start(), method.start(Cohort(CLIENTS))
+    for tensor in known:
+        if tensor in start:
+            assert torch.equal(dense(known[tensor]).expand_as(start[tensor]), start[tensor]), tensor
+    counts = {crossing.name for crossing in method.uploads if crossing.count}
+    assert not counts & set(known)
+    for upload in tapped_run(method, CLIENTS, 1, 1.0)[1].ups:
+        assert set(upload) & set(start) <= set(known) | counts
+        assert all(dense(known[sent]).shape == upload[sent].shape[1:] for sent in set(upload) & set(known))
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=str)
+def test_what_is_said_to_be_sent_is_sent(name: str, settings: dict[str, Any]) -> None:
+    method = make_method(name, CLIENTS, make_task(CLIENTS), **settings)
+    said = uploads_of(method)
+    sent = {tensor for upload in tapped_run(method, CLIENTS, 3, 1.0)[1].ups for tensor in upload}
+    assert {crossing.name for tensor in sent if (crossing := declared(method.uploads, tensor))} == {
+        c.name for c in said
+    }
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES, ids=str)
+def test_who_changes_nothing_sends_what_is_known_in_every_round(name: str, settings: dict[str, Any]) -> None:
+    """Only the change is clipped: constants, such as the covariances that FedSSA starts from, arrive as they are."""
+    method = make_method(name, CLIENTS, make_task(CLIENTS), **settings)
+    known, aggregate = method.public_start(), method.aggregate
+    seen: set[str] = set()
+
+    def watched(server: Any, uploads: Any, *rest: Any) -> Any:
+        for sent in set(uploads) & set(known):
+            base = dense((known | training.down)[sent])
+            tensor = dense(uploads[sent])
+            assert torch.allclose(tensor, base.expand_as(tensor), rtol=1e-6, atol=1e-6), sent
+            seen.add(sent)
+        return aggregate(server, uploads, *rest)
+
+    method.aggregate = watched  # type: ignore[method-assign]
+    privatiser = Privatiser(DpConfig(clip=1e-9, noise=1e-3), 3, method.task.seed)
+    training = make_training(method, CLIENTS, Plan(3), protection=Protection(privatiser, (1, 2, 3), known))
+    training.run()
+    sent = {tensor for record in training.records for tensor in record["bytes_up"]}
+    assert seen == sent & set(known)
+    if name == "fedssa":
+        assert seen == sent - {"energy", "class.count"}
