@@ -10,7 +10,7 @@ endif
 # Two test workers with one thread each beat one worker with two threads.
 TEST_WORKERS ?= 2
 
-.PHONY: help install demo test test-e2e lint bench clean
+.PHONY: help install demo test test-e2e test-long lint bench clean
 help:            ## show this help
 	@grep -E '^[a-z0-9-]+: .*##' Makefile | sed -E 's/:.*## /\t/'
 
@@ -27,8 +27,11 @@ demo: install    ## train Local, FedAvg and FED-PUB on an embedded graph; a tabl
 test: install    ## all tests but the next
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS)
 
-test-e2e: install  ## a federation with real processes of Flower on this machine, TLS and node keys; about seven minutes
+test-e2e: install  ## a federation with real processes of Flower on this machine, TLS and node keys; about nine minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e -n $(TEST_WORKERS) tests/federation
+
+test-long: install  ## every method over Flower's real processes, against the same in one process; about seven minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long tests/federation
 
 lint: install    ## ruff and mypy
 	$(BIN)/ruff check .

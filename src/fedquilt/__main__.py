@@ -3,4 +3,4 @@
 from fedquilt.cli import main
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

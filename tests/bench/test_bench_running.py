@@ -31,7 +31,7 @@ def test_a_method_with_nothing_to_time_is_refused() -> None:
 
 
 def test_a_device_a_bench_cannot_use_is_refused() -> None:
-    with pytest.raises(FedquiltError, match="cannot run on 'meta'; use auto, cpu or cuda"):
+    with pytest.raises(FedquiltError, match="There is no device 'meta'; use auto, cpu or cuda"):
         chosen_device("meta")
 
 

@@ -112,7 +112,7 @@ def test_a_comparison_has_a_column_for_each_group_and_is_resumed(
         ("run --attack-ratio 0.4", "there is no attack; say which"),
         ("run --attack gaussian --attack-ratio 1", "The option attack_ratio=1.0 is not possible"),
         ("run -m fedavg --attack gaussian", "Method 'fedavg' uploads no embedding to attack"),
-        ("run -m fedssa --aggregation median", "The server of method 'fedssa' does not average what clients send"),
+        ("run -m fedssa --aggregation median", "The server of method 'fedssa' does not average all that clients send"),
         (
             "compare -m fedavg,fedssa --aggregation trimmed --aggregation-trim 0.3",
             "The server of method 'fedssa' does not",

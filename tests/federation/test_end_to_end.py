@@ -22,11 +22,9 @@ from federations import make_method, make_task, make_training, ragged_clients
 from fedquilt.federation.keys import make_certificates, make_node_key
 from fedquilt.federation.processes import MARK
 from fedquilt.federation.rehearsal import HOST, Rehearsal, free_ports
-from fedquilt.methods import methods
 from fedquilt.runs.folder import RunFolder
 from fedquilt.sites.examples import write_sites
 from fedquilt.sites.ledger import Ledger
-from fedquilt.sites.state import SiteState
 from fedquilt.training import Plan
 from support import assert_near
 
@@ -168,29 +166,6 @@ def test_killed_sites_coordinators_and_superlinks_come_back_and_nothing_is_lost(
         for name, tensor in tensors.items():
             if name in state:
                 assert_near(tensor[0].double().nan_to_num(), state[name][m].double().nan_to_num())
-
-
-def test_every_method_trains_over_flower_as_in_process(tmp_path: Path) -> None:
-    clients, rounds = ragged_clients(SIZES), 2
-    with Rehearsal(write_sites(tmp_path, clients), tmp_path / "logs") as rehearsal:
-        for name in methods():
-            settings = {} if name == "majority" else {"hidden": 8}
-            order = {**USUAL, "out": str(tmp_path / name), "method": name, "rounds": rounds, "settings": settings}
-            run = rehearsal.start_run(order, name)
-            until(lambda run=run: run.poll() is not None, 120, f"{name} ends")
-            assert (tmp_path / name / "result.json").exists(), rehearsal.group.said(name)
-    for name in methods():
-        here = make_training(make_method(name, clients, make_task(clients)), clients, Plan(rounds))
-        here.run()
-        folder = RunFolder.open(tmp_path / name)
-        assert not (folder.path / "incidents.jsonl").exists()
-        for mine, other in zip(folder.seed(3).records(), here.records, strict=True):
-            for key in ("val", "test", "train_loss", "val_loss"):
-                assert mine[key] == pytest.approx(other[key], rel=1e-5, abs=1e-5, nan_ok=True), (name, key)
-        for m, client in enumerate(clients):
-            kept = SiteState(tmp_path / f"site-{client.id}" / "state" / folder.config["federation"]["run"])
-            for weight, tensor in kept.load_model()[0].items():
-                assert_near(tensor, here.progress.best.models[weight][m])
 
 
 # What makes a site hostile: its fedquilt is another than it says.

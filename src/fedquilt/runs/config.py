@@ -46,10 +46,10 @@ class RunConfig(BaseModel):
     aggregation: Aggregation = "mean"
     aggregation_trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
     aggregation_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    dp_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    dp_noise: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    dp_epsilon: Annotated[float | None, Field(gt=0, allow_inf_nan=False, validate_default=True)] = None
-    dp_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    dp_clip: Annotated[float, Field(ge=1e-9, le=1e9)] | None = None  # bounds as in `fedquilt.privacy.dp`
+    dp_noise: Annotated[float, Field(ge=1e-3, le=1e6)] | None = None
+    dp_epsilon: Annotated[float | None, Field(ge=1e-6, le=1e6, validate_default=True)] = None
+    dp_delta: Annotated[float, Field(ge=1e-100, lt=1)] = 1e-5
     cohort_size: Annotated[int, Field(ge=1)] | None = None
     workers: Annotated[int, Field(ge=1)] | None = None
     device: str = "auto"
