@@ -51,6 +51,15 @@ def with_upload(change: Callable[[dict], bytes]) -> Callable[[Message], Message]
     return does
 
 
+def with_header(said: dict[str, Any]) -> Callable[[Message], Message]:
+    def does(reply: Message) -> Message:
+        header, body = unpacked(reply.content)
+        reply.content = packed({**header, **said}, body)
+        return reply
+
+    return does
+
+
 def with_content(content: RecordDict) -> Callable[[Message], Message]:
     def does(reply: Message) -> Message:
         reply.content = content
@@ -227,13 +236,8 @@ def test_a_site_does_not_take_everything_from_its_coordinator(
     ids=str,
 )
 def test_whatever_a_site_says_the_others_train_on(header: dict[str, Any], tmp_path: Path) -> None:
-    def does(reply: Message) -> Message:
-        given, _ = unpacked(reply.content)
-        reply.content.config_records["header"]["json"] = json.dumps({**given, **header})
-        return reply
-
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
-    grid.tamper = at(1, does)
+    grid.tamper = at(1, with_header(header))
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3)
     there.run()
     records = there.folder.seed(3).records()
@@ -343,13 +347,8 @@ def test_a_bad_upload_stops_a_run_only_where_it_insists_on_all_sites(
 
 @pytest.mark.parametrize("figures", [[0.1, 0.1, 7.0, 0.5, 1.0], [0.1, 0.1, 0.5, 0.5, 0.0], ["x"] * 5, [1.0], "x"])
 def test_figures_that_cannot_be_right_are_left_out(figures: Any, tmp_path: Path) -> None:
-    def does(reply: Message) -> Message:
-        header, body = unpacked(reply.content)
-        reply.content = packed({**header, "figures": figures}, body)
-        return reply
-
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
-    grid.tamper = at(1, does)
+    grid.tamper = at(1, with_header({"figures": figures}))
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3)
     there.run()
     records = there.folder.seed(3).records()
