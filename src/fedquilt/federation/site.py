@@ -29,7 +29,6 @@ from fedquilt.federation.home import Site
 from fedquilt.methods.contract import Method, State, Task, find_method
 from fedquilt.methods.settings import build_settings
 from fedquilt.privacy.crossing import Message, dense, moved
-from fedquilt.privacy.dp import Privatiser
 from fedquilt.privacy.wire import encode
 from fedquilt.sites.config import SiteConfig
 from fedquilt.sites.permits import FIGURES_CROSSING, check_leaving, check_permits
@@ -204,11 +203,8 @@ class Worker:
         self._keep_best(before, state)
         down = self._received(body)
         ready = time.perf_counter()
-        privatiser = self.site.privatiser(self.method, request.rounds)
-        if privatiser is None:
-            engine, uploads, report = self._trained(state, down)
-        else:
-            engine, uploads, report = self._protected(privatiser, state, down)
+        train = self._trained if self.site.config.dp is None else self._protected
+        engine, uploads, report = train(state, down)
         trained = time.perf_counter()
         check_leaving(self.site.config, uploads)
         sent = encode(uploads)
@@ -230,26 +226,27 @@ class Worker:
         _check_finite(request.round, engine.state())
         return engine, moved(uploads, torch.device("cpu")), report
 
-    def _protected(
-        self, privatiser: Privatiser, state: State | None, down: Message
-    ) -> tuple[InProcess, Message, Report | None]:
+    def _protected(self, state: State | None, down: Message) -> tuple[InProcess, Message, Report | None]:
         """The same with uploads as differential privacy has them.
 
         It is paid for before anything looks at the data, and whatever happens then, an upload of the same form leaves: a
         refusal that depends on the data would tell of it, exactly and for nothing. Where training fails, or gives no finite
         numbers, that counts as no change.
         """
-        form = self.desk.expected(self.request).upload(self.request.round, down)
-        assert self.site.budget is not None
-        self.site.budget.take(privatiser.noise)
+        privatiser = self.site.privatiser(self.method, self.request.rounds)
+        form: Message = {}
+        if privatiser is not None and self.site.budget is not None:
+            form = self.desk.expected(self.request).upload(self.request.round, down)
+            self.site.budget.take(privatiser.noise)
         try:
             engine, uploads, report = self._trained(state, down)
         except Exception:
             _log.exception("Training in round %d failed; what leaves is noise.", self.request.round)
             engine, report = self.desk.engine(self.request, state), None
             uploads = {name: torch.full(dense(value).shape, torch.nan) for name, value in form.items()}
-        known = self.method.public_start() | down
-        uploads = privatiser.applied(uploads, self.method.uploads, self.request.round, known=known)
+        if privatiser is not None:
+            known = self.method.public_start() | down
+            uploads = privatiser.applied(uploads, self.method.uploads, self.request.round, known=known)
         return engine, uploads, report
 
     def _terms(self) -> str:
