@@ -221,7 +221,13 @@ def test_a_coordinator_learns_nothing_from_what_breaks_training(tmp_path: Path) 
         assert all(bool(torch.isfinite(tensor).all()) for tensor in decode(sent).values())
     assert all(bool(torch.isfinite(t).all()) for n, t in site_states(tmp_path)[0].items() if n.startswith("model."))
     # Nor from a method that sends nothing, with settings that break its training.
-    alone = {**header, "run": "0123456789abcdef", "method": "local", "settings": {"lr": 1e30, "hidden": 8}, "round": 0}
+    alone = {
+        **header,
+        "run": "0123456789abcdef",
+        "method": "local",
+        "settings": {"lr": 3e38, "hidden": 8, "epochs": 3},
+        "round": 0,
+    }
     assert ask(grid, 1000, alone, b"")[0].keys() == answers[0][0].keys()
     while "refused" not in (last := ask(grid, 1000, {**header, "round": header["round"] + 2}, encode(weights))[0]):
         header = {**header, "round": header["round"] + 1}
