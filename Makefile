@@ -30,7 +30,7 @@ test: install    ## all tests but the next
 test-e2e: install  ## a federation with real processes of Flower on this machine, TLS and node keys; about nine minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e -n $(TEST_WORKERS) tests/federation
 
-test-long: install  ## every method over Flower's real processes, against the same in one process; about seven minutes
+test-long: install  ## every method over Flower's real processes, against the same in one process; about eight minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long tests/federation
 
 lint: install    ## ruff and mypy
