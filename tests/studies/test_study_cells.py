@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from fedquilt.methods.contract import methods
 from fedquilt.partition import make_partition, save
 from fedquilt.runs.config import RunConfig
 from fedquilt.studies import cells as module
-from fedquilt.studies.cells import Cell, absent_graph, code_digest, expand, graph_digest, with_others, written
+from fedquilt.studies.cells import Cell, absent_graph, expand, graph_digest, with_others, written
 from small_runs import own_graph
 from tiny_studies import TINY, cells_of, no_network, study_of
 
@@ -156,37 +155,12 @@ def test_the_key_changes_with_the_saved_partitions_content(elsewhere: Path) -> N
     fresh()
 
 
-def test_the_key_changes_with_the_code_and_the_identity_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_changes_with_the_version_and_the_identity_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     one = cell()
     before = one.key, one.identity
-    monkeypatch.setattr(module, "code_digest", lambda: "other")
+    monkeypatch.setattr(module, "compute_version", lambda: "other")
     assert one.key != before[0]
     assert one.identity == before[1]
-
-
-def test_the_code_is_what_computes_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = tmp_path / "fedquilt"
-    measuring = ("studies/measures.py", "studies/elsewhere.py")
-    for name in (
-        *("rounds.py", "api.py", "methods/fedpub.py", "methods/api.py", "studies/spec.py", "cli/run.py"),
-        *measuring,
-    ):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text("a = 1\n")
-    monkeypatch.setattr(module.resources, "files", lambda _: root)
-
-    def after(name: str, text: str) -> str:
-        (root / name).write_text(text)
-        return code_digest.__wrapped__()
-
-    first = code_digest.__wrapped__()
-    assert after("api.py", "b") == after("studies/spec.py", "b") == after("cli/run.py", "b") == first
-    assert after("methods/notes.txt", "b") == first
-    found = [first, after("rounds.py", "b"), after("methods/fedpub.py", "b"), after("methods/api.py", "b")]
-    found += [after(name, "b") for name in measuring]
-    assert len(set(found)) == 6
-    shutil.move(root / "rounds.py", root / "turns.py")
-    assert code_digest.__wrapped__() not in found
 
 
 def test_the_same_run_in_two_studies_has_one_key(tmp_path: Path) -> None:

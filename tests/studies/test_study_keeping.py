@@ -19,7 +19,8 @@ from fedquilt.runs import RunFolder
 from fedquilt.studies import keeping as module
 from fedquilt.studies import running
 from fedquilt.studies.carrying import DONE, HELD, carry_out
-from fedquilt.studies.cells import Cell, code_digest
+from fedquilt.studies.cells import Cell
+from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.keeping import Keeping
 from fedquilt.studies.running import run_cells
 from tiny_studies import VERSIONS, Inline, cells_of, keep, study_of
@@ -43,7 +44,7 @@ def test_a_cell_is_done_when_it_is_finished(keeping: Keeping, cell: Cell) -> Non
     assert kept is not None
     assert kept.measures == {"test": 50.0, "val": None}
     assert kept.facts["identity"] == cell.identity
-    assert kept.facts["code"] == code_digest()
+    assert kept.facts["code"] == compute_version()
     assert keeping.by_identity() == {cell.identity: kept}
 
 
@@ -87,9 +88,9 @@ def test_of_several_the_present_codes_counts_then_the_newest(keeping: Keeping, c
         ("m", "old", 5.0, 5.0),
         ("a", "older", 9.0, 9.0),
         ("z", "oldest", 7.0, 9.0),
-        ("k", code_digest(), 1.0, 1.0),
-        ("b", code_digest(), 3.0, 3.0),
-        ("y", code_digest(), 2.0, 3.0),
+        ("k", compute_version(), 1.0, 1.0),
+        ("b", compute_version(), 3.0, 3.0),
+        ("y", compute_version(), 2.0, 3.0),
     ]:
         put(folder, code, finished)
         assert keeping.by_identity()[cell.identity].measures == {"test": wins}

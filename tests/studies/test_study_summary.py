@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import rankdata
 
-from fedquilt.studies.cells import Missing, code_digest
+from fedquilt.studies.cells import Missing
+from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.keeping import Keeping
 from fedquilt.studies.published import Published, read_published
 from fedquilt.studies.spec import find_study
@@ -152,7 +153,7 @@ def test_a_summary_gathers_cells_published_numbers_failures_and_what_is_missing(
     assert failed.by_seed == {}
     assert [one.mean for one in summary.averages] == [70.0]
     assert summary.failed == {"FED-PUB, 3, seed 0": "it rained"}
-    assert summary.codes == {code_digest(): 5}
+    assert summary.codes == {compute_version(): 5}
     assert summary.machines == {"CPU, PyTorch 0.0, fedquilt 0.0": 5}
     assert summary.seeds == 3
     assert summary.done == (5, 9)
@@ -171,11 +172,11 @@ def test_cells_by_other_code_count_and_are_told(tmp_path: Path, monkeypatch: pyt
     study, keeping = study_of(tmp_path), Keeping(tmp_path / "studies")
     cells = cells_of(study)
     with monkeypatch.context() as older:
-        older.setattr("fedquilt.studies.cells.code_digest", lambda: "older")
-        older.setattr("fedquilt.studies.keeping.code_digest", lambda: "older")
+        older.setattr("fedquilt.studies.cells.compute_version", lambda: "older")
+        older.setattr("fedquilt.studies.keeping.compute_version", lambda: "older")
         keep(keeping, cells[0], test=1.0)
         keep(keeping, cells[1], test=1.0)
     keep(keeping, cells[1], test=2.0, finished=0.0)
     summary = summarise(study, cells, [], [], keeping)
-    assert summary.codes == {"older": 1, code_digest(): 1}
+    assert summary.codes == {"older": 1, compute_version(): 1}
     assert [entry.mean for entry in summary.entries[:2]] == [1.0, 2.0]

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from rich.console import Console
 
-from fedquilt.studies.cells import Missing, code_digest
+from fedquilt.studies.cells import Missing
+from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.grids import all_grids
 from fedquilt.studies.spec import Study
 from fedquilt.studies.summary import Summary
@@ -188,7 +189,7 @@ def test_where_the_numbers_come_from(tmp_path: Path) -> None:
         "The runs were computed by different versions of the code (2 by a, 1 by b); run the study again to mend that.",
     ]
     assert "by another version of the code (a)" in provenance(with_facts(study, empty, codes={"a": 2}))[0]
-    assert "by the installed code" in provenance(with_facts(study, empty, codes={code_digest(): 2}))[0]
+    assert "by the installed code" in provenance(with_facts(study, empty, codes={compute_version(): 2}))[0]
 
 
 def test_what_is_left_out_or_failed_is_a_sentence_each(tmp_path: Path) -> None:

@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +17,13 @@ from fedquilt.graphs import Graph, load_graph
 from fedquilt.graphs.load import data_folder
 from fedquilt.methods.contract import methods
 from fedquilt.runs.config import RunConfig
+from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.spec import Coordinates, Level, Settings, Study
 
 # Where and how fast a run computes, not what.
 _ELSEWHERE = {"device", "data", "checkpoint_seconds", "workers", "cohort_size"}
 # Values for which models are evaluated once more.
 DEAR = ("test.neighbour",)
-# What may change without changing a number.
-_NOT_NUMBERS = {
-    *("bench", "cli", "export", "federation", "loggers", "reports", "sites", "studies", "tuning"),
-    *("api.py", "comparison.py", "__main__.py"),
-}
-# What of a folder that is left out reads numbers off a run.
-_NUMBERS_TOO = ("studies/measures.py", "studies/elsewhere.py")
 
 
 @dataclass(frozen=True)
@@ -71,9 +63,9 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """A hash of all that determines the result: what is asked, the graph's content, and the code that computes."""
+        """A hash of all that determines the result: what is asked, the graph's content, and the version of what computes."""
         cut = _file_digest(self.config.partition) if self.config.partition.endswith(".npz") else ""
-        return _hash([self.identity, graph_digest(self.config.dataset, self.config.data), cut, code_digest()])
+        return _hash([self.identity, graph_digest(self.config.dataset, self.config.data), cut, compute_version()])
 
 
 @dataclass(frozen=True)
@@ -179,29 +171,6 @@ def _arrays(graph: Graph) -> Iterator[np.ndarray]:
 @cache
 def _file_digest(path: str) -> str:
     return hashlib.blake2b(Path(path).read_bytes(), digest_size=16).hexdigest() if Path(path).is_file() else ""
-
-
-@cache
-def code_digest() -> str:
-    """A hash of the code that computes results; what shows them, or runs many of them, is not part of it."""
-    root = resources.files("fedquilt")
-    digest = hashlib.blake2b(digest_size=8)
-    measuring = [(name, root.joinpath(*name.split("/"))) for name in _NUMBERS_TOO]
-    for name, file in sorted([*_sources(root), *measuring], key=lambda source: source[0]):
-        digest.update(f"{name}\n".encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
-
-
-def _sources(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, Traversable]]:
-    for entry in folder.iterdir():
-        name = prefix + entry.name
-        if name in _NOT_NUMBERS:
-            continue
-        if entry.is_dir():
-            yield from _sources(entry, f"{name}/")
-        elif name.endswith(".py"):
-            yield name, entry
 
 
 def written(settings: Settings) -> str:

@@ -19,7 +19,8 @@ from typing import Any
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.atomic import write_json
 from fedquilt.runs.lock import HeldError, locked
-from fedquilt.studies.cells import Cell, code_digest
+from fedquilt.studies.cells import Cell
+from fedquilt.studies.compute_version import compute_version
 
 _HEAVY = ("checkpoints", "models.json", "models.safetensors", "server.json", "server.safetensors")
 _FACTS = {"identity", "code", "measures", "finished", "device", "versions"}  # what a report reads of cell.json
@@ -76,7 +77,7 @@ class Keeping:
 
     def finish(self, cell: Cell, facts: dict[str, Any], keep_models: bool) -> None:
         """Mark a cell as done, then drop what is only needed to go on."""
-        whose = {"identity": cell.identity, "code": code_digest(), "models": keep_models}
+        whose = {"identity": cell.identity, "code": compute_version(), "models": keep_models}
         write_json(self.folder(cell) / "cell.json", {**whose, **facts})
         self.tidy(cell)
 
@@ -129,7 +130,7 @@ class Keeping:
 
 
 def _preference(kept: Kept) -> tuple[bool, float]:
-    return kept.facts["code"] == code_digest(), kept.facts["finished"]
+    return kept.facts["code"] == compute_version(), kept.facts["finished"]
 
 
 def _read(folder: Path) -> Kept | None:

@@ -13,7 +13,8 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.studies.cells import Missing, code_digest, written
+from fedquilt.studies.cells import Missing, written
+from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.grids import SIGNS, Grid, GridCell, all_grids
 from fedquilt.studies.summary import EXCEEDED, MISSED, REACHED, Summary
 
@@ -75,7 +76,7 @@ def provenance(summary: Summary) -> list[str]:
         out.append(
             f"The runs were computed by different versions of the code ({parts}); run the study again to mend that."
         )
-    elif codes and code_digest() not in codes:
+    elif codes and compute_version() not in codes:
         out.append(
             f"All runs were computed by another version of the code ({next(iter(codes))}) than the installed one."
         )
