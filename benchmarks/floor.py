@@ -14,11 +14,11 @@ from collections.abc import Callable
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from fedquilt.allocator import keep_freed_memory
-from fedquilt.bench.cells import Cell, load_cells, parse_cell
+from fedquilt.bench.cases import Case, load_cases, parse_case
 from fedquilt.bench.counters import Counter
+from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.errors import FedquiltError
-from fedquilt.training import Training
+from fedquilt.training.loop import Training
 
 # Bytes that a round of one local epoch must move for each weight of each client.
 RECEIVED, GRADIENT, ADAM, AVERAGED = 8, 4, 28, 4  # read and write; write; read 4, write 3 numbers; read
@@ -64,9 +64,9 @@ def profiled(training: Training, rounds: int) -> list[tuple[str, float, float]]:
     return sorted(events, key=lambda event: -event[1])
 
 
-def show(cell: Cell, method: str, rounds: int, flops_a_second: float, bytes_a_second: float) -> None:
+def show(cell: Case, method: str, rounds: int, flops_a_second: float, bytes_a_second: float) -> None:
     """Print the floor, the time of a round, and where it goes."""
-    ready, left_out = load_cells([cell], [method], "cpu")
+    ready, left_out = load_cases([cell], [method], "cpu")
     if not ready:
         raise SystemExit(f"benchmarks.floor: {left_out[0]}")
     training = ready[0].experiment(method).training(0)
@@ -99,7 +99,7 @@ def main() -> None:
     print(f"{flops_a_second / 1e9:.0f} GFLOP/s in dense products, {bytes_a_second / 1e9:.1f} GB/s copied")
     try:
         for method in chosen.method or sorted(BYTES):
-            show(parse_cell(chosen.cell), method, chosen.rounds, flops_a_second, bytes_a_second)
+            show(parse_case(chosen.cell), method, chosen.rounds, flops_a_second, bytes_a_second)
     except FedquiltError as error:
         raise SystemExit(f"benchmarks.floor: {error}") from None
 

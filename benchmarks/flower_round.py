@@ -19,10 +19,10 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from fedquilt.experiment import Experiment
-from fedquilt.federation.rehearsal import Rehearsal
+from fedquilt.federation.local.rehearsal import Rehearsal
+from fedquilt.federation.site.examples import write_sites
 from fedquilt.runs.config import RunConfig
-from fedquilt.sites.examples import write_sites
+from fedquilt.runs.resolve import ResolvedRun
 
 SITES = 3
 FETCHED, BEGUN, ANSWERED, SENT = "Receiving: train", "Start `flwr-clientapp`", "Sending: train", "Sent successfully"
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--dataset", default="patchwork")
     parser.add_argument("--method", default="fedavg")
     asked = parser.parse_args()
-    clients = Experiment(RunConfig(dataset=asked.dataset, clients=SITES, seeds=[0])).clients(0)
+    clients = ResolvedRun(RunConfig(dataset=asked.dataset, clients=SITES, seeds=[0])).clients(0)
     found: dict[bool, list[dict[str, float]]] = {True: [], False: []}
     with tempfile.TemporaryDirectory() as temporary:
         for turn in range(2 * asked.turns):

@@ -14,15 +14,15 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from fedquilt.allocator import keep_freed_memory
 from fedquilt.bench.memory import peak_mb
-from fedquilt.cohort import Client
-from fedquilt.engines.in_process import InProcess
+from fedquilt.cohort.client import Client
+from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.graphs.graph import Graph
-from fedquilt.methods.contract import Task, find_method
+from fedquilt.methods.base import RunContext, find_method
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.structure import Learner
-from fedquilt.training import Plan, Training
+from fedquilt.training.engines.in_process import InProcess
+from fedquilt.training.loop import Plan, Training
 
 FEATURES, FILLED, CLASSES, DEGREE = 500, 64, 5, 10
 LIMIT_MB = 4096
@@ -52,10 +52,10 @@ def main() -> None:
     torch.set_num_threads(chosen.threads)
     keep_freed_memory()
     client = random_client(chosen.nodes)
-    task = Task("random", "one client", "accuracy", FEATURES, CLASSES, clients=1, epochs=1, seed=0)
+    context = RunContext("random", "one client", "accuracy", FEATURES, CLASSES, clients=1, epochs=1, seed=0)
     method = find_method("fedhero")
-    settings = build_settings(method, task, {"k": 20, "hidden": 128, "learner": chosen.learner})
-    made = method(settings, task)
+    settings = build_settings(method, context, {"k": 20, "hidden": 128, "learner": chosen.learner})
+    made = method(settings, context)
     training = Training(made, InProcess(made, [client]), Plan(chosen.rounds))
     before, began = peak_mb(), time.perf_counter()
     training.run()

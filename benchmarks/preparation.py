@@ -45,9 +45,13 @@ class Steps:
 
 def synthetic(nodes: int, clients: int) -> Steps:
     """A graph, its cut, its clients, and the constant operators that a GCN's first round asks for."""
-    from fedquilt.cohort import Cohort, clients_of
-    from fedquilt.graphs import draw_split, load_graph, prepare
-    from fedquilt.partition import make_partition, training_nodes_check
+    from fedquilt.cohort.client import clients_of
+    from fedquilt.cohort.cohort import Cohort
+    from fedquilt.datasets.load import load_graph
+    from fedquilt.graphs.prepare import prepare
+    from fedquilt.graphs.split import draw_split
+    from fedquilt.partition.make import make_partition
+    from fedquilt.partition.training_nodes import training_nodes_check
 
     def operators() -> None:
         cohort = Cohort(made)
@@ -66,12 +70,12 @@ def synthetic(nodes: int, clients: int) -> Steps:
 
 def pubmed(kind: str, clients: int, method: str) -> Steps:
     """PubMed loaded, prepared, cut and split; its clients and engine; and what a first round does once and no other."""
-    from fedquilt.experiment import Experiment
     from fedquilt.runs.config import RunConfig
+    from fedquilt.runs.resolve import ResolvedRun
 
     values = {"dataset": "pubmed", "partition": kind, "clients": clients, "method": method, "device": "cpu"}
     steps = Steps()
-    ready = steps.take("cut", lambda: Experiment(RunConfig.build(values)))
+    ready = steps.take("cut", lambda: ResolvedRun(RunConfig.build(values)))
     training = steps.take("engine", lambda: ready.training(0))
     steps.take("first round", lambda: training.advance(1))
     steps.take("second round", lambda: training.advance(1))

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import fedquilt
+from fedquilt.common.files import write_json
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.contract import find_method
+from fedquilt.methods.base import find_method
 from fedquilt.reports.style import GREY, colour, metric_label, new_figure, save_figure, styled
-from fedquilt.runs.atomic import write_json
 
 # Names of what sends nothing: the method, its settings, and a line style.
 FLOORS: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -113,14 +113,14 @@ def train(point: Point, rounds: int) -> Measured:
     """Train here, and measure."""
     if point.limit:
         resource.setrlimit(resource.RLIMIT_DATA, (point.limit, point.limit))
-    from fedquilt import idle
-    from fedquilt.allocator import keep_freed_memory
-    from fedquilt.experiment import Experiment
+    from fedquilt.devices import offload
+    from fedquilt.devices.allocator import keep_freed_memory
     from fedquilt.runs.config import RunConfig
+    from fedquilt.runs.resolve import ResolvedRun
 
     keep_freed_memory()
     if not point.rests:
-        idle.LIMIT = 2**62
+        offload.LIMIT = 2**62
     values: dict[str, Any] = {
         "dataset": f"mosaic:nodes={point.nodes}",
         "partition": point.partition,
@@ -137,7 +137,7 @@ def train(point: Point, rounds: int) -> Measured:
     with watched("RssAnon") as anonymous:
         before, began = busy_seconds(), time.perf_counter()
         try:
-            training = Experiment(RunConfig.build(values)).training(0)
+            training = ResolvedRun(RunConfig.build(values)).training(0)
             out.prepare, out.prepared = time.perf_counter() - began, anonymous()
             seconds: list[float] = []
             while len(seconds) < rounds or sum(seconds) < SECONDS:
@@ -151,7 +151,7 @@ def train(point: Point, rounds: int) -> Measured:
         out.others = (all_ - own) / (time.perf_counter() - began)
         out.anonymous = anonymous()
     out.resident = status("VmHWM")
-    out.resting = sum(map(len, idle._resting.values()))
+    out.resting = sum(map(len, offload._resting.values()))
     return out
 
 
@@ -253,17 +253,17 @@ def thin(clients: int, cohort_size: int, after: Sequence[int]) -> None:
     """
     import torch
 
-    from fedquilt.allocator import keep_freed_memory
-    from fedquilt.experiment import Experiment
-    from fedquilt.methods.contract import EMBEDDING
+    from fedquilt.devices.allocator import keep_freed_memory
+    from fedquilt.messages.message import Factored
+    from fedquilt.methods.base import EMBEDDING
     from fedquilt.nn.kernel_average import factor, shares
-    from fedquilt.privacy.crossing import Factored
     from fedquilt.runs.config import RunConfig
+    from fedquilt.runs.resolve import ResolvedRun
 
     keep_freed_memory()
     values = {"dataset": f"mosaic:nodes={clients * NODES_A_CLIENT}", "partition": "natural", "method": "fedpub"}
     settings = {"settings": {"hidden": HIDDEN}, "device": "cpu", "rounds": 1_000_000, "cohort_size": cohort_size}
-    training = Experiment(RunConfig.build(values | settings)).training(0)
+    training = ResolvedRun(RunConfig.build(values | settings)).training(0)
     line(f"fedpub, {clients:,} clients", ("round", "columns", "largest E", "weights", "average"))
     for rounds in after:
         training.advance(rounds - training.progress.next_round)
@@ -332,7 +332,7 @@ PANELS = (
 
 def figure(rows: Sequence[Measured], path: Path) -> None:
     """Time above, memory below; against clients, nodes and cohort size. Slopes are those of the largest decade."""
-    from fedquilt.methods.contract import find_method
+    from fedquilt.methods.base import find_method
     from fedquilt.reports import style
 
     methods = list(dict.fromkeys(row.point.method for row in rows))

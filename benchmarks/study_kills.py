@@ -78,7 +78,7 @@ def start(folder: Path, into: str) -> subprocess.Popen[bytes]:
 
 def children(pid: int) -> list[int]:
     """The processes that a process started."""
-    found = [Path(f"/proc/{pid}/task/{task.name}/children") for task in Path(f"/proc/{pid}/task").iterdir()]
+    found = [Path(f"/proc/{pid}/task/{context.name}/children") for context in Path(f"/proc/{pid}/task").iterdir()]
     return [int(child) for path in found for child in path.read_text().split()]
 
 

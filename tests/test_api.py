@@ -12,13 +12,14 @@ import torch
 from torch_geometric.data import Data
 
 import fedquilt
-from federations import assert_same, without_seconds
 from fedquilt import api
 from fedquilt.errors import FedquiltError
-from fedquilt.experiment import GIVEN
-from fedquilt.graphs import write_npz
-from fedquilt.partition import make_partition, save
-from small_runs import SMALL, own_graph, stop_after
+from fedquilt.graphs.npz import write_npz
+from fedquilt.partition.make import make_partition
+from fedquilt.partition.storage import save
+from fedquilt.runs.resolve import GIVEN
+from support.federations import assert_same, without_seconds
+from support.small_runs import SMALL, own_graph, stop_after
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 RESULT = [

@@ -14,17 +14,18 @@ __all__ = ["FedquiltError", "Graph", "Run", "compare", "load_graph", "load_run",
 
 if TYPE_CHECKING:
     from fedquilt.api import compare, load_run, resume, run
+    from fedquilt.datasets.load import load_graph
     from fedquilt.errors import FedquiltError
-    from fedquilt.finished import Run
-    from fedquilt.graphs import Graph, load_graph
+    from fedquilt.graphs.graph import Graph
+    from fedquilt.runs.finished import Run
 
 # Where each public name lives. Imported when first used: torch takes seconds, and `fedquilt --help` does not need it.
 _HOMES = {
     "FedquiltError": "fedquilt.errors",
     "Graph": "fedquilt.graphs",
-    "Run": "fedquilt.finished",
+    "Run": "fedquilt.runs.finished",
     "compare": "fedquilt.api",
-    "load_graph": "fedquilt.graphs",
+    "load_graph": "fedquilt.datasets",
     "load_run": "fedquilt.api",
     "resume": "fedquilt.api",
     "run": "fedquilt.api",

@@ -12,17 +12,19 @@ import numpy as np
 import torch
 
 from fedquilt import __version__
-from fedquilt.comparison import check_plan, plan
-from fedquilt.device import pick_device
+from fedquilt.datasets.load import load_graph
+from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
-from fedquilt.experiment import GIVEN, Experiment
-from fedquilt.finished import Run
-from fedquilt.graphs import Graph, Protocol, load_graph
+from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
-from fedquilt.loggers import check_loggers
-from fedquilt.runs import RunFolder
+from fedquilt.graphs.protocol import Protocol
+from fedquilt.loggers.base import check_loggers
+from fedquilt.runs.compare import check_plan, plan
 from fedquilt.runs.config import RunConfig
-from fedquilt.seeds import Watcher, read_seed, run_seeds
+from fedquilt.runs.execute import Watcher, read_seed, run_seeds
+from fedquilt.runs.finished import Run
+from fedquilt.runs.folder import RunFolder
+from fedquilt.runs.resolve import GIVEN, ResolvedRun
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -99,7 +101,7 @@ def resume(path: str | os.PathLike[str], watch: Watcher | None = None, log: str 
     config = RunConfig.build({k: v for k, v in folder.config.items() if k in RunConfig.model_fields})
     given = load_graph(folder.path / GRAPH_FILE) if config.dataset == GIVEN else None
     with folder.lock(), workplace(config):
-        return run_seeds(Experiment(config, given), folder, watch, names)
+        return run_seeds(ResolvedRun(config, given), folder, watch, names)
 
 
 def _check_no_sites(folder: RunFolder) -> None:
@@ -125,7 +127,7 @@ def execute(
     `on_folder` is told the folder as soon as it can be resumed. For `log` see `run`.
     """
     names = check_loggers(log)
-    experiment = Experiment(config, given)  # everything that can be wrong is found before a folder is made
+    experiment = ResolvedRun(config, given)  # everything that can be wrong is found before a folder is made
     if out is None and not unnamed:
         with workplace(config):
             return run_seeds(experiment, None, watch, names)
@@ -146,7 +148,7 @@ def workplace(config: RunConfig) -> AbstractContextManager[None]:
     """Where a run's workers are, for the time of a block; nothing where it asks for none."""
     if config.workers is None:
         return nullcontext()
-    from fedquilt.engines.ray_workers import cluster
+    from fedquilt.training.engines.ray_workers import cluster
 
     return cluster()
 

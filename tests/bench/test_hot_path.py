@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from federations import registered
 from fedquilt.bench.counters import (
     HOW_TO_UPDATE,
     Counter,
@@ -19,9 +18,10 @@ from fedquilt.bench.counters import (
     write_counts,
 )
 from fedquilt.bench.running import chosen_methods
-from fedquilt.device import using_threads
-from fedquilt.methods.contract import Update
+from fedquilt.devices.device import using_threads
+from fedquilt.methods.base import Update
 from fedquilt.methods.fedavg import FedAvg
+from support.federations import registered
 
 RECORD = Path(__file__).with_name("hot_path.json")
 HOW = HOW_TO_UPDATE.format("tests/bench/hot_path.json")

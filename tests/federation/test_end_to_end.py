@@ -9,47 +9,26 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_doubles import site_models, site_states
 
-from federations import make_method, make_task, make_training, ragged_clients
-from fedquilt.federation.keys import make_certificates, make_node_key
-from fedquilt.federation.processes import MARK
-from fedquilt.federation.rehearsal import HOST, Rehearsal, free_ports
+from fedquilt.federation.local.keys import make_certificates, make_node_key
+from fedquilt.federation.local.processes import MARK
+from fedquilt.federation.local.rehearsal import HOST, Rehearsal, free_ports
+from fedquilt.federation.site.examples import write_sites
+from fedquilt.federation.site.ledger import Ledger
 from fedquilt.runs.folder import RunFolder
-from fedquilt.sites.examples import write_sites
-from fedquilt.sites.ledger import Ledger
-from fedquilt.training import Plan
-from support import assert_near
+from fedquilt.training.loop import Plan
+from support.clients import assert_near
+from support.federations import make_method, make_task, make_training, ragged_clients
+from support.flower_doubles import site_models, site_states
+from support.rehearsals import SIZES, USUAL, until
 
 pytestmark = pytest.mark.e2e
-SIZES = (25, 14, 31)
-USUAL = {
-    "sites": 3,
-    "seed": 3,
-    "dataset": "ragged",
-    "partition": "disjoint",
-    "timeout": 40.0,
-    "tries": 5,
-    "wait": 120.0,
-}
-
-
-def until(done: Callable[[], Any], seconds: float, why: str) -> Any:
-    """Wait until something is so."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = done()
-        if found:
-            return found
-        time.sleep(0.2)
-    raise AssertionError(f"not in {seconds} seconds: {why}")
 
 
 def rounds_done(out: Path, seed: int = 3) -> int:
@@ -172,14 +151,14 @@ def test_killed_sites_coordinators_and_superlinks_come_back_and_nothing_is_lost(
 TAMPER = """
 import os
 if os.environ.get("HOSTILE_SITE"):
-    import fedquilt.federation.warm as warm
+    import fedquilt.federation.site.worker_process as warm
     honest = warm.ask
 
     def ask(site, header, body):
         reply, sent = honest(site, header, body)
         if header.get("kind") == "round":
             import torch
-            from fedquilt.privacy.wire import decode, encode
+            from fedquilt.messages.wire import decode, encode
             message, w = decode(sent), "model.conv1.weight"
             bad = {
                 0: {w: message[w] * float("nan")},

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flower_doubles import federation, site_models, site_states
 
-from federations import make_method, make_task, make_training, ragged_clients
-from fedquilt.methods import methods
-from fedquilt.training import Plan, Training
-from support import assert_near
+from fedquilt.methods.base import methods
+from fedquilt.training.loop import Plan, Training
+from support.clients import assert_near
+from support.federations import make_method, make_task, make_training, ragged_clients
+from support.flower_doubles import federation, site_models, site_states
 
 ROUNDS, SIZES = 4, (25, 14, 31)
 VARIANTS: list[tuple[str, dict[str, Any]]] = [

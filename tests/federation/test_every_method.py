@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_end_to_end import SIZES, USUAL, until
 
-from federations import make_method, make_task, make_training, ragged_clients
-from fedquilt.federation.rehearsal import Rehearsal
-from fedquilt.methods import methods
+from fedquilt.federation.local.rehearsal import Rehearsal
+from fedquilt.federation.site.examples import write_sites
+from fedquilt.federation.site.state import SiteState
+from fedquilt.methods.base import methods
 from fedquilt.runs.folder import RunFolder
-from fedquilt.sites.examples import write_sites
-from fedquilt.sites.state import SiteState
-from fedquilt.training import Plan
-from support import assert_near
+from fedquilt.training.loop import Plan
+from support.clients import assert_near
+from support.federations import make_method, make_task, make_training, ragged_clients
+from support.rehearsals import SIZES, USUAL, until
 
 pytestmark = pytest.mark.long
 

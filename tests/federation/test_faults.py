@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 import torch
-from flower_doubles import MemoryGrid, federation, site_models, site_states
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from google.protobuf.message import DecodeError
 from safetensors.torch import save
 
-from federations import ragged_clients, without_seconds
 from fedquilt.errors import FedquiltError
-from fedquilt.federation.bounds import overlong
-from fedquilt.federation.guarding import Guarded
-from fedquilt.federation.messages import packed, unpacked
-from fedquilt.methods.contract import find_method, methods
-from fedquilt.privacy.crossing import Sparse, Value, dense
-from fedquilt.privacy.wire import decode, encode
-from fedquilt.sites.examples import write_sites
+from fedquilt.federation.coordinator.finite_aggregation import Guarded
+from fedquilt.federation.flower_messages import packed, unpacked
+from fedquilt.federation.message_checks import overlong
+from fedquilt.federation.site.examples import write_sites
+from fedquilt.messages.message import Sparse, Value, dense
+from fedquilt.messages.wire import decode, encode
+from fedquilt.methods.base import find_method, methods
+from support.federations import ragged_clients, without_seconds
+from support.flower_doubles import MemoryGrid, federation, site_models, site_states
 
 SIZES = (25, 14, 31)
 HOSTILE = 1001  # the node of site-1
@@ -208,7 +208,7 @@ def test_a_site_does_not_take_everything_from_its_coordinator(
     change: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "gave no" in says:  # such weights do not even get there
-        monkeypatch.setattr("fedquilt.federation.bounds.MOST", 1e13)
+        monkeypatch.setattr("fedquilt.federation.message_checks.MOST", 1e13)
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3).run()
     before = site_states(tmp_path)[0]
@@ -298,7 +298,7 @@ def test_what_the_server_cannot_go_on_from_is_undone() -> None:
 
 
 def test_a_site_that_could_not_say_hello_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedquilt.federation.roster.LATER", 0.0)
+    monkeypatch.setattr("fedquilt.federation.coordinator.roster.LATER", 0.0)
     failed: list[int] = []
 
     def fail_once(who: int, message: Message, reply: Message) -> Message:
@@ -316,18 +316,16 @@ def test_a_site_that_could_not_say_hello_is_asked_again(tmp_path: Path, monkeypa
 
 
 def test_uploads_with_noise_are_compared_with_others_that_have_noise() -> None:
-    crossings = find_method("fedavg").uploads
+    specs = find_method("fedavg").uploads
     uploads = {m: {W: torch.full((1, 4), size), "train_nodes": torch.ones(1)} for m, size in enumerate((1.0, 1.0, 1e5))}
-    assert set(overlong(uploads, crossings, set(), 1000.0)) == {2}
-    assert overlong(uploads, crossings, {2}, 2000.0) == {}  # noise may make it longer, up to a limit
-    assert set(overlong(uploads, crossings, {2}, 200.0)) == {2}
-    assert set(overlong(uploads, crossings, {0, 1, 2}, 1000.0)) == {2}
-    assert set(overlong({0: uploads[0], 2: uploads[2]}, crossings, set(), 1000.0)) == {2}
-    assert (
-        overlong({0: uploads[0], 1: {**uploads[1], "train_nodes": torch.full((1,), 1e9)}}, crossings, set(), 2.0) == {}
-    )
+    assert set(overlong(uploads, specs, set(), 1000.0)) == {2}
+    assert overlong(uploads, specs, {2}, 2000.0) == {}  # noise may make it longer, up to a limit
+    assert set(overlong(uploads, specs, {2}, 200.0)) == {2}
+    assert set(overlong(uploads, specs, {0, 1, 2}, 1000.0)) == {2}
+    assert set(overlong({0: uploads[0], 2: uploads[2]}, specs, set(), 1000.0)) == {2}
+    assert overlong({0: uploads[0], 1: {**uploads[1], "train_nodes": torch.full((1,), 1e9)}}, specs, set(), 2.0) == {}
     quiet = {m: {W: torch.full((1, 4), size)} for m, size in enumerate((0.0, 0.0, 100.0))}
-    assert overlong(quiet, crossings, set(), 1000.0) == {}  # those that have nothing to say are no measure
+    assert overlong(quiet, specs, set(), 1000.0) == {}  # those that have nothing to say are no measure
 
 
 @pytest.mark.parametrize(("min_sites", "goes_on"), [(0, True), (2, True), (3, False)])

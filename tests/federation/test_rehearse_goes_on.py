@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from federations import make_method, make_task, make_training, ragged_clients
+from fedquilt.federation.site.examples import write_sites
 from fedquilt.runs.folder import RunFolder
-from fedquilt.sites.examples import write_sites
-from fedquilt.training import Plan
+from fedquilt.training.loop import Plan
+from support.federations import make_method, make_task, make_training, ragged_clients
 
 pytestmark = pytest.mark.e2e
 SIZES, ROUNDS = (25, 14, 31), 3

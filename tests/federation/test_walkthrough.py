@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from federations import ragged_clients
-from fedquilt.federation.processes import Group
-from fedquilt.federation.rehearsal import QUIET, free_ports
-from fedquilt.sites.examples import write_sites
+from fedquilt.federation.local.processes import Group
+from fedquilt.federation.local.rehearsal import QUIET, free_ports
+from fedquilt.federation.site.examples import write_sites
+from support.federations import ragged_clients
 
 pytestmark = pytest.mark.e2e
 DOCUMENT = Path(__file__).parents[2] / "docs" / "federation.md"

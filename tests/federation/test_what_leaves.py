@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from flower_doubles import MemoryGrid, federation, site_models, site_states
 from flwr.app import Message
 
 import fedquilt
-from federations import ragged_clients
 from fedquilt.errors import FedquiltError
-from fedquilt.export import module_of
-from fedquilt.federation.coordinator import Order
-from fedquilt.federation.engine import FlowerSites
-from fedquilt.federation.messages import packed, unpacked
-from fedquilt.privacy.wire import decode, encode
-from fedquilt.sites.config import read_site
-from fedquilt.sites.examples import write_sites
-from fedquilt.sites.ledger import Ledger
-from fedquilt.sites.predicting import predict
+from fedquilt.export.sources import module_of
+from fedquilt.federation.coordinator.coordinator import Order
+from fedquilt.federation.coordinator.engine import FlowerSites
+from fedquilt.federation.flower_messages import packed, unpacked
+from fedquilt.federation.site.config import read_site
+from fedquilt.federation.site.examples import write_sites
+from fedquilt.federation.site.ledger import Ledger
+from fedquilt.federation.site.predict import predict
+from fedquilt.messages.wire import decode, encode
+from support.federations import ragged_clients
+from support.flower_doubles import MemoryGrid, federation, site_models, site_states
 
 SIZES = (25, 14, 31)
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.build import undirected, validate
-
-from .helpers import tiny
+from support.graphs import tiny
 
 NOTHING = np.zeros(4, dtype=bool)
 ALL = np.ones(4, dtype=bool)

@@ -11,14 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from fedquilt.cohort import clients_of
+from fedquilt.cohort.client import clients_of
+from fedquilt.datasets.union import disjoint_union
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs import Graph, Protocol, prepare
-from fedquilt.graphs.noise import with_edge_noise
-from fedquilt.graphs.union import disjoint_union
-from fedquilt.partition import Partition
-
-from .helpers import assert_same, dense, graphs, tiny
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.prepare import prepare
+from fedquilt.graphs.protocol import Protocol
+from fedquilt.partition.partition import Partition
+from fedquilt.scenarios.edge_noise import with_edge_noise
+from support.graphs import assert_same, dense, graphs, tiny
 
 
 @given(graphs(), st.data())

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs import Graph, read_npz, write_npz
-
-from .helpers import assert_same, graphs, tiny
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.npz import read_npz, write_npz
+from support.graphs import assert_same, graphs, tiny
 
 GOOD = {"edge_index": np.array([[0, 1], [1, 2]]), "y": np.array([0, 1, 0]), "x": np.eye(3)}
 SPARSE = {

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from fedquilt.graphs import operators
 from fedquilt.graphs.graph import Graph
-
-from .helpers import graphs
+from support.graphs import graphs
 
 
 def plain_adjacency(graph: Graph) -> sp.csr_matrix:

@@ -6,10 +6,10 @@ import numpy as np
 import scipy.sparse as sp
 from hypothesis import given
 
-from fedquilt.graphs import Graph, Protocol, prepare
-from fedquilt.graphs.prepare import largest_component, normalise
-
-from .helpers import dense, graphs, tiny
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.prepare import largest_component, normalise, prepare
+from fedquilt.graphs.protocol import Protocol
+from support.graphs import dense, graphs, tiny
 
 
 def test_largest_component_keeps_order() -> None:

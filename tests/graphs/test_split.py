@@ -10,12 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs import NONE, TEST, TRAIN, VAL, draw_split, format_split, given_split, parse_split
 from fedquilt.graphs.build import build_graph
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.split import Folds, Given, Shares
-
-from .helpers import tiny
+from fedquilt.graphs.split import (
+    NONE,
+    TEST,
+    TRAIN,
+    VAL,
+    Folds,
+    Given,
+    Shares,
+    draw_split,
+    format_split,
+    given_split,
+    parse_split,
+)
+from support.graphs import tiny
 
 
 def labelled(count: int, unlabelled: int = 0) -> Graph:

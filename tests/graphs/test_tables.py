@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs import load_graph, read_tables
+from fedquilt.graphs.tables import read_tables
 
 NODES = "id,label,age,income,split\nann,0,31,2.5,train\nbob,1,45,1e3,val\neve,,27,-4,test\n"
 EDGES = "source,target\nann,bob\nbob,eve\neve,bob\nann,ann\n"

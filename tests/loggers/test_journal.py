@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import pytest
 
 import fedquilt
-from federations import assert_same, without_seconds
-from fedquilt.loggers import Logger, contract
-from fedquilt.runs import RunFolder
-from small_runs import SMALL, stop_after
+from fedquilt.loggers import base
+from fedquilt.loggers.base import Logger
+from fedquilt.runs.folder import RunFolder
+from support.federations import assert_same, without_seconds
+from support.small_runs import SMALL, stop_after
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -45,7 +46,7 @@ class Parrot(Logger):
 @pytest.fixture
 def parrot(monkeypatch: pytest.MonkeyPatch) -> type[Parrot]:
     monkeypatch.setattr(Parrot, "told", [])
-    monkeypatch.setitem(contract.TOOLS, "parrot", "Parrot")
+    monkeypatch.setitem(base.TOOLS, "parrot", "Parrot")
     monkeypatch.setitem(sys.modules, "fedquilt.loggers.parrot", SimpleNamespace(LOGGER=Parrot))
     return Parrot
 

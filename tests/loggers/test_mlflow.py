@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("mlflow", reason="needs pip install 'fedquilt[mlflow]'")
 pytest.importorskip("alembic", reason="needs pip install 'fedquilt[mlflow]'")
 import mlflow
-from log_helpers import LONG, STOPS, Series, expected, logs, stopped_and_resumed, untimed
 
 import fedquilt
+from support.loggers import LONG, STOPS, Series, expected, logs, stopped_and_resumed, untimed
 
 
 @pytest.fixture(scope="module")

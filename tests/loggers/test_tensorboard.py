@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("tensorboard", reason="needs pip install 'fedquilt[tensorboard]'")
-from log_helpers import LONG, STOPS, Series, expected, logs, stopped_and_resumed, untimed
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from tensorboard.summary.writer import event_file_writer
 
 import fedquilt
+from support.loggers import LONG, STOPS, Series, expected, logs, stopped_and_resumed, untimed
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("wandb", reason="needs pip install 'fedquilt[wandb]'")
-from log_helpers import LONG, STOPS, Series, expected, logs, stopped_and_resumed, untimed
 from wandb.proto import wandb_internal_pb2 as pb
 
 import fedquilt
+from support.loggers import LONG, STOPS, Series, expected, logs, stopped_and_resumed, untimed
 
 
 @pytest.fixture(autouse=True)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from federations import make_method, make_task, make_training, ragged_clients
-from fedquilt.methods import methods
+from fedquilt.methods.base import methods
 from fedquilt.nn import optim
-from fedquilt.training import Plan, Training
+from fedquilt.training.loop import Plan, Training
+from support.federations import make_method, make_task, make_training, ragged_clients
 
 ROUNDS = 4
 # Attention's gradients are sums of terms that cancel, which Adam divides by their own size: rounding becomes a step (PyG's

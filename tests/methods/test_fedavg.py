@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from federations import Wiretap, make_method, make_task, make_training, pyg_loop, ragged_clients
-from fedquilt.methods.adam import weighted_mean
+from fedquilt.methods.base_adam import weighted_mean
 from fedquilt.nn.models import common_start
-from fedquilt.training import Plan
-from support import assert_near
+from fedquilt.training.loop import Plan
+from support.clients import assert_near
+from support.federations import Wiretap, make_method, make_task, make_training, pyg_loop, ragged_clients
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.01])

@@ -12,18 +12,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy
 
-from federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.adam import KEYS
+from fedquilt.messages.message import declared
+from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.fedhero import NODES, OWN_LAYER, FedHERO, distances, sketch
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.draws import Draws, client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.structure import Latent, learn, sample
-from fedquilt.privacy.crossing import declared
-from fedquilt.training import Plan, Training
-from support import LAYOUTS, PADDING, assert_near, dense_adjacency, dense_features, lay, numbers, random_client
+from fedquilt.training.loop import Plan, Training
+from support.clients import LAYOUTS, PADDING, assert_near, dense_adjacency, dense_features, lay, numbers, random_client
+from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
 
 LEARNERS = ("heads", "cosine", "attention", "gat", "glcn", "gaug")
 LEARNER = {"learner.weight", "learner.bias", "learner.left", "learner.right"}
@@ -532,9 +533,9 @@ def test_what_crosses(share: str, channels: int, share_projection: bool, partici
     sent = {"model." + name for name in names}
     assert all(set(up) == (sent | {NODES} if sent else set()) for up in tap.ups)
     assert [set(down) for down in tap.downs] == [set(), sent, sent]
-    for crossings, messages in ((FedHERO.uploads, tap.ups), (FedHERO.downloads, tap.downs)):
+    for specs, messages in ((FedHERO.uploads, tap.ups), (FedHERO.downloads, tap.downs)):
         for message in messages:
-            assert all(declared(crossings, name) is not None for name in message)
+            assert all(declared(specs, name) is not None for name in message)
     assert (training.progress.upload_bytes == 0) == (share == "none")
     # Neither under its own name nor any other does what stays at home cross.
     state = training.engine.parts[0].state

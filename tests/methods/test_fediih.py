@@ -15,18 +15,19 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.common.random_streams import torch_stream
 from fedquilt.graphs.graph import Graph
-from fedquilt.methods.adam import KEYS
+from fedquilt.messages.message import declared
+from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.fediih import HETEROPHILOUS, SAMPLES, TABLES, FedIIH
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
-from fedquilt.privacy.crossing import declared
-from fedquilt.randomness import torch_stream
-from fedquilt.training import Plan, Training
-from support import assert_near, dense_adjacency, dense_features, numbers
+from fedquilt.training.loop import Plan, Training
+from support.clients import assert_near, dense_adjacency, dense_features, numbers
+from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
 
 seeds = st.integers(0, 2**31)
 WEIGHTS = {f"model.{layer}.{kind}" for layer in ("projection", "classifier") for kind in ("weight", "bias")}
@@ -473,9 +474,9 @@ def test_what_crosses_is_the_model_the_gaussians_and_alpha(changes: dict[str, An
     for up in tap.ups:
         assert set(up) == WEIGHTS | {"latent.mean", "latent.logvar"}
     assert [set(down) for down in tap.downs] == [alpha] + [WEIGHTS | alpha] * 2
-    for crossings, messages in ((FedIIH.uploads, tap.ups), (FedIIH.downloads, tap.downs)):
+    for specs, messages in ((FedIIH.uploads, tap.ups), (FedIIH.downloads, tap.downs)):
         for message in messages:
-            assert all(declared(crossings, name) is not None for name in message)
+            assert all(declared(specs, name) is not None for name in message)
     assert set(training.engine.personal()) == {name.removeprefix("model.") for name in WEIGHTS}
 
 
@@ -516,13 +517,13 @@ def test_defaults_are_the_papers_tables() -> None:
         ("questions", "disjoint"): (8, 0.01, 256, 0.35, 1e-6, 5, 6),
     }
     for (dataset, partition), values in printed.items():
-        task = make_task(ragged_clients(), dataset=dataset, partition=partition, epochs=2)
+        context = make_task(ragged_clients(), dataset=dataset, partition=partition, epochs=2)
         both = {"classify": "both"} if dataset in HETEROPHILOUS else {}
-        assert FedIIH.defaults(task) == {"epochs": 2} | dict(zip(names, values, strict=True)) | both
-        found = dataclasses.asdict(build_settings(FedIIH, task, {}))
+        assert FedIIH.defaults(context) == {"epochs": 2} | dict(zip(names, values, strict=True)) | both
+        found = dataclasses.asdict(build_settings(FedIIH, context, {}))
         assert tuple(found[name] for name in names) == values
         assert found["tau"] == 10.0
-        assert build_settings(FedIIH, task, {"factors": 3}).factors == 3
+        assert build_settings(FedIIH, context, {"factors": 3}).factors == 3
     assert FedIIH.defaults(make_task(ragged_clients())) == {"epochs": 1}
     assert FedIIH.defaults(make_task(ragged_clients(), dataset="cora", partition="louvain")) == {"epochs": 1}
     assert len(TABLES) == 22

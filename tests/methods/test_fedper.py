@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from federations import Wiretap, make_method, make_training, pyg_loop, ragged_clients
 from fedquilt.nn.models import common_start
-from fedquilt.training import Plan
-from support import assert_near
+from fedquilt.training.loop import Plan
+from support.clients import assert_near
+from support.federations import Wiretap, make_method, make_training, pyg_loop, ragged_clients
 
 
 def test_the_classifier_never_crosses() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from federations import make_method, make_task, make_training, pyg_loop, ragged_clients
-from fedquilt.cohort import Cohort
-from fedquilt.methods.adam import KEYS
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.methods.base_adam import KEYS
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.models import common_start
-from fedquilt.training import Plan, Training
-from support import assert_near
+from fedquilt.training.loop import Plan, Training
+from support.clients import assert_near
+from support.federations import make_method, make_task, make_training, pyg_loop, ragged_clients
 
 
 def train(name: str, epochs: int, **settings: float) -> Training:

@@ -11,19 +11,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federations import Wiretap, make_method, make_task, make_training, ragged_clients
-from fedquilt.cohort import Cohort
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.common.random_streams import numpy_stream
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.adam import KEYS
+from fedquilt.messages.message import Sparse, dense, message_bytes
+from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.fedpub import FedPub, cosine, prune, random_graph, shrink_toward_zero
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.models import common_start
-from fedquilt.nn.objective import training_loss
-from fedquilt.privacy.crossing import Sparse, dense, message_bytes
-from fedquilt.randomness import numpy_stream
-from fedquilt.training import Plan, Training
-from support import assert_near
+from fedquilt.tasks.node_classification import training_loss
+from fedquilt.training.loop import Plan, Training
+from support.clients import assert_near
+from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients
 
 MATRICES = ("conv1.weight", "conv2.weight", "classifier.weight")
 seeds = st.integers(0, 2**31)
@@ -332,9 +332,9 @@ def test_bytes_fall_with_what_is_pruned() -> None:
 
 @pytest.mark.parametrize(("partition", "tau"), [("overlapping", 5.0), ("disjoint", 3.0), ("louvain", 3.0)])
 def test_tau_follows_the_partition(partition: str, tau: float) -> None:
-    task = make_task(ragged_clients(), partition=partition)
-    assert build_settings(FedPub, task, {}).tau == tau
-    assert build_settings(FedPub, task, {"tau": 7}).tau == 7.0
+    context = make_task(ragged_clients(), partition=partition)
+    assert build_settings(FedPub, context, {}).tau == tau
+    assert build_settings(FedPub, context, {"tau": 7}).tau == 7.0
 
 
 @pytest.mark.parametrize("model", ["sage", "gat", "mlp"])
@@ -358,8 +358,8 @@ def test_everybody_embeds_on_the_same_graph_whose_seed_is_sent() -> None:
     other = tapped(1)[1].downs[0]["graph_seed"]
     assert int(other) == seed  # the same run, the same graph
     clients = ragged_clients()
-    task = make_task(clients, seed=4)
-    assert int(make_method("fedpub", clients, task).server_start()[1]["graph_seed"]) != seed
+    context = make_task(clients, seed=4)
+    assert int(make_method("fedpub", clients, context).server_start()[1]["graph_seed"]) != seed
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -407,4 +407,4 @@ def test_what_is_sent_beside_the_model_is_what_the_settings_ask_for(settings: di
     training, tap = tapped(1, **settings)
     method = training.method
     assert {name for name in tap.ups[0] if not name.startswith("model.")} == beside
-    assert {crossing.name for crossing in method.uploads if method.sends(crossing.name)} == beside | {"model.*"}
+    assert {spec.name for spec in method.uploads if method.sends(spec.name)} == beside | {"model.*"}

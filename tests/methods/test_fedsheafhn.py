@@ -12,7 +12,23 @@ import torch
 from torch import Tensor
 
 import fedquilt
-from federations import (
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.datasets.load import load_graph
+from fedquilt.errors import FedquiltError
+from fedquilt.messages.message import declared
+from fedquilt.methods.base import State
+from fedquilt.methods.base_adam import KEYS
+from fedquilt.methods.fedsheafhn import EMBEDDING, HEARD, NET, TAILORED, UPDATE, VECTORS, FedSheafHN, inverse_spread
+from fedquilt.nn.draws import advanced
+from fedquilt.nn.hypernetwork import LAST
+from fedquilt.nn.models import common_start
+from fedquilt.nn.optim import FIRST, SECOND, STEP
+from fedquilt.runs.folder import SeedFolder
+from fedquilt.scenarios.newcomers import FrozenServer
+from fedquilt.training.loop import Plan, Training
+from support.clients import assert_near, numbers
+from support.federations import (
     PlainGcn,
     Wiretap,
     assert_same,
@@ -23,21 +39,6 @@ from federations import (
     tapped_run,
     without_seconds,
 )
-from fedquilt.admission import FrozenServer
-from fedquilt.cohort import Client, Cohort
-from fedquilt.errors import FedquiltError
-from fedquilt.graphs import load_graph
-from fedquilt.methods.adam import KEYS
-from fedquilt.methods.contract import State
-from fedquilt.methods.fedsheafhn import EMBEDDING, HEARD, NET, TAILORED, UPDATE, VECTORS, FedSheafHN, inverse_spread
-from fedquilt.nn.draws import advanced
-from fedquilt.nn.hypernetwork import LAST
-from fedquilt.nn.models import common_start
-from fedquilt.nn.optim import FIRST, SECOND, STEP
-from fedquilt.privacy.crossing import declared
-from fedquilt.runs import SeedFolder
-from fedquilt.training import Plan, Training
-from support import assert_near, numbers
 
 GRAPH_LAYERS = ("conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias")
 UPDATES = {UPDATE + name for name in GRAPH_LAYERS}
@@ -86,7 +87,7 @@ def changes(method: FedSheafHN, count: int, seed: int = 0) -> dict[str, Tensor]:
 def heard(method: FedSheafHN, embeddings: Tensor | None = None) -> State:
     """A server that everyone sent an embedding to."""
     server, _ = method.server_start()
-    embeddings = numbers(9, method.task.clients, method.settings.hidden) if embeddings is None else embeddings
+    embeddings = numbers(9, method.context.clients, method.settings.hidden) if embeddings is None else embeddings
     method.aggregate(server, {EMBEDDING: embeddings}, EVERYONE, EVERYONE)
     return server
 

@@ -16,10 +16,11 @@ from numpy.linalg import matrix_power
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
 
-from federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.graphs.split import TRAIN, VAL
-from fedquilt.methods.adam import KEYS
+from fedquilt.messages.message import declared
+from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.fedssa import (
     FedSSA,
     class_gaussians,
@@ -33,9 +34,9 @@ from fedquilt.methods.fedssa import (
 from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.spectral import KINDS, client_basis, homophily, normalised
-from fedquilt.privacy.crossing import declared
-from fedquilt.training import Plan, Training
-from support import assert_near, dense_adjacency, dense_features, lay, numbers, random_client
+from fedquilt.training.loop import Plan, Training
+from support.clients import assert_near, dense_adjacency, dense_features, lay, numbers, random_client
+from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
 
 seeds = st.integers(0, 2**31)
 STRUCTURAL = {"filter", "energy"}
@@ -615,7 +616,7 @@ def test_a_class_without_a_node_is_sent_as_what_everyone_knows() -> None:
             assert torch.equal(up[name][0, 2], known[name][2])
     assert torch.equal(known["class.covariance"], torch.eye(4).expand(3, 4, 4))
     assert torch.equal(known["filter"], torch.full((5,), 1.0 / 5))
-    assert not set(known) & {crossing.name for crossing in FedSSA.downloads}  # which would take its place
+    assert not set(known) & {spec.name for spec in FedSSA.downloads}  # which would take its place
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.6])
@@ -629,9 +630,9 @@ def test_what_crosses(semantic: bool, structural: bool, participation: float) ->
     assert all(set(message) == up for message in tap.ups)
     seed = {"projection_seed"} if structural else set()
     assert [set(message) for message in tap.downs] == [seed] + [down | seed] * 2
-    for crossings, messages in ((FedSSA.uploads, tap.ups), (FedSSA.downloads, tap.downs)):
+    for specs, messages in ((FedSSA.uploads, tap.ups), (FedSSA.downloads, tap.downs)):
         for message in messages:
-            assert all(declared(crossings, name) is not None for name in message)
+            assert all(declared(specs, name) is not None for name in message)
             assert not any(name.startswith("model.") for name in message)
     weights = [w for name, w in training.engine.parts[0].state.items() if name.startswith("model.")]
     sent = [tensor for message in tap.ups + tap.downs for tensor in message.values()]
@@ -642,9 +643,9 @@ def test_what_crosses(semantic: bool, structural: bool, participation: float) ->
 
 
 def test_no_weight_is_ever_declared() -> None:
-    for crossings in (FedSSA.uploads, FedSSA.downloads):
-        assert declared(crossings, "model.hidden.weight") is None
-        assert not any("*" in crossing.name for crossing in crossings)
+    for specs in (FedSSA.uploads, FedSSA.downloads):
+        assert declared(specs, "model.hidden.weight") is None
+        assert not any("*" in spec.name for spec in specs)
 
 
 def test_without_sharing_clients_train_alone() -> None:

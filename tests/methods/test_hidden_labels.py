@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from federations import Wiretap, assert_same, make_method, make_task, make_training, ragged_clients
-from fedquilt.cohort import Client
+from fedquilt.cohort.client import Client
 from fedquilt.graphs.split import TRAIN
-from fedquilt.methods import methods
-from fedquilt.training import Plan
+from fedquilt.methods.base import methods
+from fedquilt.training.loop import Plan
+from support.federations import Wiretap, assert_same, make_method, make_task, make_training, ragged_clients
 
 VARIANTS = [(name, {}) for name in methods()] + [
     ("fedpub", {"similarity": "label"}),

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from federations import Wiretap, make_method, make_training, ragged_clients
-from fedquilt.cohort import Client
+from fedquilt.cohort.client import Client
 from fedquilt.graphs.split import TEST, TRAIN, VAL
-from fedquilt.training import Plan
-from support import PADDING, lay
+from fedquilt.training.loop import Plan
+from support.clients import PADDING, lay
+from support.federations import Wiretap, make_method, make_training, ragged_clients
 
 
 def common(client: Client) -> int:

@@ -13,17 +13,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federations import CLASSES, FEATURES, assert_same, make_method, make_task, ragged_clients, tapped_run
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.methods.adam import KEYS
-from fedquilt.methods.contract import State
+from fedquilt.methods.base import State
+from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.quilt import FLOOR, Quilt, classes_seen, features_seen, features_seen_by, of_each, patched
 from fedquilt.nn import filters
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.objective import training_loss
-from support import assert_near, client_lists, dense_adjacency, dense_features, numbers, with_training_nodes
+from fedquilt.tasks.node_classification import training_loss
+from support.clients import assert_near, client_lists, dense_adjacency, dense_features, numbers, with_training_nodes
+from support.federations import CLASSES, FEATURES, assert_same, make_method, make_task, ragged_clients, tapped_run
 
 seeds = st.integers(0, 2**31)
 FILTER_WEIGHTS = {"hidden.weight", "hidden.bias", "classifier.weight", "classifier.bias"}

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-from federations import make_task, ragged_clients
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.contract import Task
+from fedquilt.methods.base import RunContext
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.majority import Majority
 from fedquilt.methods.settings import NoSettings, resolve_settings
-from thoroughness import EPOCHS, Thorough
+from support.federations import make_task, ragged_clients
+from support.thoroughness import EPOCHS, Thorough
 
 
-def task(epochs: int = 2) -> Task:
+def context(epochs: int = 2) -> RunContext:
     return make_task(ragged_clients(), epochs=epochs)
 
 
@@ -28,24 +28,24 @@ def test_epochs_are_the_runs_then_the_methods_then_the_datasets() -> None:
         (Thorough, {"epochs": 7}, None, 7),
         (Thorough, {"epochs": "7"}, 7, 7),
     ):
-        settings, resolved = resolve_settings(method, task(told or 2), given, told)
+        settings, resolved = resolve_settings(method, context(told or 2), given, told)
         assert settings.epochs == resolved.epochs == used
-        assert resolved == task(used)
+        assert resolved == context(used)
 
 
 def test_what_is_resolved_and_told_again_is_the_same() -> None:
-    settings, resolved = resolve_settings(Thorough, task(), {"hidden": 8}, None)
+    settings, resolved = resolve_settings(Thorough, context(), {"hidden": 8}, None)
     assert settings.lr == pytest.approx(0.01 / EPOCHS)  # which follows the epochs that are used
     assert resolve_settings(Thorough, resolved, {"hidden": 8}, resolved.epochs) == (settings, resolved)
 
 
 def test_epochs_told_twice_must_agree() -> None:
     with pytest.raises(FedquiltError) as caught:
-        resolve_settings(Thorough, task(), {"epochs": 7}, 5)
+        resolve_settings(Thorough, context(), {"epochs": 7}, 5)
     assert str(caught.value) == (
         "Local epochs are given twice, as epochs=5 and as the setting epochs=7; leave one of them out."
     )
 
 
 def test_a_method_without_epochs_leaves_the_task_as_it_is() -> None:
-    assert resolve_settings(Majority, task(4), {}, 4) == (NoSettings(), task(4))
+    assert resolve_settings(Majority, context(4), {}, 4) == (NoSettings(), context(4))

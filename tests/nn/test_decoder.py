@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.graphs.graph import Graph
 from fedquilt.nn.decoder import Pairs, reconstruction
 from fedquilt.nn.draws import Draws, client_keys
 from fedquilt.nn.edges import Links
-from support import PADDING, assert_near, client_lists, lay, random_client
+from support.clients import PADDING, assert_near, client_lists, lay, random_client
 
 seeds = st.integers(0, 2**31)
 

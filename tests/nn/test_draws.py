@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.rows import Rows
 from fedquilt.nn.draws import Draws, advanced, client_keys
-from fedquilt.rows import Rows
-from support import client_lists, equal_clients, lay
+from support.clients import client_lists, equal_clients, lay
 
 NODES, WIDTH = 1000, 32
 # Numbers are a fixed function of the seed, so these bounds hold for ever once they hold.

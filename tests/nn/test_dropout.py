@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.nn.draws import _GOLDEN, _mix64, client_keys
 from fedquilt.nn.dropout import Dropout
-from support import client_lists, equal_clients, lay
+from support.clients import client_lists, equal_clients, lay
 
 RATES = [0.5, 0.1, 0.25, 0.37]
 NODES, WIDTH = 1000, 128

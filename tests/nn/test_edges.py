@@ -11,9 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.nn.edges import Edges, Links
-from support import PADDING, assert_near, client_lists, dense_adjacency, lay, numbers, random_client
+from support.clients import PADDING, assert_near, client_lists, dense_adjacency, lay, numbers, random_client
 
 FACTORS = [1, 3]
 seeds = st.integers(0, 2**31)

@@ -18,14 +18,15 @@ from hypothesis import strategies as st
 from numpy.linalg import matrix_power, norm
 from torch import Tensor
 
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.graphs.graph import Graph
 from fedquilt.nn import filters
 from fedquilt.nn.draws import client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.filters import COLUMNS, FILTER, IDENTITY, FilterNet, distance_scales
 from fedquilt.nn.models import Output
-from support import (
+from support.clients import (
     LAYOUTS,
     PADDING,
     Largest,

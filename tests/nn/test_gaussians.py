@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
 from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal, kl_full, kl_mixture, matched, quadrature
-from support import assert_near, doubles
+from support.clients import assert_near, doubles
 
 seeds = st.integers(0, 2**31)
 widths = st.integers(1, 6)

@@ -16,7 +16,7 @@ from torch_geometric.nn import GATConv, GCNConv
 
 from fedquilt.nn.hypernetwork import LAST, Diffusion, Hypernetwork
 from fedquilt.nn.models import Gcn
-from support import assert_near, doubles
+from support.clients import assert_near, doubles
 
 KINDS = get_args(Diffusion)
 SHAPES = {"conv1.weight": (3, 2), "conv1.bias": (2,), "deep": (2, 3, 2)}

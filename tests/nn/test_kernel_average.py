@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedquilt.nn import kernel_average
 from fedquilt.nn.kernel_average import RANK, TOLERANCE, factor, shares
-from support import Largest, assert_near, doubles, numbers
+from support.clients import Largest, assert_near, doubles, numbers
 
 seeds = st.integers(0, 2**31)
 taus = st.sampled_from([0.5, 3.0, 5.0, 20.0])

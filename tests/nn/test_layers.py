@@ -6,17 +6,18 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-import pyg_reference as reference
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pyg_reference import Layer, Weights
 from torch import Tensor
 
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.nn import layers
-from support import LAYOUTS, PADDING, assert_near, client_lists, lay, random_client, with_training_nodes
+from support import pyg_reference as reference
+from support.clients import LAYOUTS, PADDING, assert_near, client_lists, lay, random_client, with_training_nodes
+from support.pyg_reference import Layer, Weights
 
 Ours = Callable[[Cohort, Tensor, Weights], Tensor]
 seeds = st.integers(0, 2**31)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 
-import pyg_reference as reference
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedquilt.cohort import Client
+from fedquilt.cohort.client import Client
 from fedquilt.nn.draws import client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.models import Model, common_start, matrices
-from support import LAYOUTS, PADDING, assert_near, client_lists, lay, with_training_nodes
+from support import pyg_reference as reference
+from support.clients import LAYOUTS, PADDING, assert_near, client_lists, lay, with_training_nodes
 
 CPU = torch.device("cpu")
 KINDS = ["gcn", "sage", "gat", "mlp"]

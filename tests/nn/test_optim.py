@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_start, adam_step
-from support import assert_near
+from support.clients import assert_near
 
 SHAPES = {"model.conv1.weight": (3, 4), "model.conv1.bias": (4,), "mask.conv1.weight": (3, 4)}
 LR = 0.01

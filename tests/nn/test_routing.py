@@ -11,11 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.graphs.graph import Graph
 from fedquilt.nn.edges import Edges
 from fedquilt.nn.routing import assignments, route, unit
-from support import PADDING, assert_near, client_lists, dense_adjacency, lay, random_client
+from support.clients import PADDING, assert_near, client_lists, dense_adjacency, lay, random_client
 
 seeds = st.integers(0, 2**31)
 SHAPES = [(1, 1, 1.0), (2, 3, 1.0), (3, 2, 0.3), (4, 5, 2.0), (5, 1, 1.0)]  # factors, iterations, temperature

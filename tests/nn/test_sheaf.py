@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedquilt.nn.sheaf import diffuse, normalised, restriction_maps, sheaf_laplacian
-from support import assert_near, doubles
+from support.clients import assert_near, doubles
 
 seeds = st.integers(0, 2**31)
 counts = st.integers(1, 6)

@@ -15,12 +15,12 @@ from numpy.linalg import matrix_power
 from numpy.polynomial import chebyshev
 from torch import Tensor
 
-from fedquilt.cohort import Client
+from fedquilt.cohort.client import Client
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TRAIN
 from fedquilt.nn.spectral import KINDS, Bases, Basis, as_torch, client_basis, homophily, normalised
 from fedquilt.nn.spectral import rotated_basis as rotated_tensors
-from support import (
+from support.clients import (
     PADDING,
     assert_near,
     client_lists,

@@ -12,24 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from fedquilt.cohort import Client, Cohort
-from fedquilt.nn import latent as latent_module
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.nn import latent_graph as latent_module
 from fedquilt.nn.draws import Draws, client_keys
-from fedquilt.nn.latent import bernoulli
+from fedquilt.nn.latent_graph import bernoulli
 from fedquilt.nn.layers import gcn_first
 from fedquilt.nn.models import common_start
-from fedquilt.nn.structure import (
-    SAMPLED,
-    Latent,
-    Learner,
-    factors,
-    learn,
-    learner_shapes,
-    sample,
-    scaled,
-    start_metric,
-)
-from support import (
+from fedquilt.nn.structure import SAMPLED, Latent, Learner, factors, learn, learner_shapes, sample, scaled, start_metric
+from support.clients import (
     LAYOUTS,
     PADDING,
     Largest,

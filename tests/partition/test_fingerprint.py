@@ -7,8 +7,7 @@ from hypothesis import given
 
 from fedquilt.graphs.graph import Graph
 from fedquilt.partition import fingerprint
-
-from .helpers import graphs, make_graph
+from support.partitions import graphs, make_graph
 
 
 @given(graphs())

@@ -9,8 +9,7 @@ import pytest
 
 from fedquilt.errors import FedquiltError
 from fedquilt.partition.louvain import communities
-
-from .helpers import cliques, make_graph, random_graph
+from support.partitions import cliques, make_graph, random_graph
 
 
 def test_cliques_are_communities() -> None:

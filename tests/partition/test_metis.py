@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.partition.metis import cut
-
-from .helpers import cliques, graphs, random_graph
+from support.partitions import cliques, graphs, random_graph
 
 
 @given(graphs(), st.data())

@@ -14,11 +14,9 @@ from scipy.spatial.distance import jensenshannon
 
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.partition import label_distributions, make_partition, statistics
-from fedquilt.partition.statistics import label_distances, local_clustering
-
-from .conftest import largest_component
-from .helpers import cliques, graphs, random_graph
+from fedquilt.partition.make import make_partition
+from fedquilt.partition.statistics import label_distances, label_distributions, local_clustering, statistics
+from support.partitions import cliques, graphs, largest_component, random_graph
 
 
 def network(graph: Graph) -> nx.Graph:

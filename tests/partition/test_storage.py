@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.partition import Partition, check_fits, load, make_partition, save
-
-from .helpers import graphs, random_graph, same
+from fedquilt.partition.make import make_partition
+from fedquilt.partition.partition import Partition
+from fedquilt.partition.storage import check_fits, load, save
+from support.partitions import graphs, random_graph, same
 
 
 @pytest.fixture

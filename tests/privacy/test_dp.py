@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from federations import assert_same
-from fedquilt.privacy.crossing import Crossing, Factored, Message, Sparse, dense
+from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, dense
 from fedquilt.privacy.dp import DpConfig, Privatiser, secure_normal
+from support.federations import assert_same
 
 CROSSINGS = (
-    Crossing("model.*", "Weights."),
-    Crossing("embedding", "An embedding."),
-    Crossing("train_nodes", "How many.", count=True),
-    Crossing("whole", "Whole numbers."),
+    TensorSpec("model.*", "Weights."),
+    TensorSpec("embedding", "An embedding."),
+    TensorSpec("train_nodes", "How many.", count=True),
+    TensorSpec("whole", "Whole numbers."),
 )
 TINY = 1e-12  # so little noise that one sees the clipped upload
 

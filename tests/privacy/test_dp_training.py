@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import fedquilt
-from federations import make_method, make_task, make_training, ragged_clients, without_seconds
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.contract import methods
+from fedquilt.messages.message import Message, dense
+from fedquilt.methods.base import methods
 from fedquilt.privacy.accountant import spent_epsilon
-from fedquilt.privacy.crossing import Message, dense
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
-from fedquilt.training import Plan, Training
-from support import assert_near
+from fedquilt.training.loop import Plan, Training
+from support.clients import assert_near
+from support.federations import make_method, make_task, make_training, ragged_clients, without_seconds
 
 pytest.importorskip("dp_accounting", reason="needs the extra dp")
 
@@ -33,7 +33,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def training(name: str, noise: float, clip: float = 1.0, cohort_size: int | None = None, **options: Any) -> Training:
     method = make_method(name, CLIENTS, make_task(CLIENTS), **options)
-    made = Privatiser(DpConfig(clip=clip, noise=max(noise, 1e-3)), 3, method.task.seed)
+    made = Privatiser(DpConfig(clip=clip, noise=max(noise, 1e-3)), 3, method.context.seed)
     made.noise = noise  # also less than can be asked for
     protection = Protection(made, (1, 2, 3), method.public_start())
     return make_training(method, CLIENTS, Plan(3), cohort_size, protection=protection)
@@ -171,7 +171,7 @@ def test_settings_with_which_nothing_is_sent_spend_nothing(name: str, settings: 
 def test_a_summary_has_the_largest_epsilon_that_any_site_told() -> None:
     """A coordinator that is started again after its last round was told nothing itself; the records were."""
     pytest.importorskip("flwr", reason="needs Flower")
-    from fedquilt.federation.coordinator import spent
+    from fedquilt.federation.coordinator.coordinator import spent
 
     records = [{"round": 0, "epsilon": 1.5}, {"round": 1, "epsilon": 2.5}, {"round": 2}]
     assert spent([*records, {}]) == {"epsilon": 2.5}

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from federations import make_method, make_task, make_training, ragged_clients, tapped_run
-from fedquilt.cohort import Cohort
-from fedquilt.methods.contract import methods
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.messages.message import declared, dense
+from fedquilt.methods.base import methods
 from fedquilt.methods.sending import uploads_of
-from fedquilt.privacy.crossing import declared, dense
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
-from fedquilt.training import Plan
+from fedquilt.training.loop import Plan
+from support.federations import make_method, make_task, make_training, ragged_clients, tapped_run
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in methods()),
@@ -41,7 +41,7 @@ def test_every_client_starts_from_what_everyone_knows(name: str, settings: dict[
     for tensor in known:
         if tensor in start:
             assert torch.equal(dense(known[tensor]).expand_as(start[tensor]), start[tensor]), tensor
-    counts = {crossing.name for crossing in method.uploads if crossing.count}
+    counts = {spec.name for spec in method.uploads if spec.count}
     assert not counts & set(known)
     for upload in tapped_run(method, CLIENTS, 1, 1.0)[1].ups:
         assert set(upload) & set(start) <= set(known) | counts
@@ -53,9 +53,7 @@ def test_what_is_said_to_be_sent_is_sent(name: str, settings: dict[str, Any]) ->
     method = make_method(name, CLIENTS, make_task(CLIENTS), **settings)
     said = uploads_of(method)
     sent = {tensor for upload in tapped_run(method, CLIENTS, 3, 1.0)[1].ups for tensor in upload}
-    assert {crossing.name for tensor in sent if (crossing := declared(method.uploads, tensor))} == {
-        c.name for c in said
-    }
+    assert {spec.name for tensor in sent if (spec := declared(method.uploads, tensor))} == {c.name for c in said}
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=str)
@@ -74,7 +72,7 @@ def test_who_changes_nothing_sends_what_is_known_in_every_round(name: str, setti
         return aggregate(server, uploads, *rest)
 
     method.aggregate = watched  # type: ignore[method-assign]
-    privatiser = Privatiser(DpConfig(clip=1e-9, noise=1e-3), 3, method.task.seed)
+    privatiser = Privatiser(DpConfig(clip=1e-9, noise=1e-3), 3, method.context.seed)
     training = make_training(method, CLIENTS, Plan(3), protection=Protection(privatiser, (1, 2, 3), known))
     training.run()
     sent = {tensor for record in training.records for tensor in record["bytes_up"]}

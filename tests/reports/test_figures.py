@@ -11,7 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from fedquilt.errors import FedquiltError
-from fedquilt.reports import client_bars, convergence, figures, heatmap, similarity_rounds, style
+from fedquilt.reports import figures, style
+from fedquilt.reports.figures import client_bars, convergence, heatmap, similarity_rounds
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

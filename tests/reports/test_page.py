@@ -9,24 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from page_runs import HOSTILE, write_run
 
 from fedquilt.errors import FedquiltError
-from fedquilt.reports.page import (
-    HeaderCell,
-    Page,
-    PageCell,
-    PageFacts,
-    PageTable,
-    page_of_comparison,
-    page_of_run,
-    read_page_run,
-    write_page,
-)
-from fedquilt.reports.page.build import page_html
+from fedquilt.reports.page.build import page_html, write_page
 from fedquilt.reports.page.condense import curve, holdings, mean_over_factors, similarity, thinned
+from fedquilt.reports.page.data import HeaderCell, Page, PageCell, PageFacts, PageTable
+from fedquilt.reports.page.folders import read_page_run
+from fedquilt.reports.page.of_runs import page_of_comparison, page_of_run
 from fedquilt.reports.page.payload import MANY_RUNS, payload
-from fedquilt.runs import RunFolder, build_result
+from fedquilt.runs.folder import RunFolder
+from fedquilt.runs.result import build_result
+from support.page_runs import HOSTILE, write_run
 
 DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_runs import HOSTILE, write_run
 
-from fedquilt.reports.page import HeaderCell, Page, PageCell, PageTable, read_page_run, write_page
+from fedquilt.reports.page.build import write_page
+from fedquilt.reports.page.data import HeaderCell, Page, PageCell, PageTable
+from fedquilt.reports.page.folders import read_page_run
+from support.page_runs import HOSTILE, write_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install 'fedquilt[dev]'")
 from selenium.webdriver import ActionChains  # noqa: E402

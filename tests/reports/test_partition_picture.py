@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from fedquilt.errors import FedquiltError
-from fedquilt.reports import partition_picture
-from fedquilt.reports.partition import partition_figure
+from fedquilt.reports.partition_picture import partition_figure, partition_picture
 
 EDGES = np.array([[0, 1, 2, 3, 0], [1, 2, 3, 4, 4]])
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedquilt.errors import FedquiltError
-from fedquilt.reports import comparison_table, run_table, to_markdown
+from fedquilt.reports.tables import comparison_table, run_table, to_markdown
 
 
 def result(method: str, test: float | None, **other: Any) -> dict[str, Any]:

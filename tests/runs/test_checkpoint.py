@@ -13,8 +13,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedquilt.common.sealed import write_pair
 from fedquilt.runs import checkpoint
-from fedquilt.runs.sealed import write_pair
 
 shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -228,7 +228,7 @@ for round in range(1, 1_000_000):
 
 
 def test_kill_9_while_saving(tmp_path: Path) -> None:
-    from fedquilt.runs import SeedFolder
+    from fedquilt.runs.folder import SeedFolder
 
     delays = (0.02, 0.11)
     processes = [

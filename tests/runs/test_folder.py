@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedquilt.errors import FedquiltError
-from fedquilt.runs import RunFolder, SeedFolder
+from fedquilt.runs.folder import RunFolder, SeedFolder
 
 
 def record(round: int) -> dict[str, object]:

@@ -6,8 +6,7 @@ import math
 import pytest
 
 from fedquilt.errors import FedquiltError
-from fedquilt.runs import build_result
-from fedquilt.runs.result import group
+from fedquilt.runs.result import build_result, group
 
 CONFIG = {
     "method": "fedpub",

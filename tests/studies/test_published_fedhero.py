@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from published_helpers import labels, printed, sound_numbers, sound_study
 
 from fedquilt.runs.config import RunConfig
 from fedquilt.studies.published import read_published
 from fedquilt.studies.spec import study_names
+from support.published import labels, printed, sound_numbers, sound_study
 
 METHODS = {"Local", "FedAvg", "FedPub", "FedStar", "GCFL", "FedLit", "FedSage", "FedHERO"}
 CUTS = {f"METIS M={clients}" for clients in (3, 5, 7, 9, 30, 40, 50)} | {"Louvain"}

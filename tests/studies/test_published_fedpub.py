@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-from published_helpers import labels, printed, sound_numbers, sound_study
 
-from fedquilt.methods.contract import methods
+from fedquilt.methods.base import methods
 from fedquilt.studies.spec import study_names
+from support.published import labels, printed, sound_numbers, sound_study
 
 METHODS = {"Local", "FedAvg", "FedProx", "FedPer", "GCFL", "FedGNN", "FedSage+", "FED-PUB"}
 SIX = {"Cora", "CiteSeer", "PubMed", "Amazon-Computer", "Amazon-Photo", "ogbn-arxiv"}

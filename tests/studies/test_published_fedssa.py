@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from published_helpers import labels, printed, sound_numbers, sound_study
 
 from fedquilt.studies.published import read_published
 from fedquilt.studies.spec import study_names
+from support.published import labels, printed, sound_numbers, sound_study
 
 METHODS = {
     *("Local", "FedAvg", "FedProx", "FedPer", "GCFL", "FedGNN", "FedSage+"),

@@ -8,18 +8,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from optuna.storages import InMemoryStorage
-from searches import SMALL, search, told
 
 import fedquilt
 from fedquilt.errors import FedquiltError
-from fedquilt.training import Training
-from fedquilt.tuning import Standing, Trial
-from fedquilt.tuning.outcome import best_of
+from fedquilt.training.loop import Training
+from fedquilt.tuning.outcome import Trial, best_of
+from fedquilt.tuning.progress import Pace, SearchProgress
 from fedquilt.tuning.search import WARM_UP
 from fedquilt.tuning.space import Range
-from fedquilt.tuning.standing import Pace
 from fedquilt.tuning.trials import STARTUP, TELLING, Trials
-from small_runs import own_graph
+from support.searches import SMALL, search, told
+from support.small_runs import own_graph
 
 
 def test_the_defaults_come_first_and_nothing_worse_is_found() -> None:
@@ -179,7 +178,7 @@ def test_rounds_without_evaluation_and_seeds_that_lose_patience_are_no_trouble()
 
 
 def test_a_watcher_sees_each_round_and_each_end() -> None:
-    seen: list[Standing] = []
+    seen: list[SearchProgress] = []
     tuned = search(trials=3, seeds=[0, 1], watch=seen.append)
     ends = [s for s in seen if s.ended is not None]
     assert [s.ended for s in ends] == tuned.trials
@@ -197,7 +196,7 @@ def test_no_trial_starts_when_time_is_out_but_the_first() -> None:
 
 def test_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 10.0, 20.0, 20.0, 20.0]).__next__
-    monkeypatch.setattr("fedquilt.tuning.standing.time.monotonic", clock)
+    monkeypatch.setattr("fedquilt.tuning.progress.time.monotonic", clock)
     pace = Pace(first=3, trials=10, timeout=None)
     assert pace.left(3, 0.5) == 150.0  # half a trial took 10 s, and 7.5 are left
     assert pace.left(3, 1.0) == 140.0

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter
 
-from federations import registered
+from fedquilt.datasets.catalogue import datasets
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs import datasets
-from fedquilt.methods import Task, find_method, methods
+from fedquilt.methods.base import RunContext, find_method, methods
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.settings import AdamSettings, build_settings
 from fedquilt.tuning.space import DECAYS, SEARCHED, USUAL, Choice, Range, parse_space, read_space, rule, usual_space
+from support.federations import registered
 
-TASK = Task("cora", "disjoint", "accuracy", 10, 3, 10, 1, 0)
+TASK = RunContext("cora", "disjoint", "accuracy", 10, 3, 10, 1, 0)
 
 
 def test_every_method_has_an_entry_and_every_entry_a_method() -> None:
@@ -27,16 +27,18 @@ def test_every_method_has_an_entry_and_every_entry_a_method() -> None:
 @pytest.mark.parametrize("name", sorted(SEARCHED))
 def test_each_listed_setting_is_searched_within_its_bounds_around_its_default(name: str) -> None:
     method = find_method(name)
-    tasks = [Task(d.name, cut, "accuracy", 10, 3, 10, 1, 0) for d in datasets() for cut in ("disjoint", "overlapping")]
-    for task in {repr(method.defaults(task)): task for task in tasks}.values():
-        defaults = asdict(build_settings(method, task, {}))
+    contexts = [
+        RunContext(d.name, cut, "accuracy", 10, 3, 10, 1, 0) for d in datasets() for cut in ("disjoint", "overlapping")
+    ]
+    for context in {repr(method.defaults(context)): context for context in contexts}.values():
+        defaults = asdict(build_settings(method, context, {}))
         space = usual_space(method, defaults)
         assert tuple(space) == SEARCHED[name]
         assert all(part.holds(defaults[setting]) for setting, part in space.items())
         ends = {s: list(p.values) if isinstance(p, Choice) else [p.low, p.high] for s, p in space.items()}
         for place in range(max(map(len, ends.values()), default=0)):
             values = {setting: values[place % len(values)] for setting, values in ends.items()}
-            assert asdict(build_settings(method, task, values)) == defaults | values
+            assert asdict(build_settings(method, context, values)) == defaults | values
 
 
 def test_a_new_method_is_searched_in_what_all_have() -> None:

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from searches import SMALL, search, told
 
-from fedquilt.graphs import Graph
+from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.runs.config import RunConfig
-from fedquilt.training import Training
-from fedquilt.tuning.blind import Blind
-from small_runs import own_graph
+from fedquilt.training.loop import Training
+from fedquilt.tuning.hidden_test import Blind
+from support.searches import SMALL, search, told
+from support.small_runs import own_graph
 
 OPTIONS: dict[str, Any] = {"trials": 10, "rounds": 6}
 

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._base import BaseJournalSnapshot
-from searches import search, told
 
 import fedquilt
+from fedquilt.common.lock import locked
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.config import RunConfig, read_config
-from fedquilt.runs.lock import locked
-from fedquilt.tuning import Standing
+from fedquilt.tuning.progress import SearchProgress
 from fedquilt.tuning.storage import difference
-from small_runs import own_graph
+from support.searches import search, told
+from support.small_runs import own_graph
 
 OPTIONS: dict[str, Any] = {"trials": 9, "rounds": 6}
 
@@ -35,7 +35,7 @@ def whole() -> list[tuple[Any, ...]]:
 def stop_in(trial: int, share: float) -> Any:
     """A watcher that presses Ctrl-C."""
 
-    def watch(standing: Standing) -> None:
+    def watch(standing: SearchProgress) -> None:
         if standing.trial == trial and standing.share >= share:
             raise KeyboardInterrupt
 
@@ -50,7 +50,7 @@ def interrupted(folder: Path, trial: int, share: float = 0.5, **options: Any) ->
 def test_a_search_on_disk_is_the_one_in_memory_and_a_second_call_trains_nothing(tmp_path: Path, whole: list) -> None:
     tuned = search(into=tmp_path / "s", **OPTIONS)
     assert told(tuned) == whole
-    seen: list[Standing] = []
+    seen: list[SearchProgress] = []
     assert told(search(into=tmp_path / "s", watch=seen.append, **OPTIONS)) == told(tuned)
     assert not seen
     assert (tmp_path / "s" / "history.png").read_bytes().startswith(b"\x89PNG")

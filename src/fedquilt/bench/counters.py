@@ -20,13 +20,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
-from fedquilt.bench.cells import SYNTHETIC, Cell, load_cells
+from fedquilt.bench.cases import SYNTHETIC, Case, load_cases
 from fedquilt.bench.running import chosen_methods
-from fedquilt.runs.atomic import write_json
-from fedquilt.training import Training
+from fedquilt.common.files import write_json
+from fedquilt.training.loop import Training
 
 # Sparse features, more than hidden units; and dense ones, fewer. They take different ways through the code.
-CELLS = (SYNTHETIC, Cell("communities-3", "natural", 20))
+CELLS = (SYNTHETIC, Case("communities-3", "natural", 20))
 # Five rounds, since some methods do more in every fifth.
 WARM_UP, ROUNDS = 2, 5
 TOLERANCE = 0.05
@@ -104,7 +104,7 @@ def count_rounds(training: Training) -> Counts:
 
 def count_method(method: str) -> dict[str, Counts]:
     """The counts of a method on each of `CELLS`."""
-    ready, _ = load_cells(CELLS, [method], "cpu")
+    ready, _ = load_cases(CELLS, [method], "cpu")
     return {str(one.cell): count_rounds(one.experiment(method).training(0)) for one in ready}
 
 

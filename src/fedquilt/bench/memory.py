@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from fedquilt.allocator import keep_freed_memory
-from fedquilt.bench.cells import Ready, load_cells, parse_cell
+from fedquilt.bench.cases import Ready, load_cases, parse_case
 from fedquilt.bench.result import Memory
+from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.errors import FedquiltError
 
 ROUNDS = 5
@@ -56,14 +56,14 @@ def _apart(ready: Ready, method: str, data: Path | None) -> tuple[float, float]:
 def main() -> None:
     """Train a few rounds here; prints the memory before and the peak, as a list of two numbers."""
     parser = argparse.ArgumentParser(prog="python -m fedquilt.bench.memory", description=main.__doc__)
-    parser.add_argument("cell", type=parse_cell)
+    parser.add_argument("cell", type=parse_case)
     parser.add_argument("method")
     parser.add_argument("threads", type=int)
     parser.add_argument("data", type=Path, nargs="?")
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
     keep_freed_memory()
-    (ready,), _ = load_cells([chosen.cell], [chosen.method], "cpu", chosen.data)
+    (ready,), _ = load_cases([chosen.cell], [chosen.method], "cpu", chosen.data)
     loaded = peak_mb()
     ready.experiment(chosen.method).training(0).advance(ROUNDS)
     print(json.dumps([loaded, peak_mb()]))

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GCNConv
 
-from fedquilt.cohort import Client
-from fedquilt.graphs import TEST, TRAIN, VAL
+from fedquilt.cohort.client import Client
+from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.methods.fedpub import FedPubSettings, random_graph
 from fedquilt.methods.settings import BackboneSettings
 

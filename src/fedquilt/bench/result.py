@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from fedquilt.common.files import write_json
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.atomic import write_json
 
 OURS, PLAIN_LOOP = "fedquilt", "plain loop"
 YARDSTICK = "fedavg"  # the method that the others are set against

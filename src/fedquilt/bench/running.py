@@ -7,16 +7,16 @@ from pathlib import Path
 
 import torch
 
-from fedquilt.allocator import keep_freed_memory
 from fedquilt.bench import memory
-from fedquilt.bench.cells import Ready
+from fedquilt.bench.cases import Ready
 from fedquilt.bench.machine import about
 from fedquilt.bench.plain import PLAIN
 from fedquilt.bench.result import OURS, PLAIN_LOOP, YARDSTICK, Memory, Result, Row, rows_of
 from fedquilt.bench.timing import ROUNDS_A_TURN, Side, take_turns
-from fedquilt.device import pick_device
+from fedquilt.devices.allocator import keep_freed_memory
+from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.contract import find_method, methods
+from fedquilt.methods.base import find_method, methods
 
 # Told what is being measured, how much of it is done, and of how much.
 Watch = Callable[[str, int, int], None]

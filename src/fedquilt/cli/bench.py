@@ -17,7 +17,7 @@ from fedquilt.cli.targets import PICTURES, check_target
 from fedquilt.errors import FedquiltError
 
 if TYPE_CHECKING:
-    from fedquilt.bench.cells import Cell
+    from fedquilt.bench.cases import Case
     from fedquilt.bench.result import Result
     from fedquilt.bench.running import Watch
 
@@ -102,17 +102,17 @@ def bench(
     check_target(figure, PICTURES, force)
     if history is not None and history.exists() and not history.is_dir():
         raise FedquiltError(f"{history} is a file; name a folder to keep results in.")
-    from fedquilt.bench.cells import load_cells
+    from fedquilt.bench.cases import load_cases
     from fedquilt.bench.result import read_result, write_result
     from fedquilt.bench.running import bench as measure
     from fedquilt.bench.running import chosen_device, chosen_methods
     from fedquilt.bench.table import HOW_TO_READ, bench_table, busy_sentences
-    from fedquilt.device import using_threads
+    from fedquilt.devices.device import using_threads
 
     earlier = None if against is None else read_result(against)
     names = chosen_methods(_names(method))
     place = chosen_device(device or "auto")
-    cells, left_out = load_cells(_cells(cell, quick), names, str(place), data)
+    cells, left_out = load_cases(_cells(cell, quick), names, str(place), data)
     for sentence in left_out:
         aside(sentence)
     turns = rounds or (QUICK_TURNS if quick else TURNS)
@@ -149,12 +149,12 @@ def _names(methods: str | None) -> list[str] | None:
     return names
 
 
-def _cells(named: list[str] | None, quick: bool) -> list[Cell]:
+def _cells(named: list[str] | None, quick: bool) -> list[Case]:
     """What to measure on, the graph that needs no file last."""
-    from fedquilt.bench.cells import SYNTHETIC, USUAL, parse_cell
+    from fedquilt.bench.cases import SYNTHETIC, USUAL, parse_case
 
     usual = () if quick else USUAL
-    return [*(usual if named is None else map(parse_cell, named)), SYNTHETIC]
+    return [*(usual if named is None else map(parse_case, named)), SYNTHETIC]
 
 
 def _add(folder: Path, result: Result) -> None:
@@ -203,9 +203,9 @@ def _watching(quiet: bool) -> Iterator[Watch]:
             known: dict[str, int] = {}
 
             def watch(what: str, done: int, total: int) -> None:
-                task = known.setdefault(what, len(known))
-                if task == len(bars.tasks):
+                context = known.setdefault(what, len(known))
+                if context == len(bars.tasks):
                     bars.add_task(what, total=total)
-                bars.update(bars.tasks[task].id, completed=done, refresh=True)
+                bars.update(bars.tasks[context].id, completed=done, refresh=True)
 
             yield watch

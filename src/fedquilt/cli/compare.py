@@ -18,9 +18,10 @@ from fedquilt.cli.reading import COMPARISON, configs_of, read_run, runs_of
 from fedquilt.errors import FedquiltError
 
 if TYPE_CHECKING:
-    from fedquilt.graphs import Graph, Protocol
+    from fedquilt.graphs.graph import Graph
+    from fedquilt.graphs.protocol import Protocol
     from fedquilt.runs.config import RunConfig
-    from fedquilt.seeds import Watcher
+    from fedquilt.runs.execute import Watcher
 
 
 def compare(
@@ -98,16 +99,17 @@ def carry_out(
     Args:
         names: the methods; values: the options they share.
         out: a new folder; None takes the first free one of a usual name.
-        watch: see `fedquilt.seeds.Watcher`.
+        watch: see `fedquilt.runs.execute.Watcher`.
         unnamed: that folder's parent and name; by default runs/compare-<dataset>-<partition>-<clients>.
         made: the folder is added to it as soon as it can be resumed.
         log: loggers; see `fedquilt.run`.
     """
     from fedquilt.api import workplace
-    from fedquilt.comparison import check_plan, plan
-    from fedquilt.graphs import load_graph
-    from fedquilt.loggers import check_loggers
-    from fedquilt.runs import RunFolder, write_json
+    from fedquilt.common.files import write_json
+    from fedquilt.datasets.load import load_graph
+    from fedquilt.loggers.base import check_loggers
+    from fedquilt.runs.compare import check_plan, plan
+    from fedquilt.runs.folder import RunFolder
 
     loggers = check_loggers(log)
     configs = plan(names, values)
@@ -128,9 +130,9 @@ def carry_out(
 def finish(path: Path, watch: Watcher | None, log: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Go on with a comparison: resume what was begun, start what was not; the results."""
     from fedquilt import api
-    from fedquilt.loggers import check_loggers
-    from fedquilt.runs import RunFolder
+    from fedquilt.loggers.base import check_loggers
     from fedquilt.runs.config import RunConfig
+    from fedquilt.runs.folder import RunFolder
 
     loggers = check_loggers(log)
     with RunFolder(path).lock():
@@ -149,7 +151,7 @@ def report(folder: Path, table: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
         say(json.dumps({"folder": str(folder), "results": table}, ensure_ascii=False))
         return
-    from fedquilt.reports import comparison_table
+    from fedquilt.reports.tables import comparison_table
 
     results().print(comparison_table(table))
     say(f"Written to {folder}: a folder for each method, comparison.md and convergence.png.")
@@ -172,8 +174,8 @@ def _one(
 
 
 def _write(folder: Path, table: list[dict[str, Any]]) -> None:
-    from fedquilt.reports import comparison_table, to_markdown
-    from fedquilt.runs import write_text
+    from fedquilt.common.files import write_text
+    from fedquilt.reports.tables import comparison_table, to_markdown
 
     write_text(folder / "comparison.md", to_markdown(comparison_table(table)))
     draw_convergence([read_run(run) for run in runs_of(folder)], folder / "convergence.png")

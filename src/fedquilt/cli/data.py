@@ -14,15 +14,15 @@ from fedquilt.cli.targets import PICTURES, check_target
 from fedquilt.errors import FedquiltError
 
 if TYPE_CHECKING:
-    from fedquilt.graphs import Dataset
+    from fedquilt.datasets.catalogue import Dataset
 
 
 def datasets(data: o.Data = None) -> None:
     """List the graphs that can be named, and whether they are on this machine."""
     from rich.table import Table
 
-    from fedquilt.graphs import data_folder
-    from fedquilt.graphs import datasets as known
+    from fedquilt.datasets.catalogue import datasets as known
+    from fedquilt.datasets.load import data_folder
 
     folder = data_folder(data)
     table = Table()
@@ -43,7 +43,7 @@ def graph_check(
     """See whether a graph is sound, and what it looks like."""
     from rich.table import Table
 
-    from fedquilt.graphs import check_graph
+    from fedquilt.datasets.check import check_graph
 
     report = check_graph(source, data)
     table = Table(title=report.name, title_justify="left", title_style="bold", show_header=False)
@@ -90,8 +90,12 @@ def partition(
     check_target(picture, PICTURES, force)
     from rich.table import Table
 
-    from fedquilt.graphs import load_graph, natural_clients, prepare
-    from fedquilt.partition import make_partition, save, statistics
+    from fedquilt.datasets.load import load_graph
+    from fedquilt.datasets.synthetic import natural_clients
+    from fedquilt.graphs.prepare import prepare
+    from fedquilt.partition.make import make_partition
+    from fedquilt.partition.statistics import statistics
+    from fedquilt.partition.storage import save
 
     graph = prepare(*load_graph(dataset, data))
     labels = None
@@ -116,7 +120,7 @@ def partition(
         save(cut, out)
         say(f"Written to {out}; train on it with 'fedquilt run --dataset {dataset} --partition {out}'.")
     if picture is not None:
-        from fedquilt.reports import partition_picture
+        from fedquilt.reports.partition_picture import partition_picture
 
         partition_picture(graph.edges, cut.nodes, graph.y, picture, heading)
         say(f"Drawn to {picture}.")

@@ -50,7 +50,7 @@ def demo(
     from fedquilt.cli import compare
     from fedquilt.cli.pictures import draw_similarity
     from fedquilt.cli.reading import read_run
-    from fedquilt.reports import comparison_table
+    from fedquilt.reports.tables import comparison_table
 
     values: dict[str, Any] = {
         "dataset": "patchwork",

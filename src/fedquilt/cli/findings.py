@@ -41,7 +41,7 @@ class Found:
 
 def read_findings(run: RunSoFar, seed: int | None = None) -> list[Found]:
     """The findings of `seed`, or else of the first seed that has any; nothing where none has."""
-    from fedquilt.runs import RunFolder
+    from fedquilt.runs.folder import RunFolder
 
     folder = RunFolder.open(run.folder)
     for number in sorted(run.config["seeds"], key=lambda number: number != seed):
@@ -74,7 +74,7 @@ def read_pair(run: RunSoFar, other: RunSoFar) -> list[Found]:
 
 def draw_findings(runs: list[Found], into: Path, suffix: str = ".png") -> list[Path]:
     """The figures of one run's findings, or of two runs' side by side where both have what a figure needs."""
-    from fedquilt.reports import latent
+    from fedquilt.reports import findings
     from fedquilt.reports.style import save_figure
 
     if not runs:
@@ -83,8 +83,8 @@ def draw_findings(runs: list[Found], into: Path, suffix: str = ".png") -> list[P
     method, seeds = title(runs[0].run.method), {found.seed for found in runs}
     heading = f"{method}, seed {min(seeds)}" if len(seeds) == 1 else method
     figures: list[tuple[str, Callable, Callable]] = [
-        ("filters", latent.has_filters, latent.filters_figure),
-        ("class-means", latent.has_class_means, latent.class_means_figure),
+        ("filters", findings.has_filters, findings.filters_figure),
+        ("class-means", findings.has_class_means, findings.class_means_figure),
     ]
     paths = []
     for file, has, figure in figures:
@@ -94,7 +94,7 @@ def draw_findings(runs: list[Found], into: Path, suffix: str = ".png") -> list[P
         path = into / f"{file}{suffix}"
         save_figure(figure(columns, heading), path)
         paths.append(path)
-        if file == "class-means" and not latent.can_tsne():
+        if file == "class-means" and not findings.can_tsne():
             say(f"{path} shows principal components; for t-SNE: pip install 'fedquilt[figures]'.")
     return paths
 

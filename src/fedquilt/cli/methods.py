@@ -13,8 +13,8 @@ import typer
 from fedquilt.cli.console import results, say
 
 if TYPE_CHECKING:
-    from fedquilt.methods import Method
-    from fedquilt.privacy.crossing import Crossing
+    from fedquilt.messages.message import TensorSpec
+    from fedquilt.methods.base import Method
 
 
 def methods(
@@ -23,8 +23,8 @@ def methods(
     """List the methods, or say of one what can be set and what it sends."""
     from rich.table import Table
 
-    from fedquilt.methods import find_method
-    from fedquilt.methods import methods as known
+    from fedquilt.methods.base import find_method
+    from fedquilt.methods.base import methods as known
 
     if name is not None:
         _describe(find_method(name))
@@ -33,7 +33,7 @@ def methods(
     for heading in ("Name", "Method", "Paper", "A client uploads"):
         table.add_column(heading)
     for key, method in known().items():
-        uploads = ", ".join(short(crossing.name) for crossing in method.uploads)
+        uploads = ", ".join(short(spec.name) for spec in method.uploads)
         table.add_row(key, method.title, method.paper, uploads or "nothing")
     results().print(table)
     say("More about one of them: 'fedquilt methods NAME'.")
@@ -113,17 +113,17 @@ def _describe(method: type[Method]) -> None:
     _crossings("A client downloads", method.downloads)
 
 
-def _crossings(heading: str, crossings: tuple[Crossing, ...]) -> None:
+def _crossings(heading: str, specs: tuple[TensorSpec, ...]) -> None:
     from rich.table import Table
 
-    if not crossings:
+    if not specs:
         say(f"{heading}: nothing.")
         return
     table = Table(title=heading, title_justify="left", title_style="bold")
     table.add_column("What")
     table.add_column("What it reveals")
-    for crossing in crossings:
-        table.add_row(short(crossing.name), crossing.reveals)
+    for spec in specs:
+        table.add_row(short(spec.name), spec.reveals)
     results().print(table)
 
 
@@ -136,11 +136,11 @@ def _idea(method: type[Method]) -> list[str]:
 
 def _varying(method: type[Method]) -> set[str]:
     """The settings whose default the method takes from the task."""
-    from fedquilt.graphs import datasets
-    from fedquilt.methods import Task
+    from fedquilt.datasets.catalogue import datasets
+    from fedquilt.methods.base import RunContext
 
-    tasks = (Task(dataset.name, "disjoint", "accuracy", 1, 2, 10, 1, 0) for dataset in datasets())
-    return {setting for task in tasks for setting in method.defaults(task)}
+    contexts = (RunContext(dataset.name, "disjoint", "accuracy", 1, 2, 10, 1, 0) for dataset in datasets())
+    return {setting for context in contexts for setting in method.defaults(context)}
 
 
 def _value(value: Any) -> str:

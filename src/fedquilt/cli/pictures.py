@@ -25,7 +25,7 @@ def draw_run(run: RunSoFar, into: Path, suffix: str = ".png") -> list[Path]:
 
 def draw_clients(run: RunSoFar, path: Path) -> list[Path]:
     """A bar a client: the mean over seeds, or the first seed where seeds do not have the same number of clients."""
-    from fedquilt.reports import client_bars
+    from fedquilt.reports.figures import client_bars
 
     if run.result is None:
         return []
@@ -61,11 +61,10 @@ def draw_similarity(run: RunSoFar, into: Path, suffix: str = ".png") -> list[Pat
     """Who resembles whom in the first finished seed: at the best round, and as it grew over the rounds."""
     import numpy as np
 
-    from fedquilt.reports import similarity_rounds
-    from fedquilt.reports.figures import heatmap_figure
-    from fedquilt.reports.latent import factors_figure
+    from fedquilt.reports.figures import heatmap_figure, similarity_rounds
+    from fedquilt.reports.findings import factors_figure
     from fedquilt.reports.style import save_figure, styled
-    from fedquilt.runs import RunFolder
+    from fedquilt.runs.folder import RunFolder
 
     folder = RunFolder.open(run.folder)
     for seed in run.config["seeds"]:
@@ -109,13 +108,13 @@ def arrange(config: dict[str, Any], cut: dict[str, np.ndarray] | None) -> tuple[
 
     clients = len(cut["sizes"])
     if config["partition"] == "overlapping":
-        from fedquilt.partition.recipes import COPIES
+        from fedquilt.partition.kinds import COPIES
 
         numbers = cut.get("numbers", np.arange(clients))[:clients]
         return None, (numbers // COPIES).tolist()
     if str(config["dataset"]).partition(":")[0] != "patchwork":
         return None, None
-    from fedquilt.graphs import patchwork_communities
+    from fedquilt.datasets.synthetic import patchwork_communities
 
     family = patchwork_communities()[1][cut["nodes"]]
     owner = np.repeat(np.arange(clients), cut["sizes"])
@@ -126,7 +125,7 @@ def arrange(config: dict[str, Any], cut: dict[str, np.ndarray] | None) -> tuple[
 
 def title(method: str) -> str:
     """A method's name as papers write it."""
-    from fedquilt.methods import methods
+    from fedquilt.methods.base import methods
 
     known = methods()
     return known[method].title if method in known else method

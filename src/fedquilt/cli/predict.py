@@ -33,8 +33,8 @@ def predict(
     SITE is the site's site.yaml: its name, graph and state; see docs/sites.md.
     """
     check_target(out, (".csv",), force)
-    from fedquilt.sites.config import read_site
-    from fedquilt.sites.predicting import predict as predictions_of
+    from fedquilt.federation.site.config import read_site
+    from fedquilt.federation.site.predict import predict as predictions_of
 
     predictions = predictions_of(read_site(path), graph)
     for warning in predictions.warnings:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from fedquilt.runs.config import RunConfig
-    from fedquilt.seeds import Watcher
+    from fedquilt.runs.execute import Watcher
 
 _LINES = 10  # about so many lines a seed where there is no terminal
 _REFRESHES = 4  # times a second that the bar is drawn: drawing costs milliseconds, a small round no more
 
 
 @dataclass
-class Standing:
+class SeedProgress:
     """How far one seed of a run is."""
 
     method: str
@@ -58,10 +58,10 @@ class Standing:
 class Display(Protocol):
     """Something that shows standings."""
 
-    def start(self, standing: Standing) -> None:
+    def start(self, standing: SeedProgress) -> None:
         """A seed starts."""
 
-    def show(self, standing: Standing) -> None:
+    def show(self, standing: SeedProgress) -> None:
         """A round is done."""
 
     def close(self) -> None:
@@ -72,15 +72,15 @@ class Lines:
     """Plain lines on stderr: about ten a seed, and one at its end."""
 
     def __init__(self) -> None:
-        self._current: Standing | None = None
+        self._current: SeedProgress | None = None
         self._shown = 0
 
-    def start(self, standing: Standing) -> None:
+    def start(self, standing: SeedProgress) -> None:
         """End the seed before, if there was one."""
         self.close()
         self._current, self._shown = standing, 0
 
-    def show(self, standing: Standing) -> None:
+    def show(self, standing: SeedProgress) -> None:
         """A line each tenth of the rounds."""
         tenth = standing.done * _LINES // standing.rounds
         if tenth > self._shown and standing.done < standing.rounds:
@@ -122,7 +122,7 @@ class Bars:
         self._tasks: dict[str, tuple[TaskID, int]] = {}
         self._bars.start()
 
-    def start(self, standing: Standing) -> None:
+    def start(self, standing: SeedProgress) -> None:
         """A bar for a new method; for the next seed of one that has a bar, that bar goes on."""
         fields: dict[str, Any] = {
             "seed": standing.seed,
@@ -133,19 +133,19 @@ class Bars:
         }
         if standing.method not in self._tasks:
             seeds = standing.seeds_after + 1
-            task = self._bars.add_task(standing.method, total=seeds * standing.rounds, **fields)
-            self._tasks[standing.method] = task, seeds
+            context = self._bars.add_task(standing.method, total=seeds * standing.rounds, **fields)
+            self._tasks[standing.method] = context, seeds
         else:
-            task, seeds = self._tasks[standing.method]
+            context, seeds = self._tasks[standing.method]
             # A seed that ran out of patience still counts as whole.
-            self._bars.update(task, completed=(seeds - standing.seeds_after - 1) * standing.rounds, **fields)
+            self._bars.update(context, completed=(seeds - standing.seeds_after - 1) * standing.rounds, **fields)
 
-    def show(self, standing: Standing) -> None:
+    def show(self, standing: SeedProgress) -> None:
         """Move the bar; it is drawn later, at its own pace."""
-        task, seeds = self._tasks[standing.method]
+        context, seeds = self._tasks[standing.method]
         over = standing.done == standing.rounds and not standing.seeds_after
         self._bars.update(
-            task,
+            context,
             completed=(seeds - standing.seeds_after - 1) * standing.rounds + standing.done,
             round=f"{standing.done}/{standing.rounds}",
             val=number(standing.val),
@@ -176,7 +176,7 @@ def watcher(display: Display) -> Watcher:
 
     def watch(config: RunConfig, seed: int, rounds: int) -> Callable[[dict[str, Any]], None]:
         after = len(config.seeds) - config.seeds.index(seed) - 1
-        standing = Standing(config.method, seed, after, rounds)
+        standing = SeedProgress(config.method, seed, after, rounds)
         display.start(standing)
 
         def on_round(record: dict[str, Any]) -> None:
@@ -193,7 +193,7 @@ def number(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) else "-"
 
 
-def spent(standing: Standing) -> str:
+def spent(standing: SeedProgress) -> str:
     """What of a privacy budget is spent, where uploads are protected."""
     return "" if math.isnan(standing.epsilon) else f", epsilon {standing.epsilon:.3g}"
 

@@ -67,7 +67,8 @@ def configs_of(path: Path) -> list[dict[str, Any]]:
 
 def read_run(path: Path) -> RunSoFar:
     """Read a run folder."""
-    from fedquilt.runs import RunFolder, build_result
+    from fedquilt.runs.folder import RunFolder
+    from fedquilt.runs.result import build_result
 
     folder = RunFolder.open(path)
     config = folder.config

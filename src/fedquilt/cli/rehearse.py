@@ -54,7 +54,7 @@ def rehearse(
     _check_least({"--rounds": (rounds, 1), "--epochs": (epochs, 1), "--seed": (seed, 0), "--min-sites": (min_sites, 0)})
     if not 0 < timeout < math.inf:
         raise FedquiltError(f"--timeout is {timeout:g}; say how many seconds a site has to answer, such as 120.")
-    from fedquilt.federation.preparing import LOGS, PRIVATE, prepared
+    from fedquilt.federation.local.prepare import LOGS, PRIVATE, prepared
     from fedquilt.runs.config import parse_settings
 
     order: dict[str, Any] = {
@@ -68,7 +68,7 @@ def rehearse(
         "timeout": timeout,
         "aggregation": aggregation,
     }
-    from fedquilt.federation.rehearsal import Rehearsal
+    from fedquilt.federation.local.rehearsal import Rehearsal
 
     with prepared(_found(sites), order, out) as (copies, order), _stoppable():
         if not quiet:
@@ -78,7 +78,7 @@ def rehearse(
     if as_json:
         say(json.dumps(result, ensure_ascii=False))
         return
-    from fedquilt.reports import run_table
+    from fedquilt.reports.tables import run_table
 
     results().print(run_table(result))
     say(f"Written to {out}: run (the coordinator's), sites (each with its model and ledger), logs.")

@@ -11,7 +11,7 @@ from fedquilt.cli.console import say
 from fedquilt.cli.targets import check_target
 
 if TYPE_CHECKING:
-    from fedquilt.reports.page import Page
+    from fedquilt.reports.page.data import Page
 
 ENDINGS = (".html", ".htm")
 
@@ -47,7 +47,7 @@ def report(
     check_target(out, ENDINGS, force=True)
     folder = Path(target)
     page, place = (_of_folder(folder), folder) if folder.is_dir() else (_of_study(target, into), into / folder.stem)
-    from fedquilt.reports.page import write_page
+    from fedquilt.reports.page.build import write_page
 
     path = out or place / "report.html"
     write_page(page, path)
@@ -61,7 +61,7 @@ def report(
 def _of_folder(folder: Path) -> Page:
     from fedquilt.cli.reading import is_comparison, read_run, runs_of
     from fedquilt.errors import FedquiltError
-    from fedquilt.reports.page import page_of_comparison, page_of_run
+    from fedquilt.reports.page.of_runs import page_of_comparison, page_of_run
 
     several = is_comparison(folder)
     runs = [read_run(path) for path in (runs_of(folder) if several else [folder])]

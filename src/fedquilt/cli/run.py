@@ -105,7 +105,7 @@ def report(done: Any, as_json: bool, quiet: bool) -> None:
         if not quiet:
             aside(f"Written to {done.folder}.")
         return
-    from fedquilt.reports import run_table
+    from fedquilt.reports.tables import run_table
 
     results().print(run_table(done.result))
     say(f"Written to {done.folder}; see more with 'fedquilt show {done.folder}'.")

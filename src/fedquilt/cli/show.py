@@ -33,7 +33,7 @@ def show(
     from fedquilt.cli.reading import is_comparison, read_run, runs_of
     from fedquilt.cli.targets import PICTURES
     from fedquilt.errors import FedquiltError, unknown
-    from fedquilt.reports import comparison_table, run_table
+    from fedquilt.reports.tables import comparison_table, run_table
 
     suffixes = [f".{kind.strip().lower()}" for kind in kinds.split(",")]
     for suffix in suffixes:

@@ -13,7 +13,7 @@ from fedquilt.cli.methods import short
 from fedquilt.cli.targets import check_folder
 
 if TYPE_CHECKING:
-    from fedquilt.sites.checking import SiteReport
+    from fedquilt.federation.site.check import SiteReport
 
 SiteFile = Annotated[Path, typer.Argument(metavar="SITE", help="The site's site.yaml.", show_default=False)]
 
@@ -40,7 +40,7 @@ def check(path: SiteFile) -> None:
 
     SITE is the site's site.yaml: its name, graph and state; see docs/sites.md.
     """
-    from fedquilt.sites.checking import check_site
+    from fedquilt.federation.site.check import check_site
 
     report = check_site(path)
     _describe(report)
@@ -76,12 +76,12 @@ def example(
     FOLDER is the folder to write; it must be new or empty.
     """
     check_folder(folder)
-    from fedquilt.experiment import Experiment
+    from fedquilt.federation.site.examples import write_sites
     from fedquilt.runs.config import RunConfig
-    from fedquilt.sites.examples import write_sites
+    from fedquilt.runs.resolve import ResolvedRun
 
     asked = {"dataset": dataset, "partition": kind, "clients": clients, "seeds": [seed], "data": data}
-    made = write_sites(folder, Experiment(RunConfig.build(asked)).clients(seed))
+    made = write_sites(folder, ResolvedRun(RunConfig.build(asked)).clients(seed))
     say(f"Written: {', '.join(map(str, made))}.")
     say(f"Try them with 'fedquilt rehearse --sites \"{folder}/*/{made[0].name}\" --method fedssa'.")
 
@@ -107,7 +107,7 @@ def _describe(report: SiteReport) -> None:
 def _sending(report: SiteReport) -> None:
     from rich.table import Table
 
-    from fedquilt.sites.permits import FIGURES_CROSSING
+    from fedquilt.federation.site.permits import FIGURES_SPEC
 
     table = Table(title="What would leave this site", title_justify="left", title_style="bold")
     for heading in ("Method", "Permitted", "It sends", "What that reveals"):
@@ -116,9 +116,9 @@ def _sending(report: SiteReport) -> None:
         verdict = "no" if line.refused else "yes"
         if not line.uploads:
             table.add_row(line.method, verdict, "nothing", "")
-        for number, crossing in enumerate(line.uploads):
-            name = short(crossing.name) + (" (not permitted)" if crossing in line.refused else "")
-            table.add_row(*((line.method, verdict) if number == 0 else ("", "")), name, crossing.reveals)
+        for number, spec in enumerate(line.uploads):
+            name = short(spec.name) + (" (not permitted)" if spec in line.refused else "")
+            table.add_row(*((line.method, verdict) if number == 0 else ("", "")), name, spec.reveals)
         table.add_section()
-    table.add_row("any", "yes" if report.figures else "no", FIGURES_CROSSING.name, FIGURES_CROSSING.reveals)
+    table.add_row("any", "yes" if report.figures else "no", FIGURES_SPEC.name, FIGURES_SPEC.reveals)
     results().print(table)

@@ -65,10 +65,10 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO) 
     from rich.table import Table
 
     from fedquilt.studies.cells import expand
-    from fedquilt.studies.choosing import counting, place
-    from fedquilt.studies.keeping import Keeping
     from fedquilt.studies.published import read_published, wrong_averages
+    from fedquilt.studies.selection import counting, place
     from fedquilt.studies.spec import find_study
+    from fedquilt.studies.store import CellStore
     from fedquilt.studies.writing import left_out
 
     chosen = _chosen(name, only)
@@ -81,7 +81,7 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO) 
         table.add_row(axis, ", ".join(level.label for level in levels))
     results().print(table)
     cells, missing = expand(chosen, None, _text(data))
-    kept = Keeping(into).by_identity()
+    kept = CellStore(into).by_identity()
     first = [cell for cell in cells if cell.seed < chosen.choose_on]
     later = {(place(cell), cell.seed) for cell in cells if cell.seed >= chosen.choose_on}
     counts = [cell for cell in counting(chosen, cells, kept) if cell.seed >= chosen.choose_on]
@@ -116,11 +116,11 @@ def run(
     """
     from fedquilt.cli.errors import StoppedError
     from fedquilt.cli.study_view import view
-    from fedquilt.device import pick_device
+    from fedquilt.devices.device import pick_device
     from fedquilt.errors import FedquiltError
     from fedquilt.studies.cells import expand
-    from fedquilt.studies.keeping import Keeping
-    from fedquilt.studies.running import run_study
+    from fedquilt.studies.runner import run_study
+    from fedquilt.studies.store import CellStore
     from fedquilt.studies.writing import left_out
 
     pick_device(device or "auto")
@@ -134,7 +134,7 @@ def run(
         aside("This study measures time, so one cell runs at a time.")
     shown = view(quiet)
     try:
-        run_study(chosen, cells, Keeping(into), 1 if chosen.alone else jobs, keep_models, shown)
+        run_study(chosen, cells, CellStore(into), 1 if chosen.alone else jobs, keep_models, shown)
     except KeyboardInterrupt:
         raise StoppedError("stopped; run the same command again to go on.") from None
     report(name, only, seeds, into, data, show=False)
@@ -153,7 +153,7 @@ def report(
 ) -> None:
     """Print what came of a study so far, and write it as Markdown, CSV, LaTeX, figures and an HTML page."""
     from fedquilt.errors import FedquiltError
-    from fedquilt.studies.figures import draw_figures
+    from fedquilt.studies.figures.drawing import draw_figures
     from fedquilt.studies.grids import all_grids
     from fedquilt.studies.reporting import command_of, gather, write_report
     from fedquilt.studies.writing import LEGEND, absences, for_terminal, provenance, verdict_sentences

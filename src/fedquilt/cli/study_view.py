@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedquilt.cli.console import aside
 from fedquilt.cli.progress import duration
-from fedquilt.studies.standing import Standing
+from fedquilt.studies.progress import StudyProgress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,7 +20,7 @@ _REFRESHES = 4
 _EVERY = 2.0  # seconds between plain lines, at least
 
 
-def sentence(standing: Standing) -> str:
+def sentence(standing: StudyProgress) -> str:
     """Such as `12 of 396 cells done, 1 failed, 8 min left`."""
     parts = [f"{standing.done} of {standing.total} cells done"]
     if standing.failed:
@@ -31,7 +31,7 @@ def sentence(standing: Standing) -> str:
     return ", ".join(parts)
 
 
-class Lines(Standing):
+class Lines(StudyProgress):
     """Plain lines on stderr: what was done before, what came of a cell every few seconds, every failure, the end."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Lines(Standing):
             aside(f"{cell.label}: {outcome} in {duration(seconds)}; {sentence(self)}")
 
 
-class Live(Standing):
+class Live(StudyProgress):
     """A bar for the study and a line for each cell that runs, on stderr."""
 
     def __init__(self) -> None:
@@ -92,8 +92,8 @@ class Live(Standing):
         return Group(head, rows)
 
 
-def view(quiet: bool) -> Standing:
+def view(quiet: bool) -> StudyProgress:
     """What shows a study's progress here."""
     if quiet:
-        return Standing()
+        return StudyProgress()
     return Live() if sys.stderr.isatty() else Lines()

@@ -17,8 +17,8 @@ from fedquilt.cli.progress import duration, number
 from fedquilt.cli.targets import check_target
 
 if TYPE_CHECKING:
-    from fedquilt.tuning import Standing, Trial, Tuned
-    from fedquilt.tuning.standing import Watch
+    from fedquilt.tuning.outcome import Trial, Tuned
+    from fedquilt.tuning.progress import SearchProgress, Watch
 
 SEARCH = "How to search"
 _SHOWN = 5  # trials in the table
@@ -115,7 +115,7 @@ def tune(
     for name in ("trials", "timeout", "space", "assignments", "config", "into", "out", "quiet"):
         del given[name]
     from fedquilt.runs.config import RunConfig
-    from fedquilt.tuning import Search
+    from fedquilt.tuning.search import Search
 
     check_target(out, (".yaml", ".yml"), force=_ours(out))
     search = Search(RunConfig.build(o.chosen(given, config, assignments)), space)
@@ -200,7 +200,7 @@ def in_words(trial: Trial) -> str:
     return f"stopped after {trial.rounds} rounds" if trial.state == "stopped" else f"failed: {trial.why}"
 
 
-def _line(standing: Standing) -> None:
+def _line(standing: SearchProgress) -> None:
     if standing.ended is not None:
         left = f", {duration(standing.left)} left" if standing.trial < standing.trials else ""
         what = in_words(standing.ended).rstrip(".")
@@ -220,12 +220,12 @@ def _bar() -> Iterator[Watch]:
     )
     first, *rest = (TextColumn(column) for column in columns)
     with Progress(first, BarColumn(bar_width=24), *rest, console=Console(file=sys.stderr), refresh_per_second=4) as bar:
-        task = bar.add_task("tune", total=None, trial="-", val="-", best="-", left="")
+        context = bar.add_task("tune", total=None, trial="-", val="-", best="-", left="")
 
-        def watch(standing: Standing) -> None:
+        def watch(standing: SearchProgress) -> None:
             over = standing.trial == standing.trials and standing.ended is not None
             bar.update(
-                task,
+                context,
                 total=standing.trials,
                 completed=standing.trial - 1 + standing.share,
                 trial=f"{standing.trial}/{standing.trials}",

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from fedquilt.cohort import Client
+from fedquilt.cohort.client import Client
+from fedquilt.common.random_streams import derive
 from fedquilt.errors import FedquiltError
 from fedquilt.export.networks import Backbone, Filters, Majority, Network, Routing, Spectral, Structure
-from fedquilt.methods.backbone import BackboneMethod
-from fedquilt.methods.contract import Method
+from fedquilt.methods.base import Method
+from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.fedhero import LEARNER, FedHERO
 from fedquilt.methods.fediih import FedIIH
 from fedquilt.methods.fedssa import FedSSA
 from fedquilt.methods.majority import Majority as MajorityMethod
 from fedquilt.nn.draws import Draws
 from fedquilt.nn.filters import FilterNet
-from fedquilt.nn.latent import BERNOULLI_LAYER
+from fedquilt.nn.latent_graph import BERNOULLI_LAYER
 from fedquilt.nn.models import Gat, Model
 from fedquilt.nn.spectral import homophily
-from fedquilt.randomness import derive
 
 if TYPE_CHECKING:
     from fedquilt.export.personal import Personal
@@ -75,7 +75,7 @@ def network_of(method: Method, client: int, constants: Constants, normalise: boo
     """The network of a method's personal models, its weights not filled in yet.
 
     Args:
-        method: with its settings and its task.
+        method: with its settings and its context.
         client: the client's number in the training.
         constants: what `constants_of` gave for it.
         normalise: whether features are divided by their sum first.
@@ -99,7 +99,7 @@ def has_constants(method: Method) -> bool:
 
 @network_of.register
 def _(method: MajorityMethod, client: int, constants: Constants, normalise: bool) -> Network:
-    return Majority(classes=method.task.classes, normalise=normalise)
+    return Majority(classes=method.context.classes, normalise=normalise)
 
 
 @network_of.register
@@ -116,16 +116,16 @@ def _(method: BackboneMethod, client: int, constants: Constants, normalise: bool
 
 @network_of.register
 def _(method: FedSSA, client: int, constants: Constants, normalise: bool) -> Network:
-    s, task = method.settings, method.task
+    s, context = method.settings, method.context
     if s.basis == "unifilter" and HOMOPHILY not in constants:
         raise FedquiltError(
             "The model was saved without the homophily of the graph it was trained on, which its filter needs; "
             "train it again with this version of fedquilt."
         )
     return Spectral(
-        features=task.features,
+        features=context.features,
         hidden=s.hidden,
-        classes=task.classes,
+        classes=context.classes,
         basis=s.basis,
         order=s.order,
         mix=s.mix,
@@ -142,10 +142,10 @@ def _(method: FedSSA, client: Client) -> dict[str, float]:
 @network_of.register
 def _(method: FedIIH, client: int, constants: Constants, normalise: bool) -> Network:
     return Routing(
-        features=method.task.features,
+        features=method.context.features,
         factors=method.factors,
         width=method.width,
-        classes=method.task.classes,
+        classes=method.context.classes,
         layers=method.class_layers,
         iterations=method.settings.iterations,
         both=method.settings.classify == "both",
@@ -155,11 +155,11 @@ def _(method: FedIIH, client: int, constants: Constants, normalise: bool) -> Net
 
 @network_of.register
 def _(method: FedHERO, client: int, constants: Constants, normalise: bool) -> Network:
-    s, task = method.settings, method.task
+    s, context = method.settings, method.context
     return Structure(
-        features=task.features,
+        features=context.features,
         hidden=s.hidden,
-        classes=task.classes,
+        classes=context.classes,
         learner=s.learner,
         learner_hidden=s.learner_hidden,
         heads=s.heads,
@@ -175,5 +175,5 @@ def drawn_words(method: Method, client: int) -> dict[str, torch.Tensor]:
     """What the random neighbours of a client's latent graph are a hash of, where they are drawn: [2] int32."""
     if not isinstance(method, FedHERO) or method.settings.latent != "bernoulli":
         return {}
-    key = torch.tensor([derive(method.task.seed, "client", client, "dropout")], dtype=torch.int64)
+    key = torch.tensor([derive(method.context.seed, "client", client, "dropout")], dtype=torch.int64)
     return {LEARNER + "words": torch.cat(Draws(key, 0).keyed(BERNOULLI_LAYER))}

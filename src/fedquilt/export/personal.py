@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from fedquilt.cohort import Client
+from fedquilt.cohort.client import Client
 from fedquilt.errors import FedquiltError
 from fedquilt.export.conversion import constants_of
-from fedquilt.methods.contract import Method, Task, find_method
+from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import as_dict, build_settings
 
 
@@ -20,7 +20,7 @@ class Personal:
     """One client's personal model.
 
     Attributes:
-        method: what trained it, with its settings and its task.
+        method: what trained it, with its settings and its context.
         weights: by name, without a client axis; on the CPU.
         client: the client's number in the training.
         constants: what the model needs to know of the graph it was trained on (`constants_of`); none for most methods.
@@ -46,8 +46,8 @@ class Personal:
         What facts of another origin lack is taken from the client that it was `trained` at, where that is given.
         """
         try:
-            cls_, task = find_method(facts["method"]), Task(**facts["task"])
-            method = cls_(build_settings(cls_, task, facts["settings"]), task)
+            cls_, context = find_method(facts["method"]), RunContext(**facts["task"])
+            method = cls_(build_settings(cls_, context, facts["settings"]), context)
             client = int(facts["client"])
         except (KeyError, TypeError, ValueError):
             raise FedquiltError(
@@ -91,7 +91,7 @@ def training_facts(
     return {
         "method": method.name,
         "settings": as_dict(method.settings),
-        "task": asdict(method.task),
+        "task": asdict(method.context),
         "normalise_features": normalise_features,
         "class_names": None if class_names is None else list(class_names),
         "feature_names": None if feature_names is None else list(feature_names),

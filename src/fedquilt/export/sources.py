@@ -10,10 +10,10 @@ from fedquilt.errors import FedquiltError
 from fedquilt.export.conversion import module_of_personal
 from fedquilt.export.networks import Network
 from fedquilt.export.personal import Personal
-from fedquilt.finished import Run
+from fedquilt.runs.finished import Run
 
 if TYPE_CHECKING:
-    from fedquilt.sites.config import SiteConfig
+    from fedquilt.federation.site.config import SiteConfig
 
 
 def module_of(
@@ -33,8 +33,8 @@ def module_of(
         source = load_run(source)
     if isinstance(source, Run):
         return module_of_personal(of_run(source, client, seed))
-    from fedquilt.sites.config import SiteConfig, read_site
-    from fedquilt.sites.predicting import personal_of
+    from fedquilt.federation.site.config import SiteConfig, read_site
+    from fedquilt.federation.site.predict import personal_of
 
     if client not in (None, 0) or seed is not None:
         raise FedquiltError("A site has one model, its own; leave client and seed out.")

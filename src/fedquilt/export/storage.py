@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
+from fedquilt.common.sealed import DamagedError, facts_path, read_pair, write_pair
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.export.conversion import filled_in
 from fedquilt.export.networks import NETWORKS, Network
-from fedquilt.runs.sealed import DamagedError, facts_path, read_pair, write_pair
 
 STEM = "model"
 FORMAT = 1

@@ -1,7 +1,7 @@
 """Real sites on real machines: the same round loop and methods, carried by Flower. A site is a cohort of one.
 
 At the coordinator
-    coordinator.py, server_app.py   Flower's ServerApp: the round loop of `fedquilt.training`, the run folder
+    coordinator.py, server_app.py   Flower's ServerApp: the round loop of `fedquilt.training.loop`, the run folder
     engine.py                       the engine that asks sites over Flower's grid
     roster.py                       who is who, and how replies are fetched
     bounds.py, guarding.py          which messages are taken; the server's step undone where it leads nowhere

@@ -1,5 +1,5 @@
 """`python -m fedquilt.federation` prints where the Flower app is that `flwr run` takes."""
 
-from fedquilt.federation.rehearsal import app_folder
+from fedquilt.federation.local.rehearsal import app_folder
 
 print(app_folder())

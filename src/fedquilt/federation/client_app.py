@@ -5,9 +5,9 @@ from __future__ import annotations
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from fedquilt.federation import warm
-from fedquilt.federation.messages import packed, unpacked
-from fedquilt.federation.processes import end_with_parent
+from fedquilt.federation.flower_messages import packed, unpacked
+from fedquilt.federation.local.processes import end_with_parent
+from fedquilt.federation.site import worker_process
 
 app = ClientApp()
 
@@ -21,7 +21,7 @@ def handle(message: Message, context: Context) -> Message:
     site = context.node_config.get("site")
     if isinstance(site, str):
         try:
-            header, body = warm.ask(site, *unpacked(message.content))
+            header, body = worker_process.ask(site, *unpacked(message.content))
         except (ValueError, KeyError, TypeError, RecursionError):
             header, body = {"refused": "The request cannot be read."}, b""
     else:

@@ -7,7 +7,7 @@ import logging
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedquilt.federation.processes import end_with_parent
+from fedquilt.federation.local.processes import end_with_parent
 
 app = ServerApp()
 _log = logging.getLogger("flwr")
@@ -17,7 +17,7 @@ _log = logging.getLogger("flwr")
 def main(grid: Grid, context: Context) -> None:
     """Run a federation to its end."""
     from fedquilt.errors import FedquiltError
-    from fedquilt.federation.coordinator import Federation, Order
+    from fedquilt.federation.coordinator.coordinator import Federation, Order
 
     end_with_parent()  # what is done is on disk after every round
     try:

@@ -8,10 +8,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from fedquilt.common.random_streams import numpy_stream
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.build import PARTS
 from fedquilt.graphs.graph import Graph
-from fedquilt.randomness import numpy_stream
 
 TRAIN, VAL, TEST, NONE = 0, 1, 2, -1
 GIVEN = "given"

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedquilt.loggers.contract import TOOLS, Logger, find_logger
+from fedquilt.loggers.base import TOOLS, Logger, find_logger
 from fedquilt.loggers.tags import hyperparameters
 from fedquilt.methods.settings import as_dict
-from fedquilt.runs import RunFolder
+from fedquilt.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from fedquilt.experiment import Experiment
+    from fedquilt.runs.resolve import ResolvedRun
 
 FOLDER = "logs"
 _LONG = 200  # characters of a library's own words that a sentence can bear
@@ -24,7 +24,7 @@ Record = dict[str, Any]
 class Journal:
     """A run's loggers. Their folder is logs/ in the run's; for a run in memory, one of its name in logs/ here."""
 
-    def __init__(self, names: Sequence[str], experiment: Experiment, folder: RunFolder | None) -> None:
+    def __init__(self, names: Sequence[str], experiment: ResolvedRun, folder: RunFolder | None) -> None:
         self._config, self._settings = experiment.config, as_dict(experiment.settings)
         self._loggers: list[Logger] = []
         if names:

@@ -21,7 +21,7 @@ import sqlalchemy  # noqa: F401
 from mlflow import MlflowClient, MlflowException
 from mlflow.entities import Metric, Param, RunTag
 
-from fedquilt.loggers.contract import Logger
+from fedquilt.loggers.base import Logger
 from fedquilt.loggers.tags import best, scalars
 
 _BATCH = 1000  # metrics that MLflow takes at once

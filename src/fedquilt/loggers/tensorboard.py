@@ -13,7 +13,7 @@ import numpy as np
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
-from fedquilt.loggers.contract import Logger
+from fedquilt.loggers.base import Logger
 from fedquilt.loggers.tags import CLIENTS_TEST, EDGES, best, clients_test, scalars
 
 _FLUSH_SECONDS = 10

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import wandb
 
-from fedquilt.loggers.contract import Logger
+from fedquilt.loggers.base import Logger
 from fedquilt.loggers.tags import CLIENTS_TEST, EDGES, best, clients_test, scalars
 
 

@@ -1,5 +1,5 @@
 """Federated methods, one file each."""
 
-from fedquilt.methods.contract import Method, Task, Update, find_method, methods, register
+from fedquilt.methods.base import Method, RunContext, Update, find_method, methods, register
 
-__all__ = ["Method", "Task", "Update", "find_method", "methods", "register"]
+__all__ = ["Method", "RunContext", "Update", "find_method", "methods", "register"]

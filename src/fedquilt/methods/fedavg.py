@@ -10,19 +10,19 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fedquilt.cohort import Cohort
-from fedquilt.methods.adam import MODEL
-from fedquilt.methods.backbone import BackboneMethod
-from fedquilt.methods.contract import State, register
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.messages.message import Message, TensorSpec, dense
+from fedquilt.methods.base import State, register
+from fedquilt.methods.base_adam import MODEL
+from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.settings import BackboneSettings
-from fedquilt.privacy.crossing import Crossing, Message, dense
 
-TRAIN_NODES = Crossing("train_nodes", "How many training nodes the client has.", count=True)
-WEIGHTS = Crossing(
+TRAIN_NODES = TensorSpec("train_nodes", "How many training nodes the client has.", count=True)
+WEIGHTS = TensorSpec(
     MODEL + "*",
     "The client's model after training: an attacker with it may infer properties of the client's nodes.",
 )
-AVERAGE = Crossing(MODEL + "*", "The average of the participants' models.", shared=True)
+AVERAGE = TensorSpec(MODEL + "*", "The average of the participants' models.", shared=True)
 
 
 @register("fedavg")

@@ -37,19 +37,19 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedquilt.cohort import Cohort
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.common.random_streams import torch_stream
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.adam import MODEL, AdamMethod, as_leaves, slopes
-from fedquilt.methods.contract import State, Task, register
+from fedquilt.messages.message import Message, TensorSpec, dense
+from fedquilt.methods.base import RunContext, State, register
+from fedquilt.methods.base_adam import MODEL, AdamMethod, as_leaves, slopes
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.draws import Draws, client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes, activate, part
-from fedquilt.nn.objective import training_loss
 from fedquilt.nn.structure import SAMPLED, Latent, Learner, learn, learner_shapes, sample, start_metric
-from fedquilt.privacy.crossing import Crossing, Message, dense
-from fedquilt.randomness import torch_stream
+from fedquilt.tasks.node_classification import training_loss
 
 LEARNER, GLOBAL, LOCAL, PROJECTION = "learner.", "global", "local", "projection."
 LAYERS = (1, 2)
@@ -105,17 +105,17 @@ class FedHERO(AdamMethod):
     Settings = FedHEROSettings
     settings: FedHEROSettings
     uploads = (
-        Crossing(
+        TensorSpec(
             MODEL + "*",
             "The layers that work on the latent graph, the structure learner and the projection after training (or what "
             "`share` says): an attacker with them may infer properties of the client's nodes.",
         ),
-        Crossing(NODES, "How many nodes the client has.", count=True),
+        TensorSpec(NODES, "How many nodes the client has.", count=True),
     )
-    downloads = (Crossing(MODEL + "*", "The average of the participants' shared weights.", shared=True),)
+    downloads = (TensorSpec(MODEL + "*", "The average of the participants' shared weights.", shared=True),)
 
-    def __init__(self, settings: FedHEROSettings, task: Task) -> None:
-        super().__init__(settings, task)
+    def __init__(self, settings: FedHEROSettings, context: RunContext) -> None:
+        super().__init__(settings, context)
         if settings.latent == "bernoulli" and settings.learner not in SAMPLED:
             raise FedquiltError(
                 f"The scores of learner={settings.learner} are no chances; with latent=bernoulli use learner=heads or cosine."
@@ -123,17 +123,17 @@ class FedHERO(AdamMethod):
 
     def shapes(self) -> Shapes:
         """Projection, learner, the layers of one or two channels, and a classifier of X and all layers."""
-        s, task = self.settings, self.task
-        learner = learner_shapes(s.learner, task.features, s.learner_hidden, s.heads)
-        shapes: Shapes = {PROJECTION + "weight": (task.features, s.hidden), PROJECTION + "bias": (s.hidden,)}
+        s, context = self.settings, self.context
+        learner = learner_shapes(s.learner, context.features, s.learner_hidden, s.heads)
+        shapes: Shapes = {PROJECTION + "weight": (context.features, s.hidden), PROJECTION + "bias": (s.hidden,)}
         shapes |= {LEARNER + name: shape for name, shape in learner.items()}
         for channel in (GLOBAL, LOCAL)[: s.channels]:
             for layer in LAYERS:
                 shapes |= {f"{channel}{layer}.weight": (s.hidden, s.hidden), f"{channel}{layer}.bias": (s.hidden,)}
         return shapes | {
-            "classifier.raw": (task.features, task.classes),
-            "classifier.weight": ((1 + len(LAYERS)) * s.hidden, task.classes),
-            "classifier.bias": (task.classes,),
+            "classifier.raw": (context.features, context.classes),
+            "classifier.weight": ((1 + len(LAYERS)) * s.hidden, context.classes),
+            "classifier.bias": (context.classes,),
         }
 
     def common_weights(self, clients: int, device: torch.device) -> Weights:
@@ -168,7 +168,7 @@ class FedHERO(AdamMethod):
         """The personal models' logits, without dropout."""
         s, learner = self.settings, part(personal, LEARNER)
         if s.latent == "bernoulli":
-            latent = sample(s.learner, cohort, learner, s.k, Draws(client_keys(self.task.seed, cohort), 0))
+            latent = sample(s.learner, cohort, learner, s.k, Draws(client_keys(self.context.seed, cohort), 0))
         else:
             latent = learn(s.learner, cohort, learner, s.k)
         layers = self.layers(personal, cohort, latent, None)

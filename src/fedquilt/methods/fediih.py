@@ -37,9 +37,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedquilt.cohort import Cohort
-from fedquilt.methods.adam import MODEL, AdamMethod, as_leaves, slopes
-from fedquilt.methods.contract import State, Task, register
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.common.random_streams import torch_stream
+from fedquilt.messages.message import Message, TensorSpec, dense
+from fedquilt.methods.base import RunContext, State, register
+from fedquilt.methods.base_adam import MODEL, AdamMethod, as_leaves, slopes
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
@@ -47,10 +49,8 @@ from fedquilt.nn.edges import Edges
 from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal, quadrature
 from fedquilt.nn.layers import Weights, linear
 from fedquilt.nn.models import Shapes
-from fedquilt.nn.objective import training_loss
 from fedquilt.nn.routing import route, unit
-from fedquilt.privacy.crossing import Crossing, Message, dense
-from fedquilt.randomness import torch_stream
+from fedquilt.tasks.node_classification import training_loss
 
 ALPHA, SPREAD = "alpha", "spread"
 MEAN, LOGVAR = "latent.mean", "latent.logvar"
@@ -154,20 +154,20 @@ class FedIIH(AdamMethod):
     Settings = FedIIHSettings
     settings: FedIIHSettings
     uploads = (
-        Crossing(
+        TensorSpec(
             MODEL + "*",
             "The client's projection and classifier: an attacker with them may infer properties of its nodes.",
         ),
-        Crossing(MEAN, "The mean over the client's nodes of each latent factor: what its nodes are like on average."),
-        Crossing(LOGVAR, "The mean over the client's nodes of each factor's log-variance."),
+        TensorSpec(MEAN, "The mean over the client's nodes of each latent factor: what its nodes are like on average."),
+        TensorSpec(LOGVAR, "The mean over the client's nodes of each factor's log-variance."),
     )
     downloads = (
-        Crossing(MODEL + "*", "Averages of the participants' models, each factor weighted by similarity in it."),
-        Crossing(ALPHA, "The average of the participants' latent factors.", shared=True),
+        TensorSpec(MODEL + "*", "Averages of the participants' models, each factor weighted by similarity in it."),
+        TensorSpec(ALPHA, "The average of the participants' latent factors.", shared=True),
     )
 
-    def __init__(self, settings: FedIIHSettings, task: Task) -> None:
-        super().__init__(settings, task)
+    def __init__(self, settings: FedIIHSettings, context: RunContext) -> None:
+        super().__init__(settings, context)
         self.factors = settings.factors if settings.disentangle else 1
         total = settings.hidden * settings.factors if settings.wide else settings.hidden
         self.width = max(1, total // self.factors)
@@ -175,20 +175,20 @@ class FedIIH(AdamMethod):
         self.class_layers = max(1, settings.layers - 2)
 
     @classmethod
-    def defaults(cls, task: Task) -> dict[str, Any]:
+    def defaults(cls, context: RunContext) -> dict[str, Any]:
         """The paper's settings for the dataset and the cut; on heterophilous graphs the classifier reads both."""
-        own = {"classify": "both"} if task.dataset in HETEROPHILOUS else {}
-        return super().defaults(task) | TABLES.get((task.dataset, task.partition), {}) | own
+        own = {"classify": "both"} if context.dataset in HETEROPHILOUS else {}
+        return super().defaults(context) | TABLES.get((context.dataset, context.partition), {}) | own
 
     def shapes(self) -> Shapes:
         """The projection [F, K d] and the classifier [K d, C] (or [K 2d, C]) with their biases."""
         wide = self.factors * self.width
         read = 2 * wide if self.settings.classify == "both" else wide
         return {
-            "projection.weight": (self.task.features, wide),
+            "projection.weight": (self.context.features, wide),
             "projection.bias": (wide,),
-            "classifier.weight": (read, self.task.classes),
-            "classifier.bias": (self.task.classes,),
+            "classifier.weight": (read, self.context.classes),
+            "classifier.bias": (self.context.classes,),
         }
 
     def averages(self) -> bool:
@@ -297,7 +297,7 @@ class FedIIH(AdamMethod):
 
     def server_start(self) -> tuple[State, Message]:
         """No similarity known yet; the global factors at their prior's mean."""
-        clients = self.task.clients
+        clients = self.context.clients
         server = {"similarity": torch.zeros(self.factors, clients, clients)}
         return server, {ALPHA: torch.zeros(self.factors * self.width)} if self.settings.hierarchy else {}
 
@@ -323,7 +323,7 @@ class FedIIH(AdamMethod):
             apart = jensen_shannon(mean.T.unsqueeze(2), logvar.T.unsqueeze(2), *quadrature(NODES, mean.device))
             return 1.0 - apart.view(self.factors, self.width, count, count).mean(1)
         mean, logvar = (t.view(count, self.factors, self.width).transpose(0, 1) for t in (mean, logvar))
-        return 1.0 - jensen_shannon(mean, logvar, divergence_noise(self.task.seed, self.width, mean.device))
+        return 1.0 - jensen_shannon(mean, logvar, divergence_noise(self.context.seed, self.width, mean.device))
 
     def mixed(self, name: str, stack: Tensor, beta: Tensor) -> Tensor:
         """sum_j beta_mj^k W_j^k for each receiver m and factor k (eq. 10): [n, ...], beta [K, r, n] -> [r, ...]."""

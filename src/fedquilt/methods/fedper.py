@@ -6,10 +6,10 @@ to themselves which labels they see.
 
 from __future__ import annotations
 
-from fedquilt.methods.adam import MODEL
-from fedquilt.methods.contract import register
+from fedquilt.messages.message import TensorSpec
+from fedquilt.methods.base import register
+from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.fedavg import TRAIN_NODES, FedAvg
-from fedquilt.privacy.crossing import Crossing
 
 
 @register("fedper")
@@ -19,10 +19,10 @@ class FedPer(FedAvg):
     title = "FedPer"
     paper = "Arivazhagan et al., 2019"
     uploads = (
-        Crossing(MODEL + "conv*", "The client's graph layers after training, without its classifier."),
+        TensorSpec(MODEL + "conv*", "The client's graph layers after training, without its classifier."),
         TRAIN_NODES,
     )
-    downloads = (Crossing(MODEL + "conv*", "The average of the participants' graph layers.", shared=True),)
+    downloads = (TensorSpec(MODEL + "conv*", "The average of the participants' graph layers.", shared=True),)
 
     def shares(self, name: str) -> bool:
         """Graph layers yes, classifier no."""

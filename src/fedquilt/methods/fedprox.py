@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedquilt.cohort import Cohort
-from fedquilt.methods.contract import State, register
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.messages.message import Message, dense
+from fedquilt.methods.base import State, register
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.settings import BackboneSettings, NonNegative
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
-from fedquilt.privacy.crossing import Message, dense
 
 
 @dataclass(frozen=True)

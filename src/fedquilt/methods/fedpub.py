@@ -37,21 +37,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.common.random_streams import derive, numpy_stream
+from fedquilt.devices.offload import pieces
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.idle import pieces
-from fedquilt.methods.adam import MODEL
-from fedquilt.methods.backbone import BackboneMethod
-from fedquilt.methods.contract import EMBEDDING, State, Task, register
+from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, dense
+from fedquilt.methods.base import EMBEDDING, RunContext, State, register
+from fedquilt.methods.base_adam import MODEL
+from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.fedavg import TRAIN_NODES
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.kernel_average import shares
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import common_start, matrices
-from fedquilt.privacy.crossing import Crossing, Factored, Message, Sparse, dense
-from fedquilt.randomness import derive, numpy_stream
 
 MASK, LABEL_SHARE = "mask.", "label_share"
 BLOCKS, BLOCK_NODES, P_INSIDE, P_ACROSS = 5, 100, 0.1, 0.01
@@ -95,22 +96,22 @@ class FedPub(BackboneMethod):
     Settings = FedPubSettings
     settings: FedPubSettings
     uploads = (
-        Crossing(
+        TensorSpec(
             MODEL + "*",
             "The client's model after training, without the entries its mask removed: which entries are missing tells "
             "which features and hidden units it does not use.",
         ),
-        Crossing(EMBEDDING, "The mean output of the client's masked model on a random graph (or on its own)."),
-        Crossing(LABEL_SHARE, "How the client's training labels are distributed over the classes."),
+        TensorSpec(EMBEDDING, "The mean output of the client's masked model on a random graph (or on its own)."),
+        TensorSpec(LABEL_SHARE, "How the client's training labels are distributed over the classes."),
         TRAIN_NODES,
     )
     downloads = (
-        Crossing(MODEL + "*", "An average of the participants' models, weighted by similarity to this client."),
-        Crossing("graph_seed", "The seed of the random graph; it tells nothing about anyone.", shared=True),
+        TensorSpec(MODEL + "*", "An average of the participants' models, weighted by similarity to this client."),
+        TensorSpec("graph_seed", "The seed of the random graph; it tells nothing about anyone.", shared=True),
     )
 
-    def __init__(self, settings: FedPubSettings, task: Task) -> None:
-        super().__init__(settings, task)
+    def __init__(self, settings: FedPubSettings, context: RunContext) -> None:
+        super().__init__(settings, context)
         if settings.model != "gcn" and settings.similarity == "function" and settings.graph != "feature":
             raise FedquiltError(
                 f"FED-PUB's functional embeddings on random graphs are written for model=gcn, not {settings.model}: "
@@ -119,9 +120,9 @@ class FedPub(BackboneMethod):
         self.maskable = matrices(self.model.shapes()) if settings.masking else ()
 
     @classmethod
-    def defaults(cls, task: Task) -> dict[str, Any]:
+    def defaults(cls, context: RunContext) -> dict[str, Any]:
         """tau is 5 where clients overlap, 3 where they do not (appendix B.3)."""
-        return super().defaults(task) | {"tau": 5.0 if task.partition == "overlapping" else 3.0}
+        return super().defaults(context) | {"tau": 5.0 if context.partition == "overlapping" else 3.0}
 
     def sends(self, name: str) -> bool:
         """What similarity is computed from is sent where it is asked for; training nodes where models are just averaged."""
@@ -213,20 +214,20 @@ class FedPub(BackboneMethod):
 
     def common_graph(self, cohort: Cohort, down: Message) -> RandomGraph:
         """The random graph that everyone draws from the server's seed."""
-        return random_graph(self.settings.graph, int(dense(down["graph_seed"])), self.task.features, cohort.device)
+        return random_graph(self.settings.graph, int(dense(down["graph_seed"])), self.context.features, cohort.device)
 
     # -- at the server ---------------------------------------------------------------------------------------------
 
     def server_start(self) -> tuple[State, Message]:
         """No similarity known yet, a random graph's seed, and (for gradients) the common start."""
-        seed = torch.tensor([derive(self.task.seed, "server", "random graph")], dtype=torch.int64)
-        clients = self.task.clients
+        seed = torch.tensor([derive(self.context.seed, "server", "random graph")], dtype=torch.int64)
+        clients = self.context.clients
         if self.many:
             server = {EMBEDDING: torch.zeros(clients, self.settings.hidden), "graph_seed": seed}
         else:
             server = {"similarity": torch.zeros(clients, clients), "graph_seed": seed}
         if self.settings.similarity == "gradient":
-            start = common_start(self.shapes(), self.task.seed, self.task.clients, torch.device("cpu"))
+            start = common_start(self.shapes(), self.context.seed, self.context.clients, torch.device("cpu"))
             server |= {"sent." + name: w for name, w in start.items()}
         return server, {"graph_seed": seed}
 
@@ -288,7 +289,7 @@ class FedPub(BackboneMethod):
         """Whether there are so many clients that their similarities are not written out (`fedquilt.nn.kernel_average`)."""
         s = self.settings
         thin = s.matching and s.similarity == "function" and s.communities == "implicit"
-        return thin and self.task.clients > MANY
+        return thin and self.context.clients > MANY
 
     def thin_averages(
         self, server: State, uploads: Message, stacks: dict[str, Tensor], senders: Tensor, receivers: Tensor
@@ -299,7 +300,7 @@ class FedPub(BackboneMethod):
         """
         sent = F.normalize(dense(uploads[EMBEDDING]), dim=1)
         server[EMBEDDING][senders] = sent
-        place = torch.full((self.task.clients,), -1, device=senders.device)
+        place = torch.full((self.context.clients,), -1, device=senders.device)
         place[senders] = torch.arange(len(senders), device=senders.device)
         mine = place[receivers]
         theirs = sent if receivers is senders else server[EMBEDDING][receivers]

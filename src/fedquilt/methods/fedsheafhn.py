@@ -37,17 +37,17 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from fedquilt.cohort import Cohort
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.adam import MODEL, as_leaves, slopes
-from fedquilt.methods.backbone import BackboneMethod
-from fedquilt.methods.contract import EMBEDDING, State, Task, Update, register
+from fedquilt.messages.message import Message, TensorSpec, dense
+from fedquilt.methods.base import EMBEDDING, RunContext, State, Update, register
+from fedquilt.methods.base_adam import MODEL, as_leaves, slopes
+from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive
 from fedquilt.nn.hypernetwork import LAST, Diffusion, Hypernetwork
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import common_start
 from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_step
-from fedquilt.privacy.crossing import Crossing, Message, dense
 
 UPDATE = "update."
 NOTHING = 1e-12  # clients that differ by less are alike
@@ -111,24 +111,26 @@ class FedSheafHN(BackboneMethod):
     settings: FedSheafHNSettings
     admits = True
     uploads = (
-        Crossing(
+        TensorSpec(
             UPDATE + "*",
             "How training changed the graph layers the client was given, without its classifier: an attacker with it may "
             "infer properties of the client's nodes.",
         ),
-        Crossing(EMBEDDING, "The mean over the client's nodes of what its second graph layer gives, every few rounds."),
+        TensorSpec(
+            EMBEDDING, "The mean over the client's nodes of what its second graph layer gives, every few rounds."
+        ),
     )
-    downloads = (Crossing(MODEL + "*", "The graph layers that the server wrote for this client."),)
+    downloads = (TensorSpec(MODEL + "*", "The graph layers that the server wrote for this client."),)
 
-    def __init__(self, settings: FedSheafHNSettings, task: Task) -> None:
-        super().__init__(settings, task)
+    def __init__(self, settings: FedSheafHNSettings, context: RunContext) -> None:
+        super().__init__(settings, context)
         if settings.diffusion == "sheaf" and settings.width % settings.stalk:
             raise FedquiltError(
                 f"stalk={settings.stalk} does not divide width={settings.width}; choose one that does, such as 4."
             )
         self.generated = {n: shape for n, shape in self.model.shapes().items() if not n.startswith("classifier.")}
         self.net = Hypernetwork(
-            inputs=settings.hidden if settings.client_vector == "embedding" else task.clients,
+            inputs=settings.hidden if settings.client_vector == "embedding" else context.clients,
             hidden=settings.width,
             stalk=settings.stalk,
             layers=settings.diffusion_steps,
@@ -138,9 +140,9 @@ class FedSheafHN(BackboneMethod):
         )
 
     @classmethod
-    def defaults(cls, task: Task) -> dict[str, Any]:
+    def defaults(cls, context: RunContext) -> dict[str, Any]:
         """What was chosen for this method on the dataset, else the dataset's local epochs."""
-        return super().defaults(task) | TAILORED.get(task.dataset, {})
+        return super().defaults(context) | TAILORED.get(context.dataset, {})
 
     # -- at the client -------------------------------------------------------------------------------------------
 
@@ -183,7 +185,8 @@ class FedSheafHN(BackboneMethod):
         if not down and self.sends(EMBEDDING):
             return {}
         given = down or {
-            MODEL + n: w for n, w in common_start(self.shapes(), self.task.seed, cohort.clients, cohort.device).items()
+            MODEL + n: w
+            for n, w in common_start(self.shapes(), self.context.seed, cohort.clients, cohort.device).items()
         }
         return {UPDATE + n: personal[n] - dense(given[MODEL + n]) for n in self.generated}
 
@@ -197,14 +200,14 @@ class FedSheafHN(BackboneMethod):
 
     def server_start(self) -> tuple[State, Message]:
         """Networks that write the common start, and no embedding yet; nothing is sent before the warm-up."""
-        start = common_start(self.shapes(), self.task.seed, 1, torch.device("cpu"))
-        params = self.net.start(self.task.seed, {name: start[name][0] for name in self.generated})
+        start = common_start(self.shapes(), self.context.seed, 1, torch.device("cpu"))
+        params = self.net.start(self.context.seed, {name: start[name][0] for name in self.generated})
         server: State = {NET + name: value for name, value in params.items()} | {STEP: torch.zeros(1)}
         for name, value in params.items():
             if not name.startswith(LAST):
                 server |= {FIRST + NET + name: torch.zeros_like(value), SECOND + NET + name: torch.zeros_like(value)}
-        server[VECTORS] = torch.zeros(self.task.clients, self.settings.hidden)
-        server[HEARD] = torch.zeros(self.task.clients, dtype=torch.bool)
+        server[VECTORS] = torch.zeros(self.context.clients, self.settings.hidden)
+        server[HEARD] = torch.zeros(self.context.clients, dtype=torch.bool)
         return server, {}
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
@@ -256,7 +259,7 @@ class FedSheafHN(BackboneMethod):
     def read(self, params: Weights, vectors: Tensor) -> Tensor:
         """What the last layer reads of each client: how it differs from the mean of those who train, [N, D] -> [N, width]."""
         represented = self.net.represent(params, vectors)
-        return represented - represented[: self.task.clients].mean(0)
+        return represented - represented[: self.context.clients].mean(0)
 
     @torch.no_grad()
     def write(self, params: Weights, vectors: Tensor, receivers: Tensor) -> Message:

@@ -39,22 +39,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedquilt.clustering import k_means
-from fedquilt.cohort import Cohort
-from fedquilt.device import using_threads
-from fedquilt.methods.adam import MODEL, AdamMethod, as_leaves, slopes
-from fedquilt.methods.contract import State, register
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.common.random_streams import derive, torch_stream
+from fedquilt.devices.device import using_threads
+from fedquilt.messages.message import Message, TensorSpec, dense
+from fedquilt.methods.base import State, register
+from fedquilt.methods.base_adam import MODEL, AdamMethod, as_leaves, slopes
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate, Share
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.gaussians import kl_diagonal, kl_full, kl_mixture, matched
+from fedquilt.nn.k_means import k_means
 from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes
-from fedquilt.nn.objective import training_loss
 from fedquilt.nn.optim import LearningRate
 from fedquilt.nn.spectral import Bases, Kind
-from fedquilt.privacy.crossing import Crossing, Message, dense
-from fedquilt.randomness import derive, torch_stream
+from fedquilt.tasks.node_classification import training_loss
 
 FILTER, ENERGY, SEED = "filter", "energy", "projection_seed"
 CLUSTER_FILTER, CLUSTER_SIZE = "cluster.filter", "cluster.size"
@@ -126,19 +126,21 @@ class FedSSA(AdamMethod):
     settings: FedSSASettings
     host_server = True  # clusters are found step by step, each looking at the one before
     uploads = (
-        Crossing(FILTER, "The coefficients of the client's graph filter: roughly, how alike neighbours are there."),
-        Crossing(ENERGY, "The mean of the client's features in each spectral band, projected to a few dimensions."),
-        Crossing(MEAN, "The mean of each class in a latent space whose encoder stays at the client."),
-        Crossing(COVARIANCE, "How each class spreads in that latent space."),
-        Crossing(COUNT, "How many training nodes of each class the client has.", count=True),
+        TensorSpec(FILTER, "The coefficients of the client's graph filter: roughly, how alike neighbours are there."),
+        TensorSpec(ENERGY, "The mean of the client's features in each spectral band, projected to a few dimensions."),
+        TensorSpec(MEAN, "The mean of each class in a latent space whose encoder stays at the client."),
+        TensorSpec(COVARIANCE, "How each class spreads in that latent space."),
+        TensorSpec(COUNT, "How many training nodes of each class the client has.", count=True),
     )
     downloads = (
-        Crossing(SEED, "The seed of the projection of spectral energies; it tells nothing about anyone.", shared=True),
-        Crossing(CLUSTER_FILTER, "The mean coefficients of the clients whose structure resembles this one's."),
-        Crossing(CLUSTER_SIZE, "How many clients these are."),
-        Crossing(CLUSTER_MEAN, "For each class, its mean over the clients where it looks like here."),
-        Crossing(CLUSTER_COVARIANCE, "For each class, how it spreads over these clients."),
-        Crossing(WEIGHT, "The shares of the Gaussians that describe these clients; none: no such class here."),
+        TensorSpec(
+            SEED, "The seed of the projection of spectral energies; it tells nothing about anyone.", shared=True
+        ),
+        TensorSpec(CLUSTER_FILTER, "The mean coefficients of the clients whose structure resembles this one's."),
+        TensorSpec(CLUSTER_SIZE, "How many clients these are."),
+        TensorSpec(CLUSTER_MEAN, "For each class, its mean over the clients where it looks like here."),
+        TensorSpec(CLUSTER_COVARIANCE, "For each class, how it spreads over these clients."),
+        TensorSpec(WEIGHT, "The shares of the Gaussians that describe these clients; none: no such class here."),
     )
 
     @property
@@ -149,17 +151,17 @@ class FedSSA(AdamMethod):
     @property
     def energy_width(self) -> int:
         """Width of the energies: that of the features where it is less."""
-        return min(self.settings.energy, self.task.features)
+        return min(self.settings.energy, self.context.features)
 
     def shapes(self) -> Shapes:
         """The MLP, and what the encoder has beside the MLP's first layer."""
-        s, task = self.settings, self.task
+        s, context = self.settings, self.context
         return {
-            "hidden.weight": (task.features, s.hidden),
+            "hidden.weight": (context.features, s.hidden),
             "hidden.bias": (s.hidden,),
-            "classifier.weight": (s.hidden, task.classes),
-            "classifier.bias": (task.classes,),
-            "encoder.label": (task.classes, s.hidden),
+            "classifier.weight": (s.hidden, context.classes),
+            "classifier.bias": (context.classes,),
+            "encoder.label": (context.classes, s.hidden),
             "encoder.weight": (s.hidden, 2 * s.latent),
             "encoder.bias": (2 * s.latent,),
         }
@@ -174,7 +176,7 @@ class FedSSA(AdamMethod):
     def private(self, weights: Weights) -> State:
         """Equal coefficients, as UniFilter starts, and the Gaussians of classes without a node (`class_gaussians`)."""
         some = weights["hidden.bias"]
-        clients, classes, width = len(some), self.task.classes, self.settings.latent
+        clients, classes, width = len(some), self.context.classes, self.settings.latent
         return {
             FILTER: some.new_full((clients, self.orders), 1.0 / self.orders),
             MEAN: some.new_zeros(clients, classes, width),
@@ -214,7 +216,7 @@ class FedSSA(AdamMethod):
         leaves = as_leaves(self.trained(state))
         w = {name.removeprefix(MODEL): leaf for name, leaf in leaves.items()}
         thin = Dropout(s.input_dropout, dropout.keys, dropout.step)
-        keep = thin.mask(rows, self.task.features, INPUT_LAYER) if s.input_dropout else None
+        keep = thin.mask(rows, self.context.features, INPUT_LAYER) if s.input_dropout else None
         h = self.bases(cohort).training.linear(w[FILTER], w["hidden.weight"], keep)
         h = dropout(rows, rows.add(h, w["hidden.bias"]), 0)
         total, each = training_loss(cohort, linear(rows, h, w["classifier.weight"], w["classifier.bias"]))
@@ -262,16 +264,16 @@ class FedSSA(AdamMethod):
     def projected_means(self, cohort: Cohort, down: Message) -> Tensor:
         """The node means of H_k, projected where there are many features: [M, K + 1, d]."""
         means = self.bases(cohort).means
-        if self.energy_width == self.task.features:
+        if self.energy_width == self.context.features:
             return means
-        return means @ projection(int(dense(down[SEED])), self.task.features, self.energy_width).to(means.device)
+        return means @ projection(int(dense(down[SEED])), self.context.features, self.energy_width).to(means.device)
 
     # -- at the server ---------------------------------------------------------------------------------------------
 
     def server_start(self) -> tuple[State, Message]:
         """Nobody heard of yet; the seed of the projection."""
-        m, c, d = self.task.clients, self.task.classes, self.settings.latent
-        seed = torch.tensor([derive(self.task.seed, "server", "projection")], dtype=torch.int64)
+        m, c, d = self.context.clients, self.context.classes, self.settings.latent
+        seed = torch.tensor([derive(self.context.seed, "server", "projection")], dtype=torch.int64)
         server = {
             SEED: seed,
             ROUND: torch.zeros(1, dtype=torch.int64),
@@ -298,7 +300,7 @@ class FedSSA(AdamMethod):
         server[HEARD][senders] = True
         server[ROUND] += 1
         message: Message = {}
-        with using_threads(1 if self.task.clients <= FEW else None):  # more would only wait for each other
+        with using_threads(1 if self.context.clients <= FEW else None):  # more would only wait for each other
             if self.settings.structural:
                 message |= self.structural_clusters(server, receivers)
             if self.settings.semantic:
@@ -308,7 +310,7 @@ class FedSSA(AdamMethod):
 
     def stream(self, server: State, purpose: str) -> torch.Generator:
         """The server's random numbers for one purpose in this round."""
-        return torch_stream(self.task.seed, "server", purpose, int(server[ROUND]))
+        return torch_stream(self.context.seed, "server", purpose, int(server[ROUND]))
 
     def structural_clusters(self, server: State, receivers: Tensor) -> Message:
         """Eq. 11 to 14: each receiver's cluster's mean coefficients and size."""
@@ -320,7 +322,7 @@ class FedSSA(AdamMethod):
         size = member.sum(0)
         server[CLUSTER][heard] = label
         server[CLUSTER_FILTER][heard] = (member.T @ server[FILTER][heard] / size.clamp_min(1).unsqueeze(1))[label]
-        sizes = torch.zeros(self.task.clients)
+        sizes = torch.zeros(self.context.clients)
         sizes[heard] = size[label]
         return {CLUSTER_FILTER: server[CLUSTER_FILTER][receivers], CLUSTER_SIZE: sizes[receivers]}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedquilt.methods.backbone import BackboneMethod
-from fedquilt.methods.contract import register
+from fedquilt.methods.base import register
+from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.settings import BackboneSettings, Positive
 
 

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedquilt.cohort import Cohort
-from fedquilt.methods.contract import Method, State, Update, register
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.messages.message import Message
+from fedquilt.methods.base import Method, State, Update, register
 from fedquilt.methods.settings import NoSettings
-from fedquilt.privacy.crossing import Message
 
 
 @register("majority")

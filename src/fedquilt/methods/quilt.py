@@ -36,12 +36,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.devices.offload import pieces
 from fedquilt.errors import FedquiltError
-from fedquilt.idle import pieces
-from fedquilt.methods.adam import MODEL
-from fedquilt.methods.backbone import BackboneMethod
-from fedquilt.methods.contract import State, Task, register
+from fedquilt.messages.message import Message, TensorSpec, dense
+from fedquilt.methods.base import RunContext, State, register
+from fedquilt.methods.base_adam import MODEL
+from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
 from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.dropout import Dropout
@@ -49,7 +51,6 @@ from fedquilt.nn.filters import FILTER, IDENTITY, Basis, FilterNet, features_of,
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import Network, matrices
 from fedquilt.nn.optim import LearningRate
-from fedquilt.privacy.crossing import Crossing, Message, dense
 
 MASK = "mask."
 EVIDENCE = FEATURES_SEEN, CLASSES_SEEN = "seen.features", "seen.classes"
@@ -98,18 +99,18 @@ class Quilt(BackboneMethod):
     settings: QuiltSettings
     uploads = (
         WEIGHTS,
-        Crossing(FILTER, "The coefficients of the client's graph filters; only if you ask for it with share=filter."),
-        Crossing(
+        TensorSpec(FILTER, "The coefficients of the client's graph filters; only if you ask for it with share=filter."),
+        TensorSpec(
             FEATURES_SEEN,
             "For each feature, how many training nodes have it, themselves or in a neighbour.",
             count=True,
         ),
-        Crossing(CLASSES_SEEN, "How many training nodes of each class the client has.", count=True),
+        TensorSpec(CLASSES_SEEN, "How many training nodes of each class the client has.", count=True),
         TRAIN_NODES,
     )
-    downloads = (AVERAGE, Crossing(FILTER, "The average of the participants' coefficients.", shared=True))
+    downloads = (AVERAGE, TensorSpec(FILTER, "The average of the participants' coefficients.", shared=True))
 
-    def __init__(self, settings: QuiltSettings, task: Task) -> None:
+    def __init__(self, settings: QuiltSettings, context: RunContext) -> None:
         self.shared = {part.strip() for part in settings.share.split(",") if part.strip()}
         if unknown := self.shared - {"layer", "head", "filter"}:
             raise FedquiltError(f"Quilt cannot share '{min(unknown)}': give share as any of layer, head, filter.")
@@ -117,15 +118,17 @@ class Quilt(BackboneMethod):
             raise FedquiltError(
                 f"identity and share=filter are for model=filter, not {settings.model}; leave them out."
             )
-        super().__init__(settings, task)
+        super().__init__(settings, context)
         self.maskable = matrices(self.model.shapes()) if settings.masks else ()
 
     def make_model(self) -> Network:
         """The filter network, or the backbone that the settings name."""
-        s, task = self.settings, self.task
+        s, context = self.settings, self.context
         if s.model != "filter":
             return super().make_model()
-        return FilterNet(task.features, s.hidden, task.classes, s.order, s.groups, s.identity, s.node_dropout, s.basis)
+        return FilterNet(
+            context.features, s.hidden, context.classes, s.order, s.groups, s.identity, s.node_dropout, s.basis
+        )
 
     def shares(self, name: str) -> bool:
         """Whether the weight `name` is averaged with the others'."""

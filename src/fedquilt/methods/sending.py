@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fedquilt.methods.adam import MODEL, AdamMethod
-from fedquilt.methods.contract import Method
-from fedquilt.privacy.crossing import Crossing, declared
+from fedquilt.messages.message import TensorSpec, declared
+from fedquilt.methods.base import Method
+from fedquilt.methods.base_adam import MODEL, AdamMethod
 
 
-def uploads_of(method: Method) -> list[Crossing]:
+def uploads_of(method: Method) -> list[TensorSpec]:
     """What of its declared uploads a method sends with these settings."""
-    return [crossing for crossing in method.uploads if _sends(method, crossing.name)]
+    return [spec for spec in method.uploads if _sends(method, spec.name)]
 
 
 def _sends(method: Method, name: str) -> bool:
@@ -23,5 +23,5 @@ def _sends(method: Method, name: str) -> bool:
 
 
 def _sends_weight(method: AdamMethod, pattern: str, weight: str) -> bool:
-    crossing = declared(method.uploads, MODEL + weight)
-    return crossing is not None and crossing.name == pattern and method.sends(MODEL + weight) and method.shares(weight)
+    spec = declared(method.uploads, MODEL + weight)
+    return spec is not None and spec.name == pattern and method.sends(MODEL + weight) and method.shares(weight)

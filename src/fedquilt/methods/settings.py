@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fedquilt.errors import FedquiltError, unknown
-from fedquilt.methods.contract import Method, Task
+from fedquilt.methods.base import Method, RunContext
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
@@ -54,7 +54,7 @@ class BackboneSettings(AdamSettings):
     hidden: Count = 128
 
 
-def build_settings(method: type[Method], task: Task, given: Mapping[str, Any]) -> Any:
+def build_settings(method: type[Method], context: RunContext, given: Mapping[str, Any]) -> Any:
     """The method's settings: its defaults, what the task changes of them, then what the user gave."""
     names = {f.name for f in fields(method.Settings)}
     for name in given:
@@ -62,7 +62,7 @@ def build_settings(method: type[Method], task: Task, given: Mapping[str, Any]) -
             if not names:
                 raise FedquiltError(f"Method '{method.name}' has no settings, so '{name}' cannot be set; leave it out.")
             raise unknown(f"setting of {method.name}", name, names)
-    values = {**method.defaults(task), **given}
+    values = {**method.defaults(context), **given}
     try:
         return TypeAdapter(method.Settings).validate_python(values)
     except ValidationError as error:
@@ -75,27 +75,27 @@ def build_settings(method: type[Method], task: Task, given: Mapping[str, Any]) -
 
 
 def resolve_settings(
-    method: type[Method], task: Task, given: Mapping[str, Any], epochs: int | None
-) -> tuple[Any, Task]:
+    method: type[Method], context: RunContext, given: Mapping[str, Any], epochs: int | None
+) -> tuple[Any, RunContext]:
     """The method's settings in a run, and the task with the local epochs that are used.
 
     Args:
         method: whose settings.
-        task: with the dataset's epochs, or with `epochs`.
+        context: with the dataset's epochs, or with `epochs`.
         given: the settings that the user gave.
         epochs: those that the user told the run, which beat the method's default; None leaves them to the method.
     """
     if "epochs" not in {f.name for f in fields(method.Settings)}:
-        return build_settings(method, task, given), task
+        return build_settings(method, context, given), context
     told = {} if epochs is None else {"epochs": epochs}
-    used = build_settings(method, task, {**told, **given}).epochs
+    used = build_settings(method, context, {**told, **given}).epochs
     if epochs not in (None, used):
         raise FedquiltError(
             f"Local epochs are given twice, as epochs={epochs} and as the setting epochs={used}; leave one of them out."
         )
     # As if they had been told: other defaults may follow them, and a run that is told them is then the same run.
-    task = replace(task, epochs=used)
-    return build_settings(method, task, {**given, "epochs": used}), task
+    context = replace(context, epochs=used)
+    return build_settings(method, context, {**given, "epochs": used}), context
 
 
 def as_dict(settings: Any) -> dict[str, Any]:

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedquilt.cohort import Cohort
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.rows import Rows
 from fedquilt.nn.draws import Draws
 from fedquilt.nn.edges import Links
-from fedquilt.rows import Rows
 
 NOISE_LAYER, PAIR_LAYER = 60, 61  # which of a step's random numbers; layers of a model have the first ones
 

@@ -12,9 +12,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedquilt.cohort import Cohort
-from fedquilt.randomness import derive
-from fedquilt.rows import Rows
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.rows import Rows
+from fedquilt.common.random_streams import derive
 
 _GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as a signed 64-bit number
 _MIX = (-4658895280553007687, -7723592293110705685)  # splitmix64's multipliers

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedquilt.cohort.rows import Rows
 from fedquilt.nn.draws import Draws
-from fedquilt.rows import Rows
 
 
 @dataclass(frozen=True)

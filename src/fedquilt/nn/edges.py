@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedquilt.cohort import Cohort
-from fedquilt.device import has_kernels
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.devices.device import has_kernels
 from fedquilt.graphs import operators
 
 
@@ -66,7 +66,7 @@ class Links:
         if not self.count:
             return torch.zeros_like(z)
         if has_kernels(z) and z.dtype == torch.float32:
-            from fedquilt.nn.kernels import sum_rows
+            from fedquilt.devices.kernels import sum_rows
 
             return sum_rows(self._offsets, self.target, weight.contiguous(), z)
         return torch.embedding_bag(z.contiguous(), self.target, self._offsets, False, 0, False, weight, True)[0]

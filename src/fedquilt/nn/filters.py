@@ -29,14 +29,15 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.rows import Rows
+from fedquilt.cohort.sparse import SparseMatrix
 from fedquilt.graphs import operators
 from fedquilt.nn import layers
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Output, Shapes, activate
-from fedquilt.nn.sparse import SparseMatrix
-from fedquilt.rows import Rows
 
 Basis = Literal["scaled", "monomial", "chebyshev"]
 FILTER, IDENTITY = "filter", "identity"

@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedquilt.common.random_streams import derive
 from fedquilt.nn.layers import SLOPE, Weights
 from fedquilt.nn.models import Shapes, common_start
 from fedquilt.nn.routing import unit
 from fedquilt.nn.sheaf import diffuse, normalised, restriction_maps, sheaf_laplacian
-from fedquilt.randomness import derive
 
 Diffusion = Literal["sheaf", "gcn", "gat", "none"]
 LAST = "out."  # what the names of the last layer's parameters start with

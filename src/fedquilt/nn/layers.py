@@ -10,8 +10,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedquilt.cohort import Cohort, FeatureMatrix
-from fedquilt.rows import Rows
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.features import FeatureMatrix
+from fedquilt.cohort.rows import Rows
 
 Input = Tensor | FeatureMatrix
 Weights = dict[str, Tensor]

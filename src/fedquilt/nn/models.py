@@ -15,12 +15,12 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from fedquilt.cohort import Cohort
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.rows import Rows
+from fedquilt.common.random_streams import torch_stream
 from fedquilt.nn import layers
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
-from fedquilt.randomness import torch_stream
-from fedquilt.rows import Rows
 
 Shapes = dict[str, tuple[int, ...]]
 

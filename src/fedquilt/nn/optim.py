@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fedquilt.device import has_kernels
+from fedquilt.devices.device import has_kernels
 from fedquilt.nn.layers import Weights
 
 FIRST, SECOND, STEP = "adam.first.", "adam.second.", "adam.step"
@@ -50,7 +50,7 @@ def adam_step(
     if not has_kernels(step):
         _library_steps(weights, grads, state, lr, weight_decay, rates)
         return
-    from fedquilt.nn.kernels import Adam
+    from fedquilt.devices.kernels import Adam
 
     adam = Adam(step, BETAS, EPSILON)
     for name, w in weights.items():

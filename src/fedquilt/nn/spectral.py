@@ -24,9 +24,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedquilt.cohort import Client, Cohort
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.rows import Rows
 from fedquilt.graphs.split import TRAIN
-from fedquilt.rows import Rows
 
 Kind = Literal["unifilter", "monomial", "chebyshev", "bernstein"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

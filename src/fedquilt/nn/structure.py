@@ -1,7 +1,7 @@
 """Structure learners: from a client's features and graph to a latent graph, by a metric that is learned.
 
 A graph convolution gives every node a representation z_u; a score for a pair is made of z_u and z_v; the k best of every node
-are its latent neighbours (`fedquilt.nn.latent`), and their scores, made positive and divided by their sum, its weights.
+are its latent neighbours (`fedquilt.nn.latent_graph`), and their scores, made positive and divided by their sum, its weights.
 
     heads      mean over heads h of cos(left_h * z_u, right_h * z_v)   (FedHERO's eq. 3; Chen et al., 2020, with left = right)
     cosine     cos(z_u, z_v)
@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedquilt.cohort import Cohort
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.nn.draws import Draws
 from fedquilt.nn.edges import Links
-from fedquilt.nn.latent import Chosen, bernoulli, top_k
+from fedquilt.nn.latent_graph import Chosen, bernoulli, top_k
 from fedquilt.nn.layers import SLOPE, Weights, gcn_first
 from fedquilt.nn.models import Shapes
 from fedquilt.nn.routing import unit

@@ -6,9 +6,9 @@ import random
 
 import numpy as np
 
+from fedquilt.common.random_streams import derive
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.randomness import derive
 
 
 def communities(graph: Graph, seed: int) -> np.ndarray:

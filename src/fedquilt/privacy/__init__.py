@@ -1,1 +1,1 @@
-"""What leaves a client: declared names, how they are encoded, and the ledger that counts them."""
+"""Differential privacy for uploads, and the accountant of what is spent."""

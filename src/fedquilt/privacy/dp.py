@@ -8,7 +8,7 @@ cover.
 - *What the server knows already* is what it sent under the same name and in the same shape, or at first the common start that
   everybody draws from the seed. Only the difference is clipped, and the known part is added again after the noise: the server
   gets weights, as it would without protection, and what training changed is not lost beside what everybody knows.
-- *Counts* (`Crossing.count`: training nodes, evidence, nodes of each class) do not leave: a one is sent for each. Beside
+- *Counts* (`TensorSpec.count`: training nodes, evidence, nodes of each class) do not leave: a one is sent for each. Beside
   weights they would use up the clip norm, and noise would make them negative. So averages are plain ones.
 - *Sparse* tensors are sent dense: which entries are missing would tell.
 - What is not a finite number counts as no change.
@@ -27,11 +27,11 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from torch import Tensor
 
-from fedquilt import idle
+from fedquilt.common.random_streams import torch_stream
+from fedquilt.devices import offload
 from fedquilt.errors import FedquiltError
+from fedquilt.messages.message import Factored, Message, TensorSpec, Value, declared, dense
 from fedquilt.privacy.accountant import affordable_uploads, noise_for, spent_epsilon
-from fedquilt.privacy.crossing import Crossing, Factored, Message, Value, declared, dense
-from fedquilt.randomness import torch_stream
 
 # Beyond these the accountant has no answer, and nobody a use for one.
 Clip = Annotated[float, Field(ge=1e-9, le=1e9)]
@@ -107,7 +107,7 @@ class Privatiser:
     def applied(
         self,
         upload: Message,
-        crossings: Sequence[Crossing],
+        specs: Sequence[TensorSpec],
         round: int,
         senders: Sequence[int] = (0,),
         known: Mapping[str, Value] | None = None,
@@ -116,14 +116,14 @@ class Privatiser:
 
         Args:
             upload: what they would send.
-            crossings: what the method declared about its uploads.
+            specs: what the method declared about its uploads.
             round: which round; each client's noise is drawn anew in each.
             senders: the clients' numbers.
             known: what the server knows already: what it sent in this round, or `Method.public_start` before it sent anything;
                 one tensor for all senders or one each. Names and shapes that do not fit are left alone.
         """
         stacks = {name: dense(value) for name, value in sorted(upload.items())}
-        counts = {name for name in stacks if (c := declared(crossings, name)) is not None and c.count}
+        counts = {name for name in stacks if (c := declared(specs, name)) is not None and c.count}
         out = {name: torch.ones_like(stack) if name in counts else _like(stack) for name, stack in stacks.items()}
         sent = [name for name in stacks if name not in counts]
         if sent:
@@ -134,7 +134,7 @@ class Privatiser:
                 for name, part in zip(sent, protected.split([stacks[n][place].numel() for n in sent]), strict=True):
                     row = part.view(stacks[name].shape[1:])
                     out[name][place] = row if (b := base[name]) is None else row + b
-                    idle.release(stacks[name][place], out[name][place])
+                    offload.release(stacks[name][place], out[name][place])
         return {name: out[name] for name in upload}
 
     def _protected(self, vector: Tensor, client: int, round: int) -> Tensor:
@@ -191,15 +191,15 @@ class Protection:
         return rounds
 
     def applied(
-        self, uploads: Message, crossings: Sequence[Crossing], round: int, senders: Tensor, down: Message
+        self, uploads: Message, specs: Sequence[TensorSpec], round: int, senders: Tensor, down: Message
     ) -> Message:
         """The uploads as they leave the senders, who were sent `down`."""
-        return self.privatiser.applied(uploads, crossings, round, senders.tolist(), self.known | down)
+        return self.privatiser.applied(uploads, specs, round, senders.tolist(), self.known | down)
 
 
 def _like(stack: Tensor) -> Tensor:
     """A place for protected numbers: floating-point, on disk where the given ones are."""
-    return idle.like(stack) if stack.is_floating_point() else torch.empty(stack.shape, device=stack.device)
+    return offload.like(stack) if stack.is_floating_point() else torch.empty(stack.shape, device=stack.device)
 
 
 def _known(known: Mapping[str, Value], name: str, stack: Tensor, place: int) -> Tensor | None:

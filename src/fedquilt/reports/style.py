@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedquilt.common.files import write_bytes
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.atomic import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,6 +1,6 @@
 """The run folder: config, metrics, checkpoints, models and the result, safe against a kill at any moment."""
 
-from fedquilt.runs.atomic import read_npz, write_bytes, write_json, write_npz, write_text
+from fedquilt.common.files import read_npz, write_bytes, write_json, write_npz, write_text
 from fedquilt.runs.checkpoint import Checkpoint
 from fedquilt.runs.folder import RunFolder, SeedFolder
 from fedquilt.runs.result import build_result

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedquilt.runs.atomic import TEMPORARY
-from fedquilt.runs.sealed import DamagedError, facts_path, read_pair, tensor_path, write_pair
+from fedquilt.common.files import TEMPORARY
+from fedquilt.common.sealed import DamagedError, facts_path, read_pair, tensor_path, write_pair
 
 if TYPE_CHECKING:
     import torch

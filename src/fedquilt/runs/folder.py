@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedquilt.common.files import plain, read_npz, write_bytes, write_json, write_npz
+from fedquilt.common.lock import locked
+from fedquilt.common.sealed import DamagedError, facts_path, read_pair, write_pair
 from fedquilt.errors import FedquiltError
 from fedquilt.runs import checkpoint as checkpoints
-from fedquilt.runs.atomic import plain, read_npz, write_bytes, write_json, write_npz
-from fedquilt.runs.lock import locked
-from fedquilt.runs.sealed import DamagedError, facts_path, read_pair, write_pair
 
 if TYPE_CHECKING:
     import torch

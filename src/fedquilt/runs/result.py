@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedquilt.common.files import plain
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.atomic import plain
 
 _CONFIG_KEYS = ("method", "dataset", "partition", "clients", "rounds")
 _SEED_KEYS = (

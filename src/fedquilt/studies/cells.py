@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from fedquilt.datasets.load import data_folder, load_graph
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs import Graph, load_graph
-from fedquilt.graphs.load import data_folder
-from fedquilt.methods.contract import methods
+from fedquilt.graphs.graph import Graph
+from fedquilt.methods.base import methods
 from fedquilt.runs.config import RunConfig
 from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.spec import Coordinates, Level, Settings, Study
@@ -23,7 +23,7 @@ from fedquilt.studies.spec import Coordinates, Level, Settings, Study
 # Where and how fast a run computes, not what.
 _ELSEWHERE = {"device", "data", "checkpoint_seconds", "workers", "cohort_size"}
 # Values for which models are evaluated once more.
-DEAR = ("test.neighbour",)
+EXTRA_EVALUATIONS = ("test.neighbour",)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _cells_at(study: Study, at: Coordinates, options: dict[str, Any], seeds: int
         settings = options.get("settings", {}) | candidate
         for seed in range(seeds):
             config = RunConfig.build({**options, "settings": settings, "seeds": [seed]})
-            dear = tuple(value for value in study.values if value in DEAR)
+            dear = tuple(value for value in study.values if value in EXTRA_EVALUATIONS)
             yield Cell(study.name, at, number, candidate, seed, study.of, study.alone, config, dear)
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from fedquilt.experiment import Experiment
-from fedquilt.finished import Run
 from fedquilt.partition.statistics import label_distances, statistics
-from fedquilt.training import BEST
+from fedquilt.runs.finished import Run
+from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.training.loop import BEST
 
 _AT = re.compile(r"test@(\d+)")
 _BYTES = 4  # of a float32
 
 
-def measure_run(experiment: Experiment, run: Run) -> dict[str, float | None]:
+def measure_run(experiment: ResolvedRun, run: Run) -> dict[str, float | None]:
     """The values of a run with one seed; `test@R`, the test metric after R rounds, is read off its records later.
 
     test, val           in percent, at the best validation round; best_round counts from 1
@@ -33,7 +33,7 @@ def measure_run(experiment: Experiment, run: Run) -> dict[str, float | None]:
     (seed,) = run.result["seeds"]
     (models,) = run.models.values()
     (records,) = run.records.values()
-    clients = experiment.task(experiment.config.seeds[0]).clients
+    clients = experiment.context(experiment.config.seeds[0]).clients
     sent = sum(clients if record["participants"] == "all" else len(record["participants"]) for record in records)
     entries = sum(tensor[0].numel() for tensor in models.values())
     some = sum(int((tensor != 0).sum()) for tensor in models.values())
@@ -62,7 +62,7 @@ def measure_at(name: str, records: Sequence[dict[str, Any]]) -> float | None:
     return None
 
 
-def measure_partition(experiment: Experiment, seed: int) -> dict[str, float | None]:
+def measure_partition(experiment: ResolvedRun, seed: int) -> dict[str, float | None]:
     """What a cut is like, means over clients; edges count twice, as in FED-PUB's Table 4.
 
     missing_edges: in percent of the graph's edges, those that no client holds.
@@ -79,7 +79,7 @@ def measure_partition(experiment: Experiment, seed: int) -> dict[str, float | No
     }
 
 
-def _label_correlation(experiment: Experiment, run: Run) -> float | None:
+def _label_correlation(experiment: ResolvedRun, run: Run) -> float | None:
     ((seed, similarities),) = run.similarities.items()
     partition, _ = experiment.cut(seed)
     found = similarities.get(BEST)

@@ -6,14 +6,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fedquilt.reports.page import write_page
-from fedquilt.runs.atomic import write_text
+from fedquilt.common.files import write_text
+from fedquilt.reports.page.build import write_page
 from fedquilt.studies.cells import Missing, absent_graph, expand, with_others
-from fedquilt.studies.choosing import place
-from fedquilt.studies.keeping import Keeping
 from fedquilt.studies.pages import page_of
 from fedquilt.studies.published import read_published, within
+from fedquilt.studies.selection import place
 from fedquilt.studies.spec import find_study
+from fedquilt.studies.store import CellStore
 from fedquilt.studies.summary import Summary, summarise
 from fedquilt.studies.writing import to_csv, to_latex, to_markdown
 
@@ -25,7 +25,7 @@ def gather(
 ) -> Summary:
     """What came of a study so far. No graph is needed for what is done; `seeds`: by default as many as were begun."""
     study = with_others(find_study(name)).only(only or {})
-    keeping = Keeping(into)
+    keeping = CellStore(into)
     found = keeping.by_identity()
     cells, missing = expand(study, seeds, data, graphs=False)
     if seeds is None:

@@ -10,12 +10,12 @@ from functools import cached_property
 
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.studies.cells import Cell, Missing
-from fedquilt.studies.choosing import chosen
-from fedquilt.studies.choosing import place as place_of
-from fedquilt.studies.keeping import Keeping, Kept
 from fedquilt.studies.measures import measure_at
 from fedquilt.studies.published import Published
+from fedquilt.studies.selection import chosen
+from fedquilt.studies.selection import place as place_of
 from fedquilt.studies.spec import Coordinates, Settings, Study
+from fedquilt.studies.store import CellStore, StoredCell
 
 EXCEEDED, REACHED, MISSED = "exceeded", "reached", "missed"
 # By row and column.
@@ -46,7 +46,7 @@ class Entry:
     choices: int = 1
     published: Published | None = None
     missing: str = ""
-    kept: dict[int, Kept] = field(default_factory=dict)
+    kept: dict[int, StoredCell] = field(default_factory=dict)
     planned: int = 0
     better: str = "higher"
 
@@ -163,7 +163,7 @@ def summarise(
     cells: Sequence[Cell],
     missing: Sequence[Missing],
     published: Sequence[Published],
-    keeping: Keeping,
+    keeping: CellStore,
 ) -> Summary:
     """Gather what is kept of a study's cells; of several candidates the one that validation chose counts."""
     found, failures = keeping.by_identity(), keeping.failures()
@@ -174,7 +174,7 @@ def summarise(
         at_place.setdefault(place_of(cell), []).append(cell)
     choice = chosen(study, cells, found)
     entries: list[Entry] = []
-    used: list[Kept] = []
+    used: list[StoredCell] = []
     for at in study.places():
         place = tuple(at.values())
         here = at_place.get(place, [])
@@ -210,7 +210,7 @@ def summarise(
     )
 
 
-def _values(value: str, kept: dict[int, Kept]) -> Iterator[tuple[int, float]]:
+def _values(value: str, kept: dict[int, StoredCell]) -> Iterator[tuple[int, float]]:
     for seed, one in sorted(kept.items()):
         found = one.measures.get(value)
         if found is None and "@" in value:

@@ -8,7 +8,7 @@ except ImportError:
     raise FedquiltError("Tuning needs Optuna; install it with: pip install 'fedquilt[tune]'.") from None
 
 from fedquilt.tuning.outcome import Trial, Tuned
+from fedquilt.tuning.progress import SearchProgress
 from fedquilt.tuning.search import Search, tune
-from fedquilt.tuning.standing import Standing
 
-__all__ = ["Search", "Standing", "Trial", "Tuned", "tune"]
+__all__ = ["Search", "SearchProgress", "Trial", "Tuned", "tune"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from fedquilt.runs.atomic import write_text
+from fedquilt.common.files import write_text
 from fedquilt.runs.config import RunConfig
 
 MARK = "# Found by 'fedquilt tune'"

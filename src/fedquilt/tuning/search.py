@@ -19,21 +19,23 @@ import optuna
 import torch
 
 from fedquilt import __version__
-from fedquilt.allocator import keep_freed_memory
 from fedquilt.api import GRAPH_FILE, workplace
+from fedquilt.datasets.load import load_graph
+from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.errors import FedquiltError
-from fedquilt.experiment import GIVEN
-from fedquilt.graphs import Graph, Protocol, load_graph
+from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
+from fedquilt.graphs.protocol import Protocol
 from fedquilt.methods.settings import as_dict, build_settings
 from fedquilt.partition.fingerprint import fingerprint
 from fedquilt.runs.config import RunConfig
+from fedquilt.runs.resolve import GIVEN
 from fedquilt.tuning import storage
-from fedquilt.tuning.blind import Blind, old_memory_set_apart, validations
 from fedquilt.tuning.figure import draw_history
+from fedquilt.tuning.hidden_test import Blind, old_memory_set_apart, validations
 from fedquilt.tuning.outcome import Trial, Tuned, best_of, best_val, write_config
+from fedquilt.tuning.progress import Pace, SearchProgress, Watch
 from fedquilt.tuning.space import Space, parse_space, read_space, usual_space
-from fedquilt.tuning.standing import Pace, Standing, Watch
 from fedquilt.tuning.trials import BehindError, Trials, quiet
 
 if TYPE_CHECKING:
@@ -114,8 +116,8 @@ class Search:
 
     def _checked(self, name: str, value: Any) -> Any:
         """A setting's value in its own type; refused with a sentence where it is none."""
-        task = self._experiment.task(self.config.seeds[0])
-        return getattr(build_settings(self._experiment.method, task, {name: value}), name)
+        context = self._experiment.context(self.config.seeds[0])
+        return getattr(build_settings(self._experiment.method, context, {name: value}), name)
 
     @property
     def versions(self) -> dict[str, str]:
@@ -183,7 +185,7 @@ class Search:
 
         def show(share: float, val: float) -> None:
             if watch is not None:
-                watch(Standing(number, trials, share, val, best, pace.left(number, share)))
+                watch(SearchProgress(number, trials, share, val, best, pace.left(number, share)))
 
         if number == 1:
             # A user's space need not hold every default; what it does not hold is left as it is in this trial.
@@ -202,7 +204,7 @@ class Search:
             tried.finish(trial, None, "Training ran out of the accelerator's memory.")
         if watch is not None:
             ended = tried.ended()
-            watch(Standing(number, trials, 1.0, math.nan, best_val(ended), pace.left(number, 1.0), ended[-1]))
+            watch(SearchProgress(number, trials, 1.0, math.nan, best_val(ended), pace.left(number, 1.0), ended[-1]))
 
     def _value(self, tried: Trials, trial: optuna.Trial, show: Callable[[float, float], None]) -> float:
         """Train a trial's settings for every seed: the mean of the best rounds' validation metrics."""

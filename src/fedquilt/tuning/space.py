@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from fedquilt.errors import FedquiltError, unknown
-from fedquilt.methods.contract import Method
+from fedquilt.methods.base import Method
 
 # What is searched unless the user says otherwise. What makes a round dearer (epochs, order, layers) stays as it is, so that a
 # search costs about as many runs as it has trials.

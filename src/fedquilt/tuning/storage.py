@@ -18,9 +18,9 @@ from typing import Any
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
+from fedquilt.common.files import plain, write_json
+from fedquilt.common.lock import locked
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.atomic import plain, write_json
-from fedquilt.runs.lock import locked
 
 CONFIG, JOURNAL, BEST, HISTORY = "tune.json", "journal.jsonl", "best.yaml", "history.png"
 # What a search may go on with in another way: the results are the same.

@@ -11,7 +11,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from fedquilt.randomness import derive
+from fedquilt.common.random_streams import derive
 from fedquilt.tuning.outcome import Trial
 from fedquilt.tuning.space import Choice, Range, Space
 

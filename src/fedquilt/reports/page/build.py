@@ -8,10 +8,10 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 
+from fedquilt.common.files import write_text
 from fedquilt.reports.page.data import Page
 from fedquilt.reports.page.markup import facts_markup, notes_markup, table_markup
 from fedquilt.reports.page.payload import payload
-from fedquilt.runs.atomic import write_text
 
 # In the order in which they build on each other.
 _SCRIPTS = (

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from fedquilt.errors import FedquiltError
-from fedquilt.reports.page.again import command_of, facts_of
 from fedquilt.reports.page.condense import curve, holdings, similarity, thinned
 from fedquilt.reports.page.data import PageRun, PageSeed, Similarity
-from fedquilt.runs import RunFolder, SeedFolder
+from fedquilt.reports.page.rerun import command_of, facts_of
+from fedquilt.runs.folder import RunFolder, SeedFolder
 
 BEST = -1  # the key under which the best round's similarity is kept
 _MOST_DOTS = 200

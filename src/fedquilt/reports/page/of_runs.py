@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedquilt.reports.page.again import command_of_all
 from fedquilt.reports.page.data import Page, PageFacts
 from fedquilt.reports.page.folders import read_page_run
 from fedquilt.reports.page.of_tables import page_table
+from fedquilt.reports.page.rerun import command_of_all
 from fedquilt.reports.style import metric_label
 from fedquilt.reports.tables import comparison_table, run_table
 

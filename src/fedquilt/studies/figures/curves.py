@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedquilt.runs.folder import SeedFolder
-from fedquilt.studies.figures.page import (
-    Panel,
-    Wanted,
-    caption,
-    grid,
-    legend,
-    legend_height,
-    pages,
-    usual_columns,
-)
+from fedquilt.studies.figures.page import Panel, Wanted, caption, grid, legend, legend_height, pages, usual_columns
 from fedquilt.studies.summary import Entry
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fedquilt.reports.style import save_figure, styled
 from fedquilt.studies.figures.bars import bars
 from fedquilt.studies.figures.curves import convergence
-from fedquilt.studies.figures.found import class_means, filters
+from fedquilt.studies.figures.findings import class_means, filters
 from fedquilt.studies.figures.lines import lines
 from fedquilt.studies.figures.matrices import communities, similarity
 from fedquilt.studies.figures.overview import overview

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedquilt.errors import FedquiltError
-from fedquilt.partition.recipes import COPIES
+from fedquilt.partition.kinds import COPIES
 from fedquilt.partition.statistics import label_distances, statistics
 from fedquilt.reports import style
 from fedquilt.reports.figures import arrows, draw_group_lines, draw_matrix, plain_bar, span
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.studies.figures.page import SMALL, TEXT, Wanted, pages, wrapped
-from fedquilt.studies.keeping import Kept
+from fedquilt.studies.store import StoredCell
 from fedquilt.studies.summary import Entry
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _found(wanted: Wanted, entry: Entry, axes: Sequence[str]) -> Iterator[Square
             yield Square(title, matrix, f"{place} {when}", groups=_groups(kept, len(matrix)))
 
 
-def _round(number: int, kept: Kept) -> str:
+def _round(number: int, kept: StoredCell) -> str:
     """Rounds as people count them."""
     if number != BEST:
         return f"round {number + 1}"
@@ -95,18 +95,18 @@ def _round(number: int, kept: Kept) -> str:
 
 def _given(wanted: Wanted, entry: Entry) -> list[Square]:
     """What the graph and its cut say; nothing where they cannot be had."""
-    from fedquilt.experiment import Experiment
+    from fedquilt.runs.resolve import ResolvedRun
 
     seed, kept = min(entry.kept.items())
     told = {**kept.facts["config"], "data": wanted.data, "device": "cpu", "workers": None}
     try:
-        experiment = Experiment(RunConfig.build(told))
+        experiment = ResolvedRun(RunConfig.build(told))
         partition, _ = experiment.cut(seed)
     except FedquiltError as error:
         wanted.aside(f"Missing edges and labels are not drawn: {error}")
         return []
     # Clients that are held out come last, as in the similarities.
-    order = experiment.order(seed, partition.clients)[: experiment.task(seed).clients]
+    order = experiment.order(seed, partition.clients)[: experiment.context(seed).clients]
     pick = np.ix_(order, order)
     missing = statistics(experiment.graph, partition).missing_between.toarray()[pick].astype(float)
     np.fill_diagonal(missing, np.nan)  # within a client nothing can be missing
@@ -118,7 +118,7 @@ def _given(wanted: Wanted, entry: Entry) -> list[Square]:
     ]
 
 
-def _groups(kept: Kept, clients: int) -> list[int]:
+def _groups(kept: StoredCell, clients: int) -> list[int]:
     """Of an overlapping cut, several clients in a row share a part; else nothing is known."""
     config = kept.facts["config"]
     if config.get("partition") != "overlapping" or config.get("hold_out_clients"):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fedquilt.methods.contract import methods
+from fedquilt.methods.base import methods
 from fedquilt.reports import style
 from fedquilt.studies.spec import Coordinates
 from fedquilt.studies.spec import Figure as Asked

@@ -1,0 +1,102 @@
+"""What one data owner holds, and how a graph is cut into such clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedquilt.cohort.memo import Memo
+from fedquilt.graphs import operators
+from fedquilt.graphs.graph import Features, Graph
+from fedquilt.graphs.split import TRAIN
+from fedquilt.partition.partition import Partition
+
+
+@dataclass(frozen=True, eq=False)
+class Client(Memo):
+    """What one data owner holds: a graph of its own and which of its nodes are for training, validation and test.
+
+    Attributes:
+        id: its number in the federation, 0..M-1; its randomness derives from it.
+        graph: its graph.
+        split: [n] int8, TRAIN, VAL, TEST or NONE.
+    """
+
+    id: int
+    graph: Graph
+    split: np.ndarray
+
+    @cached_property
+    def training_nodes(self) -> np.ndarray:
+        """The labelled nodes it trains on, in rising order."""
+        return np.flatnonzero((self.split == TRAIN) & (self.graph.y >= 0))
+
+    @cached_property
+    def gcn(self) -> sp.csr_matrix:
+        """D^-1/2 (A + I) D^-1/2, [n, n]."""
+        return operators.gcn(self.graph.edges, self.graph.nodes, np.arange(self.graph.nodes))
+
+    @cached_property
+    def mean(self) -> sp.csr_matrix:
+        """D^-1 A, [n, n]: the mean over neighbours; a node without any gets zero."""
+        return operators.neighbour_mean(self.graph.edges, self.graph.nodes)
+
+
+def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Client]:
+    """Cut `graph` into its clients: each holds its nodes, the edges among them, and their part of the split.
+
+    Costs O(nodes + edges) over all clients together, not per client. What they hold is gathered once for all of them; a
+    client has its piece of that, not a copy.
+    """
+    held, owner = partition.flat()
+    ends = np.concatenate([[0], np.cumsum(partition.sizes)])
+    u, v = _induced(graph, partition, held)
+    cuts = np.searchsorted(owner[u], np.arange(partition.clients + 1))
+    edges = np.stack([u, v]) - ends[owner[u]]
+    x, y, parts = graph.x[held], graph.y[held], split[held]
+    ids = None if graph.ids is None else graph.ids[held]
+    clients = []
+    for m in range(partition.clients):
+        mine = slice(ends[m], ends[m + 1])
+        own = Graph(
+            name=f"{graph.name}/{m}",
+            edges=edges[:, cuts[m] : cuts[m + 1]],
+            x=_some_rows(x, mine),
+            y=y[mine],
+            classes=graph.classes,
+            ids=None if ids is None else ids[mine],
+            class_names=graph.class_names,
+            feature_names=graph.feature_names,
+        )
+        clients.append(Client(m, own, parts[mine]))
+    return clients
+
+
+def _induced(graph: Graph, partition: Partition, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The edges inside clients as places u < v in `Partition.flat`, sorted: two [E'] int64."""
+    rows = graph.adjacency()[held]
+    place = np.full(graph.nodes, -1, dtype=np.int64)
+    v = np.empty(rows.nnz, dtype=np.int64)
+    first = 0
+    for nodes in partition.nodes:
+        last = first + len(nodes)
+        place[nodes] = np.arange(first, last)
+        entries = slice(rows.indptr[first], rows.indptr[last])
+        v[entries] = place[rows.indices[entries]]
+        place[nodes] = -1
+        first = last
+    u = np.repeat(np.arange(held.size), np.diff(rows.indptr))
+    once = v > u  # inside the client (others are -1), each undirected edge once
+    return u[once], v[once]
+
+
+def _some_rows(x: Features, rows: slice) -> Features:
+    """Consecutive rows without a copy."""
+    if isinstance(x, np.ndarray):
+        return x[rows]
+    first, last = x.indptr[rows.start], x.indptr[rows.stop]
+    indptr = x.indptr[rows.start : rows.stop + 1] - first
+    return sp.csr_matrix((x.data[first:last], x.indices[first:last], indptr), shape=(indptr.size - 1, x.shape[1]))

@@ -1,0 +1,205 @@
+"""Many clients laid side by side as one computation. A client is a cohort of one.
+
+The clients' subgraphs form one block-diagonal graph, and a layer's weights are stacked: [M, in, out]. No weight is
+shared between blocks, so one backward pass of the summed losses gives each client the gradient it would have computed
+alone. How rows lie is in `fedquilt.cohort.rows`.
+
+Memory: O(R F) for dense features (R rows), or 16 bytes a non-zero for sparse ones, plus O(R H) activations a layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.features import FeatureMatrix, as_scipy
+from fedquilt.cohort.memo import Memo
+from fedquilt.cohort.rows import PADDING_LIMIT, Rows
+from fedquilt.cohort.sparse import SparseMatrix
+from fedquilt.graphs import operators
+from fedquilt.graphs.split import TEST, TRAIN, VAL
+
+
+class TrainingRows(Rows):
+    """The training nodes of a cohort as rows of their own: where the loss looks, and so all the last layers need compute.
+
+    Attributes:
+        index: [T] the cohort's row of each of these rows (padding: some row of the same client).
+        real: the rows that are no padding, in the order of `Cohort.train`.
+        position: the *node's* place within its client, so that dropout draws what it would draw over all nodes.
+    """
+
+    def __init__(self, cohort: Cohort) -> None:
+        split, y = (np.concatenate(all_) for all_ in zip(*((c.split, c.graph.y) for c in cohort.members), strict=True))
+        trains = (split == TRAIN) & (y >= 0)
+        owner = np.repeat(np.arange(cohort.clients), cohort.sizes)[trains]
+        # These rows are few, so that padding costs little, and counts of random draws differ a lot between small clients.
+        super().__init__(np.bincount(owner, minlength=cohort.clients).tolist(), cohort.device, padding=2.0)
+        self._cohort, self._rows = cohort, cohort.taken[trains]
+        self.real = torch.from_numpy(self.taken).to(cohort.device)
+        position = np.zeros(self.rows, dtype=np.int64)
+        position[self.taken] = self._rows - cohort.start[owner]
+        self.position = torch.from_numpy(position).to(cohort.device)
+        self.index = self.position + torch.from_numpy(cohort.start).to(cohort.device)[self.client]
+
+    def chosen(self, matrix: sp.csr_matrix) -> SparseMatrix:
+        """These rows of one of the cohort's matrices: [R, R] -> [T, R]."""
+        rows = matrix[self._rows]
+        lengths = np.diff(rows.indptr)
+        return SparseMatrix(self.padded(rows.data, rows.indices, lengths, self._cohort.rows)).to(self.device)
+
+    @cached_property
+    def gcn(self) -> SparseMatrix:
+        """These rows of the cohort's GCN operator: [T, R]."""
+        return self.chosen(as_scipy(self._cohort.gcn))
+
+    @cached_property
+    def mean(self) -> SparseMatrix:
+        """These rows of the cohort's mean over neighbours: [T, R]."""
+        return self.chosen(as_scipy(self._cohort.mean))
+
+
+class Cohort(Rows, Memo):
+    """M clients as one block-diagonal graph on one device; its rows are the clients' nodes.
+
+    Attributes:
+        ids: [M] int64, the clients' numbers in the federation.
+        features, classes: widths of the input and the output.
+        y: [R] labels (-1 where there is none); train, val, test: row indices of the labelled nodes of each part.
+    """
+
+    def __init__(self, clients: Sequence[Client], device: torch.device | str = "cpu", padding: float = PADDING_LIMIT):
+        if not clients:
+            raise ValueError("a cohort needs at least one client")
+        super().__init__([c.graph.nodes for c in clients], torch.device(device), padding)
+        self.members = list(clients)
+        self.padding = padding
+        self.ids = torch.tensor([c.id for c in clients], dtype=torch.int64)
+        self.features = clients[0].graph.features
+        self.classes = clients[0].graph.classes
+        self.y = self.rows_of([torch.from_numpy(c.graph.y) for c in clients], -1)
+        split = self.rows_of([torch.from_numpy(c.split) for c in clients], -1)
+        labelled = self.y >= 0
+        self.train, self.val, self.test = (
+            torch.nonzero((split == part) & labelled).ravel() for part in (TRAIN, VAL, TEST)
+        )
+
+    def take(self, chosen: Sequence[int]) -> Cohort:
+        """The cohort of some of its clients, by their places in this cohort."""
+        return Cohort([self.members[m] for m in chosen], self.device, self.padding)
+
+    @cached_property
+    def training(self) -> TrainingRows:
+        """The training nodes as rows of their own."""
+        return TrainingRows(self)
+
+    # -- operators, each made when first asked for -----------------------------------------------------------------
+
+    @cached_property
+    def gcn(self) -> SparseMatrix:
+        """The block-diagonal GCN operator D^-1/2 (A + I) D^-1/2, [R, R]."""
+        return SparseMatrix(operators.gcn(self._joined(), self.rows, self.taken)).to(self.device)
+
+    @cached_property
+    def mean(self) -> SparseMatrix:
+        """The block-diagonal mean over neighbours D^-1 A, [R, R]."""
+        return SparseMatrix(operators.neighbour_mean(self._joined(), self.rows)).to(self.device)
+
+    def _joined(self) -> np.ndarray:
+        """Every edge of every client once, as rows: [2, E] int64."""
+        edges = [c.graph.edges for c in self.members]
+        return np.concatenate(edges, axis=1) + np.repeat(self.start, [each.shape[1] for each in edges])
+
+    @cached_property
+    def x(self) -> FeatureMatrix:
+        """The raw features X."""
+        return FeatureMatrix(self, [c.graph.x for c in self.members])
+
+    @cached_property
+    def smoothed(self) -> FeatureMatrix:
+        """The GCN-smoothed features (A X), constant."""
+        return FeatureMatrix(self, [c.graph.x for c in self.members], self.gcn)
+
+    @cached_property
+    def mean_x(self) -> FeatureMatrix:
+        """The neighbour-averaged features (D^-1 A) X, constant."""
+        return FeatureMatrix(self, [c.graph.x for c in self.members], self.mean)
+
+    @cached_property
+    def edges(self) -> Tensor:
+        """[2, E'] int64 rows: both directions of every edge and a self-loop for every node, sorted by target."""
+        a = operators.adjacency(self._joined(), self.rows)
+        neighbours = np.diff(a.indptr)[self.taken]
+        target = np.repeat(self.taken, neighbours + 1)
+        source = target.copy()  # a target's last edge is its loop; before it come those from its neighbours
+        neighbour = np.ones(target.size, dtype=bool)
+        neighbour[np.cumsum(neighbours + 1) - 1] = False
+        source[neighbour] = a.indices
+        return torch.from_numpy(np.stack([source, target])).to(self.device)
+
+    # -- means over a client's rows ----------------------------------------------------------------------------------
+
+    def counts(self, index: Tensor) -> Tensor:
+        """How many of the rows in `index` each client has: [M] float32; counted once for train, val, test and nodes."""
+        known = next((name for name in ("train", "val", "test", "nodes") if index is getattr(self, name)), None)
+        counted: Tensor = self._count(index) if known is None else self.once(known, lambda c: c._count(index))
+        return counted
+
+    def _count(self, index: Tensor) -> Tensor:
+        return torch.bincount(self.client[index], minlength=self.clients).to(torch.float32)
+
+    @cached_property
+    def train_count(self) -> Tensor:
+        """[M] float32: training nodes of each client."""
+        return self.counts(self.train)
+
+    @cached_property
+    def train_weight(self) -> Tensor:
+        """[T] float32: 1 / (number of the client's training nodes) for each training row, so that a sum is a mean."""
+        return 1.0 / self.train_count[self.client[self.train]]
+
+    def sum_over(self, values: Tensor, index: Tensor) -> Tensor:
+        """Each client's sum of `values` [T], which belong to rows `index` [T] in rising order: [M]."""
+        if values.is_cuda:  # a segment a client; adding to few places from everywhere would queue up there
+            lengths = self.counts(index).long()
+            return torch.segment_reduce(values.float(), "sum", lengths=lengths, unsafe=True, initial=0.0)
+        return torch.zeros(self.clients).index_add_(0, self.client[index], values.float())
+
+    def mean_over(self, values: Tensor, index: Tensor) -> Tensor:
+        """Each client's mean of `values` [T], which belong to rows `index` [T] in rising order; NaN where it has none: [M]."""
+        return self.sum_over(values, index) / self.counts(index)
+
+    @cached_property
+    def node_count(self) -> Tensor:
+        """[M] int64: nodes of each client."""
+        return torch.tensor(self.sizes, device=self.device)
+
+    @cached_property
+    def first_row(self) -> Tensor:
+        """[M] int64: each client's first row, as `start`, on the device."""
+        return torch.from_numpy(self.start).to(self.device)
+
+    @cached_property
+    def nodes(self) -> Tensor:
+        """The rows that are no padding."""
+        return torch.nonzero(self.position < self.node_count[self.client]).ravel()
+
+    @cached_property
+    def _is_node(self) -> Tensor:
+        """[R, 1] whether a row is no padding."""
+        return (self.position < self.node_count[self.client]).unsqueeze(1)
+
+    def node_mean(self, rows: Tensor) -> Tensor:
+        """Each client's mean over its nodes: [R, H] -> [M, H]."""
+        if self.length is not None:
+            total = torch.where(self._is_node, rows, 0.0).view(self.clients, self.length, -1).sum(1)
+        else:
+            total = torch.zeros(self.clients, rows.shape[1], device=rows.device, dtype=rows.dtype)
+            total.index_add_(0, self.client, rows)
+        return total / self.node_count.unsqueeze(1)

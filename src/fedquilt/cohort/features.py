@@ -1,0 +1,78 @@
+"""Constant features that all clients of a cohort multiply with weights of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedquilt.cohort.rows import Rows
+from fedquilt.cohort.sparse import SparseMatrix
+from fedquilt.graphs.graph import Features
+
+# Share of non-zeros up to which a product with sparse features beats a dense one (the dense kernel is that much faster).
+SPARSE_LIMIT = 0.15
+
+
+class FeatureMatrix:
+    """Constant features X [R, F] that all clients multiply with weights of their own: X_m W_m, or (P X)_m W_m.
+
+    Sparse: client m's columns are shifted by m F, so the product with all clients' stacked weights is ONE sparse product
+    with ``W.reshape(M F, H)``. Dense: one batched product, or one a client.
+
+    A propagation P is constant too. It is multiplied into X once, unless that fills a sparse X up so much that P (X W)
+    costs less than (P X) W: on Cora in ten parts 57 thousand non-zeros a product instead of 159 thousand.
+    """
+
+    def __init__(self, cohort: Rows, parts: Sequence[Features], operator: SparseMatrix | None = None) -> None:
+        """Features X_m [n_m, F], a part a client, and P [R, R]."""
+        self.cohort = cohort
+        self.sparse: SparseMatrix | None = None
+        self.dense: Tensor | None = None
+        self.operator: SparseMatrix | None = None
+        few = SPARSE_LIMIT * sum(cohort.sizes) * parts[0].shape[1]
+        x = _laid(cohort, parts)
+        if operator is not None:
+            p = as_scipy(operator)
+            joined = p @ x
+            if _filled(x) <= few and _filled(x) + p.nnz < _filled(joined):
+                self.operator = operator
+            else:
+                x = joined
+        if _filled(x) <= few:
+            self.sparse = SparseMatrix(cohort.stack(sp.csr_matrix(x))).to(cohort.device)
+        else:
+            self.dense = torch.from_numpy(x if isinstance(x, np.ndarray) else x.toarray()).to(cohort.device)
+
+    def __matmul__(self, weight: Tensor) -> Tensor:
+        """X_m W_m (or P_m X_m W_m) for every client: weight [M, F, H] -> [R, H]."""
+        if self.sparse is not None:
+            product = self.sparse @ weight.reshape(-1, weight.shape[-1])
+        else:
+            assert self.dense is not None
+            product = self.cohort.multiply(self.dense, weight)
+        return product if self.operator is None else self.operator @ product
+
+
+def _laid(cohort: Rows, parts: Sequence[Features]) -> Features:
+    """The clients' features in their rows: [R, F] float32, sparse where any client's are."""
+    if any(sp.issparse(part) for part in parts):
+        blocks = [part if sp.issparse(part) else sp.csr_matrix(part) for part in parts]
+        return cohort.diagonal(blocks, [0] * len(blocks), blocks[0].shape[1]).astype(np.float32, copy=False)
+    tensors = [torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts]
+    laid: np.ndarray = cohort.laid(tensors, 0.0).numpy()
+    return laid
+
+
+def _filled(x: Features) -> int:
+    return int(np.count_nonzero(x if isinstance(x, np.ndarray) else x.data))
+
+
+def as_scipy(matrix: SparseMatrix) -> sp.csr_matrix:
+    """The same numbers for products on the host; on the CPU no copy."""
+    csr = matrix.forward
+    parts = (part.cpu().numpy() for part in (csr.values(), csr.col_indices(), csr.crow_indices()))
+    return sp.csr_matrix(tuple(parts), shape=matrix.shape)

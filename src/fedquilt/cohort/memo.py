@@ -1,0 +1,21 @@
+"""Memo for values derived from immutable data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from functools import cached_property
+from typing import Any, Self
+
+
+class Memo:
+    """Base class of immutable data: values derived from it are computed once and stored with it."""
+
+    @cached_property
+    def _memo(self) -> dict[Hashable, Any]:
+        return {}
+
+    def once(self, name: Hashable, make: Callable[[Self], Any]) -> Any:
+        """The value called `name`: computed by `make` the first time, then read from memory."""
+        if name not in self._memo:
+            self._memo[name] = make(self)
+        return self._memo[name]

@@ -1,0 +1,81 @@
+"""Products with a constant sparse matrix, forward and backward in one product each."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fedquilt.devices.device import has_kernels
+
+# torch announces on first use that CSR support is in beta, and what it does not check; every user would see it once a run.
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
+
+
+def _to_csr(matrix: sp.csr_matrix) -> Tensor:
+    """A scipy CSR matrix as a torch CSR tensor with 32-bit indices (half the index traffic of 64-bit ones)."""
+    matrix = matrix.tocsr()
+    matrix.sort_indices()
+    return torch.sparse_csr_tensor(
+        torch.from_numpy(matrix.indptr.astype(np.int32)),
+        torch.from_numpy(matrix.indices.astype(np.int32)),
+        torch.from_numpy(matrix.data.astype(np.float32)),
+        size=matrix.shape,
+        check_invariants=False,
+    )
+
+
+class SparseMatrix:
+    """A constant sparse matrix S [R, K] that autograd can multiply with: it keeps S and its transpose.
+
+    Memory: 8 bytes a non-zero (16 with the transpose), plus 4 a row.
+    """
+
+    def __init__(self, matrix: sp.csr_matrix) -> None:
+        self.shape: tuple[int, int] = matrix.shape
+        self.forward = _to_csr(matrix)
+        self.backward = _to_csr(matrix.T)
+
+    def to(self, device: torch.device) -> SparseMatrix:
+        """The same matrix on another device."""
+        moved = object.__new__(SparseMatrix)
+        moved.shape = self.shape
+        moved.forward, moved.backward = self.forward.to(device), self.backward.to(device)
+        return moved
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        """S @ dense, [R, K] x [K, H] -> [R, H], with gradient S^T @ grad to `dense`."""
+        if dense.shape[0] != self.shape[1]:
+            raise RuntimeError(
+                f"a matrix of shape {self.shape} cannot be multiplied with one of shape {tuple(dense.shape)}"
+            )
+        product: Tensor = _Product.apply(dense, self)
+        return product
+
+
+def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
+    columns, offsets, values = csr.col_indices(), csr.crow_indices(), csr.values()
+    if has_kernels(dense) and dense.dtype == torch.float32:
+        from fedquilt.devices.kernels import sum_rows
+
+        return sum_rows(offsets, columns, values, dense)
+    if dense.is_cuda:
+        return csr @ dense
+    # A row of the product is a weighted sum of rows of `dense`: a bag of embeddings. That kernel prefetches the rows it
+    # gathers, and is 1.3 to 3 times as fast as the library's sparse product at 128 columns.
+    return torch.embedding_bag(dense.contiguous(), columns, offsets, False, 0, False, values, True)[0]
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, dense: Tensor, matrix: SparseMatrix) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.matrix = matrix
+        return _multiply(matrix.forward, dense)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
+        return _multiply(ctx.matrix.backward, grad), None

@@ -1,0 +1,112 @@
+"""Named tensors and the facts about them: two files, with hashes that tell whether both are whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedquilt.common.files import plain, replacing, write_json
+
+if TYPE_CHECKING:
+    import torch
+
+
+LARGE = 2**28  # bytes of tensors from which on a file is not read into memory as a whole
+
+
+class DamagedError(Exception):
+    """The pair is missing, torn, truncated or altered; the message says which, for people."""
+
+
+def write_pair(stem: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
+    """Write `<stem>.safetensors`, then `<stem>.json`, each atomically; the JSON file seals the pair.
+
+    The JSON file comes second, so a process killed in between leaves a pair that does not verify.
+    """
+    from safetensors.torch import save_file
+
+    facts = plain(facts)
+    with replacing(tensor_path(stem)) as temporary:
+        save_file(_separate(tensors), temporary)
+        tensors_sha256 = _file_sha256(Path(temporary))
+    seal = {"facts": facts, "tensors_sha256": tensors_sha256, "facts_sha256": facts_sha256(facts)}
+    write_json(facts_path(stem), seal)
+
+
+def read_pair(stem: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The tensors (on the CPU) and the facts that `write_pair` wrote, or `DamagedError`."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load, load_file
+
+    facts, tensors_sha256 = _read_seal(facts_path(stem))
+    path = tensor_path(stem)
+    try:
+        # Read once, so that the bytes that are verified are the bytes that are used; what is large is mapped, not held.
+        large = path.stat().st_size > LARGE
+        data = b"" if large else path.read_bytes()
+        digest = _file_sha256(path) if large else hashlib.sha256(data).hexdigest()
+    except OSError as error:
+        raise DamagedError(f"{path.name} cannot be read ({error.strerror})") from error
+    if digest != tensors_sha256:
+        raise DamagedError(f"{path.name} is not the file that {facts_path(stem).name} describes")
+    try:
+        return load_file(path) if large else load(data), facts
+    except SafetensorError as error:
+        raise DamagedError(f"{path.name} is not a safetensors file") from error
+
+
+def _file_sha256(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def tensor_path(stem: Path) -> Path:
+    """Where the tensors of a pair are."""
+    return stem.with_name(stem.name + ".safetensors")
+
+
+def facts_path(stem: Path) -> Path:
+    """Where the facts of a pair are."""
+    return stem.with_name(stem.name + ".json")
+
+
+def facts_sha256(facts: Any) -> str:
+    """SHA-256 of the canonical JSON: sorted keys, no spaces, UTF-8."""
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _read_seal(path: Path) -> tuple[dict[str, Any], str]:
+    try:
+        seal = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DamagedError(f"{path.name} cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise DamagedError(f"{path.name} is not whole") from error
+    if not isinstance(seal, dict) or not isinstance(seal.get("facts"), dict) or "tensors_sha256" not in seal:
+        raise DamagedError(f"{path.name} has no facts or no hash of the tensors")
+    try:
+        digest = facts_sha256(seal["facts"])
+    except ValueError as error:
+        raise DamagedError(f"{path.name} holds a number that is not finite") from error
+    if digest != seal.get("facts_sha256"):
+        raise DamagedError(f"the facts in {path.name} were altered")
+    return seal["facts"], str(seal["tensors_sha256"])
+
+
+def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same tensors on the CPU, contiguous and none sharing memory with another, as safetensors asks."""
+    seen: set[int] = set()
+    separate: dict[str, torch.Tensor] = {}
+    for name, tensor in tensors.items():
+        # The first `contiguous` copies only what needs it; a tensor that shares its storage is cloned.
+        own = tensor.detach().cpu().contiguous()
+        storage = own.untyped_storage().data_ptr()
+        if storage in seen:
+            own = own.clone()
+        seen.add(storage)
+        separate[name] = own
+    return separate

@@ -1,0 +1,42 @@
+"""Several graphs side by side as one, with no edge between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import scipy.sparse as sp
+
+from fedquilt.datasets.raw_files import as_sparse
+from fedquilt.graphs.graph import Graph
+
+
+def disjoint_union(name: str, graphs: Sequence[Graph]) -> Graph:
+    """One graph of all nodes, in the order of the graphs, which have the same features and classes.
+
+    Features are sparse. Given splits and the nodes' own names do not come along. Nodes with the same features are copies of
+    one thing: synthetic graphs often join the same nodes in several ways.
+    """
+    x = sp.vstack([as_sparse(graph.x) for graph in graphs], format="csr")
+    first = np.cumsum([0, *(graph.nodes for graph in graphs)])
+    return Graph(
+        name=name,
+        edges=np.concatenate([graph.edges + start for graph, start in zip(graphs, first, strict=False)], axis=1),
+        x=x,
+        y=np.concatenate([graph.y for graph in graphs]),
+        classes=graphs[0].classes,
+        class_names=graphs[0].class_names,
+        copies=equal_rows(x),
+        feature_names=graphs[0].feature_names,
+    )
+
+
+def equal_rows(x: sp.csr_matrix) -> np.ndarray:
+    """A number for each row, the same for equal rows: [N, F] -> [N] int64, numbered as they first appear."""
+    x = x.copy()
+    x.sum_duplicates()
+    x.eliminate_zeros()
+    numbers: dict[tuple[bytes, bytes], int] = {}
+    ends = zip(x.indptr[:-1], x.indptr[1:], strict=True)
+    keys = ((x.indices[a:b].tobytes(), x.data[a:b].tobytes()) for a, b in ends)
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)

@@ -1,0 +1,142 @@
+"""Is a site ready? Everything its site.yaml says is tried, and what would leave it is put into words."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedquilt.datasets.check import GraphReport, check_graph
+from fedquilt.devices.device import pick_device
+from fedquilt.errors import FedquiltError
+from fedquilt.federation.site.budget import Budget
+from fedquilt.federation.site.config import SiteConfig, load_site_graph, read_site, site_split, split_name
+from fedquilt.federation.site.permits import FIGURES, check_names, permitted, refused_uploads, usual_methods
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.split import TEST, TRAIN, VAL
+from fedquilt.messages.message import TensorSpec
+from fedquilt.methods.base import Method
+from fedquilt.methods.sending import uploads_of
+from fedquilt.privacy.accountant import affordable_uploads, noise_for, spent_epsilon
+
+MANY_UPLOADS = 10**6
+EXAMPLE_ROUNDS = (1, 10, 100)
+
+
+@dataclass(frozen=True)
+class Sending:
+    """What a method, with its usual settings, would send from a site, and what of that is not permitted."""
+
+    method: str
+    uploads: list[TensorSpec]
+    refused: list[TensorSpec]
+
+
+@dataclass(frozen=True)
+class SiteReport:
+    """What `check_site` found; whatever is wrong is an error instead.
+
+    Attributes:
+        site: as it was read. graph: its graph's figures.
+        split: how nodes are split; parts: how many train, validate and test.
+        sending: a line a method.
+        figures: whether losses and metrics are reported.
+        privacy: what differential privacy does here, in sentences.
+    """
+
+    site: SiteConfig
+    graph: GraphReport
+    split: str
+    parts: tuple[int, int, int]
+    sending: list[Sending]
+    figures: bool
+    privacy: list[str]
+
+    @property
+    def permitted(self) -> list[str]:
+        """The methods that may run here."""
+        return [line.method for line in self.sending if not line.refused]
+
+
+def check_site(path: str | os.PathLike[str]) -> SiteReport:
+    """Try everything that a site.yaml says; nothing is written."""
+    site = read_site(path)
+    check_names(site.permits)
+    pick_device(site.device, asked="device:")
+    graph = load_site_graph(site)
+    parts = _parts(site, graph)
+    check_writable(Path(site.state))
+    methods = usual_methods(graph.features, graph.classes)
+    return SiteReport(
+        site=site,
+        graph=check_graph(graph),
+        split=split_name(site, graph),
+        parts=parts,
+        sending=[Sending(n, uploads_of(m), refused_uploads(site.permits, m)) for n, m in methods.items()],
+        figures=permitted(site.permits, FIGURES) and (site.dp is None or site.dp.report),
+        privacy=_privacy(site, methods),
+    )
+
+
+def _parts(site: SiteConfig, graph: Graph) -> tuple[int, int, int]:
+    split = site_split(site, graph)
+    train, val, test = (int(np.count_nonzero((split == part) & (graph.y >= 0))) for part in (TRAIN, VAL, TEST))
+    if not train:
+        raise FedquiltError(
+            f"The split {split_name(site, graph)} leaves {graph.name} without a training node; change it."
+        )
+    return train, val, test
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a state folder that cannot be written to, or could not be made."""
+    try:
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+        if not there.is_dir():
+            raise FedquiltError(f"The state folder {folder} cannot be made: {there} is a file.")
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise FedquiltError(
+            f"The state folder {folder} cannot be written to ({error.strerror}); choose one that this user may write to."
+        ) from error
+
+
+def _privacy(site: SiteConfig, methods: dict[str, Method]) -> list[str]:
+    """What dp does, in plain words."""
+    dp = site.dp
+    if dp is None:
+        return ["Uploads leave as they are: no differential privacy is asked for (dp)."]
+    counts = sorted({c.name for method in methods.values() for c in method.uploads if c.count})
+    said = [f"What each upload adds to what the server knows is cut to length {dp.clip:g}, all its tensors together."]
+    if dp.noise is not None:
+        each = ", ".join(f"{spent_epsilon(dp.noise, n, dp.delta):.3g} after {n}" for n in EXAMPLE_ROUNDS)
+        said.append(
+            f"Every number of it gets Gaussian noise of standard deviation {dp.noise * dp.clip:g}. "
+            f"Epsilon at delta {dp.delta:g}: {each} uploads."
+        )
+        if dp.epsilon is not None:
+            most = affordable_uploads(dp.noise, dp.epsilon, dp.delta, MANY_UPLOADS)
+            if not most:
+                first = spent_epsilon(dp.noise, 1, dp.delta)
+                raise FedquiltError(
+                    f"One upload with noise {dp.noise:g} spends epsilon {first:.3g}, more than the budget of {dp.epsilon:g}; "
+                    "use more noise or a larger epsilon."
+                )
+            said.append(
+                f"The budget of epsilon {dp.epsilon:g} is enough for {most:,} uploads; then nothing is sent any more."
+            )
+    elif dp.epsilon is not None:
+        noise = noise_for(dp.epsilon, dp.delta, EXAMPLE_ROUNDS[-1])
+        said.append(
+            f"Every number of it gets Gaussian noise, as much as keeps a whole run within epsilon {dp.epsilon:g} at delta "
+            f"{dp.delta:g}: of standard deviation {noise * dp.clip:.3g} where a run has {EXAMPLE_ROUNDS[-1]} rounds."
+        )
+    said.append(f"Counts do not leave, a one is sent for each ({', '.join(counts)}).")
+    budget = Budget(site.state, dp)
+    if budget.uploads:
+        said.append(f"Spent so far: epsilon {budget.spent():.3g} in {budget.uploads:,} uploads.")
+    return said

@@ -1,0 +1,136 @@
+"""site.yaml: where a site's graph is, where it keeps what is private, what may leave it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from fedquilt.cohort.client import Client
+from fedquilt.datasets.load import load_graph
+from fedquilt.errors import FedquiltError, unknown
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.protocol import Protocol
+from fedquilt.graphs.split import GIVEN, format_split, parse_split
+from fedquilt.privacy.dp import DpConfig
+from fedquilt.runs.config import read_config
+
+SITE_YAML = "site.yaml"
+_NAME = re.compile(r"[\w.@+-][\w .@+-]{0,79}")
+
+
+def is_site_name(name: str) -> bool:
+    """Whether a site may be called so: others are shown the name, and folders have it."""
+    return _NAME.fullmatch(name) is not None and bool(name.strip(". ")) and name == name.strip()
+
+
+class SiteConfig(BaseModel):
+    """A site as its site.yaml describes it.
+
+    Attributes:
+        name: what the federation calls the site.
+        graph: its graph: an npz file, or a folder of nodes and edges as csv or parquet.
+        split: which labelled nodes train, validate and test, such as 40/30/30 or given; None: the graph's own where it has
+            one, else 20/40/40.
+        state: the folder in which the site keeps what is private, and its ledger.
+        permits: the uploads that may leave, by the names that methods declare, or "all".
+        dp: differential privacy for what leaves; None: none.
+        device: where the site trains and predicts.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    graph: Annotated[str, Field(min_length=1)]
+    split: str | None = None
+    state: Annotated[str, Field(min_length=1)]
+    permits: list[str] | Literal["all"] = "all"
+    dp: DpConfig | None = None
+    device: str = "cpu"
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, name: str) -> str:
+        if not is_site_name(name):
+            raise ValueError(
+                "a name has up to 80 letters, digits, spaces (not at its ends) and any of . _ @ + -, such as st-anna"
+            )
+        return name
+
+
+def read_site(path: str | os.PathLike[str]) -> SiteConfig:
+    """The site that a site.yaml describes; its paths, which are relative to the file, in full."""
+    path = Path(path).expanduser()
+    values = read_config(path, example="name: st-anna")
+    for name in values:
+        if name not in SiteConfig.model_fields:
+            raise _in(path, unknown("field", name, SiteConfig.model_fields))
+    for name, field in SiteConfig.model_fields.items():
+        if field.is_required() and values.get(name) is None:
+            raise FedquiltError(
+                f"{path} does not say '{name}'; a site needs name, graph and state (see docs/sites.md)."
+            )
+    try:
+        site = SiteConfig(**values)
+    except ValidationError as error:
+        raise _wrong(path, values, error) from None
+    folder = path.resolve().parent
+    return site.model_copy(update={key: _full(folder, getattr(site, key)) for key in ("graph", "state")})
+
+
+def load_site_graph(site: SiteConfig) -> Graph:
+    """The site's graph, as it stands."""
+    return load_graph(Path(site.graph))[0]
+
+
+def split_name(site: SiteConfig, graph: Graph) -> str:
+    """How the site's nodes are split: as it says, else as the graph says, else as for any graph of one's own."""
+    return site.split or (GIVEN if graph.masks is not None else format_split(Protocol().split))
+
+
+def site_split(site: SiteConfig, graph: Graph) -> np.ndarray:
+    """[n] int8: which of the site's nodes train, validate and test; the same every time."""
+    return parse_split(split_name(site, graph)).draw(graph, 0)
+
+
+def site_client(site: SiteConfig, number: int = 0, graph: Graph | None = None) -> Client:
+    """The site as a client of a federation, with its number there."""
+    graph = graph or load_site_graph(site)
+    return Client(number, graph, site_split(site, graph))
+
+
+def _full(folder: Path, text: str) -> str:
+    return str((folder / Path(text).expanduser()).absolute())
+
+
+def _in(path: Path, error: FedquiltError) -> FedquiltError:
+    sentence = str(error)
+    return FedquiltError(f"In {path}: {sentence[0].lower()}{sentence[1:]}")
+
+
+def _wrong(path: Path, values: Any, error: ValidationError) -> FedquiltError:
+    """One sentence for the first thing that is wrong."""
+    first = error.errors()[0]
+    where = [part for part in first["loc"] if isinstance(part, str) and not part.startswith(("list[", "literal["))]
+    if where and where[0] == "permits":
+        return FedquiltError(
+            f"In {path}, permits has to be 'all' or a list of upload names, such as [model, train_nodes]."
+        )
+    if first["type"] == "extra_forbidden":
+        return _in(path, unknown(f"field of {where[0]}", where[-1], DpConfig.model_fields))
+    what = first["msg"].removeprefix("Value error, ")
+    given: Any = values
+    for part in where:
+        given = given.get(part) if isinstance(given, dict) else None
+    if first["type"] == "string_type" and not isinstance(given, dict | list | None):
+        return FedquiltError(
+            f"In {path}, {where[0]} has to be text, but YAML reads what stands there as {given!r}; put it in quotes."
+        )
+    if where == ["dp"] and first["type"] == "model_type":
+        what = "it has to hold names and values, such as {clip: 1.0, noise: 4.0}"
+    shown = ".".join(where) + (f"={given!r}" if not isinstance(given, dict) and given is not None else "")
+    return FedquiltError(f"In {path}, {shown} is not possible: {what[0].lower()}{what[1:]}.")

@@ -1,0 +1,218 @@
+"""Predictions from a site's own personal model, for its graph as it was or as it is now."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.common.files import write_text
+from fedquilt.datasets.load import load_graph
+from fedquilt.devices.device import pick_device
+from fedquilt.errors import FedquiltError
+from fedquilt.export.conversion import NoNetworkError, has_constants, module_of_personal
+from fedquilt.export.personal import Personal
+from fedquilt.federation.site.config import SiteConfig, load_site_graph, site_client
+from fedquilt.federation.site.state import SiteState
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.prepare import normalise
+from fedquilt.graphs.split import NONE
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a model says about every node of a graph.
+
+    Attributes:
+        ids: [n] the nodes' names, or their positions where they have none.
+        classes: what the C classes are called, or their numbers.
+        probabilities: [n, C] float32.
+        warnings: one sentence for each thing about the graph that is allowed but worth knowing.
+    """
+
+    ids: np.ndarray
+    classes: tuple[str, ...]
+    probabilities: np.ndarray
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> np.ndarray:
+        """[n] the number of each node's most likely class."""
+        return self.probabilities.argmax(1)
+
+    def rows(self) -> Iterator[list[str]]:
+        """The heading, then a row a node: its id, its class, and the probability of each class."""
+        yield ["id", "class", *(f"p_{name}" for name in self.classes)]
+        for node, best, chances in zip(self.ids, self.best, self.probabilities, strict=True):
+            yield [str(node), self.classes[best], *(f"{chance:.6g}" for chance in chances)]
+
+    def write(self, path: Path) -> None:
+        """As a csv file, which appears complete or not at all."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(self.rows())
+        try:
+            write_text(path, text.getvalue())
+        except OSError as error:
+            raise FedquiltError(f"{path} cannot be written: {error.strerror}; choose another --out.") from error
+
+
+def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | None = None) -> Predictions:
+    """What the site's model says about the nodes of its graph, or of another one, such as the same with nodes added since.
+
+    Args:
+        site: what `read_site` gave.
+        graph: a path, a `Graph` or PyTorch Geometric's `Data`, with the features that the model was trained on: in any order
+            where they have names, else in the same. Labels are not needed. None: the site's own.
+    """
+    personal = personal_of(site)
+    if isinstance(graph, str):
+        graph = Path(graph)  # a file, whatever it is called, and no name of a dataset
+    asked = load_site_graph(site) if graph is None else load_graph(graph, labelled=False)[0]
+    check_fits(asked, personal)
+    asked = in_order(asked, personal)
+    probabilities = logits_of(personal, asked, pick_device(site.device, asked="device:")).softmax(1).cpu().numpy()
+    if not np.isfinite(probabilities).all():
+        raise FedquiltError(
+            f"The model of site '{site.name}' gives no finite numbers; train it again, with a smaller lr."
+        )
+    names = personal.class_names or tuple(map(str, range(personal.method.context.classes)))
+    ids = np.arange(asked.nodes) if asked.ids is None else asked.ids
+    return Predictions(ids, names, probabilities, tuple(_strange_classes(asked, personal)))
+
+
+def personal_of(site: SiteConfig) -> Personal:
+    """The site's personal model: of the runs it took part in, that of the one it finished last (or is in, before any is)."""
+    weights, facts = _newest_model(site)
+    if "constants" in facts and "class_names" in facts:
+        return Personal.restored(weights, facts)
+    personal = Personal.restored(weights, facts | {"constants": {}})
+    graph = load_site_graph(site)
+    if has_constants(personal.method) or graph.class_names is not None:
+        return Personal.restored(weights, facts, site_client(site, personal.client, graph))
+    return personal
+
+
+def _newest_model(site: SiteConfig) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    folder = Path(site.state)
+    try:
+        states = [SiteState(each) for each in (folder, *_folders_in(folder))]
+        found = sorted((time, n) for n, state in enumerate(states) if (time := state.model_time) is not None)
+        models = [model for _, n in found if (model := states[n].load_model()) is not None]
+    except PermissionError as error:
+        raise FedquiltError(
+            f"{error.filename or folder} cannot be read by this user ({error.strerror}); "
+            "run this as the user who runs the site."
+        ) from error
+    if found and not models:
+        raise FedquiltError(
+            f"The model of site '{site.name}' in {folder} is damaged; put a copy back, or take part in a federation again."
+        )
+    if not models:
+        raise FedquiltError(
+            f"Site '{site.name}' has no model in {folder} yet; it gets one by taking part in a federation."
+        )
+
+    def worth(place: int) -> tuple[bool, bool, int]:
+        """Trained before untrained, finished before not, then the newest."""
+        facts = models[place][1]
+        return facts.get("trained", True), facts.get("finished", True), place
+
+    return models[max(range(len(models)), key=worth)]
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
+
+
+def check_fits(graph: Graph, personal: Personal) -> None:
+    """Refuse a graph that the model cannot be used on."""
+    names, features = personal.feature_names, personal.method.context.features
+    if names is not None and graph.feature_names is not None:
+        _check_same_features(graph.name, graph.feature_names, names)
+    if graph.features != features:
+        raise FedquiltError(
+            f"{graph.name} has {graph.features} features and the model was trained on {features}; "
+            "give a graph with the same features in the same order."
+        )
+
+
+def _check_same_features(graph: str, given: tuple[str, ...], right: tuple[str, ...]) -> None:
+    there, asked = set(given), set(right)
+    for name in right:
+        if name not in there:
+            raise FedquiltError(
+                f"{graph} has no feature '{name}', which the model was trained on; give a graph with the same features."
+            )
+    for name in given:
+        if name not in asked:
+            raise FedquiltError(f"{graph} has a feature '{name}', which the model was not trained on; leave it out.")
+
+
+def in_order(graph: Graph, personal: Personal) -> Graph:
+    """A graph that fits, with its features in the order in which the model takes them, as far as they have names."""
+    names = personal.feature_names
+    if names is None or graph.feature_names in (None, names):
+        return graph
+    place = {name: number for number, name in enumerate(graph.feature_names or ())}
+    x = graph.x[:, [place[name] for name in names]]
+    if isinstance(x, np.ndarray):
+        x = np.ascontiguousarray(x)
+    else:
+        x.sort_indices()  # so that sums are those of a file in the right order, to the last bit
+    return replace(graph, x=x, feature_names=names)
+
+
+def _strange_classes(graph: Graph, personal: Personal) -> Iterator[str]:
+    """A sentence where the graph has a class that the model does not know; its labels change nothing all the same."""
+    names, classes = personal.class_names, personal.method.context.classes
+    if names is not None and graph.class_names is not None:
+        strange = [f"'{name}'" for name in graph.class_names if name not in names]
+    else:
+        strange = list(map(str, range(classes, graph.classes)))
+    if strange:
+        known = ", ".join(names) if names is not None else f"0 to {classes - 1}"
+        yield (
+            f"{graph.name} has the class {strange[0]}, which the model was not trained on and never predicts; "
+            f"it knows: {known}."
+        )
+
+
+@torch.no_grad()
+def logits_of(personal: Personal, graph: Graph, device: torch.device) -> Tensor:
+    """What a personal model says about the nodes of a graph: [n, C]."""
+    method = personal.method
+    try:
+        module = module_of_personal(personal).to(device)
+    except NoNetworkError:
+        # A method of someone's own: as it evaluates its clients. No node of this graph trains.
+        x = normalise(graph.x) if personal.normalise_features else graph.x
+        own = Graph(graph.name, graph.edges, x, np.full_like(graph.y, -1), method.context.classes)
+        client = Client(personal.client, own, np.full(own.nodes, NONE, dtype=np.int8))
+        weights = {name: tensor.unsqueeze(0).to(device) for name, tensor in personal.weights.items()}
+        return method.logits(weights, Cohort([client], device))
+    return module(_as_data(graph, device))
+
+
+def _as_data(graph: Graph, device: torch.device) -> SimpleNamespace:
+    """The graph as a network takes it; sparse features stay sparse."""
+    edges = torch.from_numpy(graph.edges).to(device)
+    if isinstance(graph.x, np.ndarray):
+        return SimpleNamespace(x=torch.from_numpy(graph.x).to(device), edge_index=edges)
+    coo = graph.x.tocoo()
+    index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
+    x = torch.sparse_coo_tensor(index, torch.from_numpy(coo.data), coo.shape, check_invariants=False)
+    return SimpleNamespace(x=x.to(device), edge_index=edges)

@@ -1,0 +1,140 @@
+"""The only things that cross between a client and the server: named tensors that the method declared.
+
+A method declares every name with a sentence about what it reveals. A name that was not declared is an error, in every
+engine, before anything crosses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor
+
+from fedquilt.devices.offload import release
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A declared upload or download.
+
+    Attributes:
+        name: its name, or a pattern with ``*``.
+        reveals: one sentence, in plain words, about what the receiver learns from it.
+        shared: the same tensor for every client (downloads only); otherwise the leading axis is the client.
+        count: it says how many of something there are, and a server can do with a one instead (uploads only): under
+            differential privacy it gets that.
+    """
+
+    name: str
+    reveals: str
+    shared: bool = False
+    count: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """A tensor of which only the non-zero entries are sent: their values, and one bit an entry for their positions.
+
+    In this process the dense tensor itself is handed over; `wire.encode` makes the bytes. Leading axis: the client.
+    """
+
+    tensor: Tensor
+
+    def bytes_each(self) -> Tensor:
+        """[M] bytes each client's part takes: 4 a value and a bit a position, or all values if that is less."""
+        entries = self.tensor[0].numel()
+        filled = self.tensor.flatten(1).count_nonzero(dim=1)
+        return (filled * 4 + (entries + 7) // 8).clamp_max(entries * 4)
+
+
+@dataclass(frozen=True, eq=False)
+class Factored:
+    """A tensor [M, ...] of which each client is sent its own row, kept as left [M, r] times right [r, ...] plus own * stack.
+
+    Averages for ten thousand clients are made for a few of them at a time, when it is their turn.
+
+    Attributes:
+        own, stack: [M] and [M, ...]: each client's own tensor, and how much of it is added.
+    """
+
+    left: Tensor
+    right: Tensor
+    own: Tensor
+    stack: Tensor
+
+    def rows(self, first: int, last: int) -> Tensor:
+        """What the clients first .. last - 1 are sent."""
+        mixed = self.left[first:last] @ self.right.flatten(1)
+        mixed.addcmul_(self.own[first:last].unsqueeze(1), self.stack[first:last].flatten(1))
+        release(self.stack[first:last])
+        return mixed.view(-1, *self.right.shape[1:])
+
+
+Value = Tensor | Sparse | Factored
+Message = dict[str, Value]
+
+
+def declared(specs: Sequence[TensorSpec], name: str) -> TensorSpec | None:
+    """The declaration that covers `name`, if there is one."""
+    return next((c for c in specs if c.name == name or fnmatchcase(name, c.name)), None)
+
+
+def check(message: Mapping[str, Value], specs: Sequence[TensorSpec], method: str, direction: str) -> None:
+    """Refuse a message with a name that the method did not declare."""
+    for name in message:
+        if declared(specs, name) is None:
+            raise UndeclaredError(f"Method '{method}' tried to {direction} '{name}', which it did not declare.")
+
+
+class UndeclaredError(RuntimeError):
+    """A method tried to send something it did not declare: a defect of the method, and nothing is sent."""
+
+
+def dense(value: Value) -> Tensor:
+    """The tensor itself, whatever way it is sent."""
+    if isinstance(value, Factored):
+        return value.rows(0, len(value.left))
+    return value.tensor if isinstance(value, Sparse) else value
+
+
+def each_tensor(value: Value) -> tuple[Tensor, ...]:
+    """The tensors that a value is held as."""
+    if isinstance(value, Factored):
+        return value.left, value.right, value.own, value.stack
+    return (dense(value),)
+
+
+def moved(message: Mapping[str, Value], device: torch.device) -> Message:
+    """The same message on a device."""
+
+    def move(value: Value) -> Value:
+        if isinstance(value, Factored):
+            return Factored(*(tensor.to(device) for tensor in each_tensor(value)))
+        return Sparse(value.tensor.to(device)) if isinstance(value, Sparse) else value.to(device)
+
+    return {name: move(value) for name, value in message.items()}
+
+
+def message_bytes(message: Mapping[str, Value], specs: Sequence[TensorSpec], receivers: int) -> dict[str, int]:
+    """Bytes by name over all clients: a shared tensor counts once for every client that receives it."""
+    return {name: int(count) for name, count in message_bytes_on_device(message, specs, receivers).items()}
+
+
+def message_bytes_on_device(
+    message: Mapping[str, Value], specs: Sequence[TensorSpec], receivers: int
+) -> dict[str, int | Tensor]:
+    """The same without a look at the numbers: where it depends on them, a scalar on their device."""
+    out: dict[str, int | Tensor] = {}
+    for name, value in message.items():
+        spec = declared(specs, name)
+        if isinstance(value, Sparse):
+            out[name] = value.bytes_each().sum()
+        elif isinstance(value, Factored):
+            out[name] = len(value.left) * value.right[0].numel() * value.right.element_size()
+        else:
+            times = receivers if spec is not None and spec.shared else 1
+            out[name] = value.numel() * value.element_size() * times
+    return out

@@ -1,0 +1,153 @@
+"""What methods that train with Adam at their clients have in common, whatever the model."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.devices.device import recording
+from fedquilt.devices.offload import pieces
+from fedquilt.messages.message import Message, dense
+from fedquilt.methods.base import Method, RunContext, State, Update
+from fedquilt.methods.settings import AdamSettings
+from fedquilt.nn.draws import advanced, client_keys
+from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.layers import Weights
+from fedquilt.nn.models import Shapes, common_start
+from fedquilt.nn.optim import LearningRate, adam_start, adam_step
+
+MODEL = "model."
+KEYS = "dropout.key"
+CLOCK = "dropout.clock"
+
+
+class AdamMethod(Method):
+    """State: the model's weights under ``model.``, Adam's moments, and the key of each client's random numbers with the number
+    of its next training step, on which they depend too."""
+
+    settings: AdamSettings
+
+    @classmethod
+    def defaults(cls, context: RunContext) -> dict[str, Any]:
+        """Local epochs are the dataset's."""
+        return {"epochs": context.epochs}
+
+    @abstractmethod
+    def shapes(self) -> Shapes:
+        """Every weight of the model by name, without the leading client axis."""
+
+    def start(self, cohort: Cohort) -> State:
+        """The common start, fresh Adam moments."""
+        weights = self.common_weights(cohort.clients, cohort.device)
+        state = {MODEL + name: w for name, w in weights.items()} | self.private(weights)
+        keys = client_keys(self.context.seed, cohort)
+        return state | adam_start(self.trained(state)) | {KEYS: keys, CLOCK: torch.zeros_like(keys)}
+
+    def common_weights(self, clients: int, device: torch.device) -> Weights:
+        """The model's weights before round 0, by their names in the model, the same for every client: [M, ...]."""
+        return common_start(self.shapes(), self.context.seed, clients, device)
+
+    def public_start(self) -> Message:
+        """The common start: the model's, and that of what else clients keep and upload under the same name, but for counts."""
+        weights = self.common_weights(1, torch.device("cpu"))
+        sent = {spec.name for spec in self.uploads if not spec.count}
+        known: Message = {MODEL + name: w[0] for name, w in weights.items()}
+        return known | {name: value[0] for name, value in self.private(weights).items() if name in sent}
+
+    def shares(self, name: str) -> bool:
+        """Whether the model's weight `name` is uploaded, of those that are declared."""
+        return True
+
+    def private(self, weights: Weights) -> State:
+        """What a method's clients keep beside the model's weights, by its name in the state."""
+        return {}
+
+    def trained(self, state: State) -> Weights:
+        """The tensors of the state that Adam updates, by their names in the state."""
+        return {name: tensor for name, tensor in state.items() if name.startswith(MODEL)}
+
+    def rates(self, cohort: Cohort) -> dict[str, LearningRate]:
+        """Learning rates of tensors that do not have the method's `lr`, by their names in the state: one, or one a client."""
+        return {}
+
+    def weights(self, state: State) -> Weights:
+        """The model's weights as they act, by their names in the model."""
+        return {name.removeprefix(MODEL): w for name, w in state.items() if name.startswith(MODEL)}
+
+    def receive(self, state: State, down: Message) -> None:
+        """Take over what the server sent, in place: one tensor for all clients, or one a client."""
+        for name, value in down.items():
+            if name.startswith(MODEL):
+                state[name].copy_(dense(value))
+
+    def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
+        """Take over the download, train `epochs` full-batch epochs, give the upload."""
+        self.receive(state, down)
+        return self.train(state, cohort, down, self.steps(round))
+
+    def steps(self, round: int) -> range:
+        """The training steps of a round, numbered through a client's whole training (its randomness depends on them)."""
+        return range(round * self.settings.epochs, (round + 1) * self.settings.epochs)
+
+    def train(self, state: State, cohort: Cohort, down: Message, steps: range) -> Update:
+        """The steps, and what comes of them."""
+        clock, loss = state[CLOCK], torch.zeros(cohort.clients)
+        if not recording(clock):  # a recorded round starts where the one before it stopped
+            clock.fill_(steps.start)
+        keys = advanced(state[KEYS], clock)
+        clock += len(steps)
+        for epoch in range(len(steps)):
+            dropout = Dropout(self.settings.dropout, keys, epoch)
+            grads, loss = self.gradients(state, cohort, dropout, down)
+            s = self.settings
+            adam_step(self.trained(state), grads, state, s.lr, s.weight_decay, self.rates(cohort))
+            self.after_step(state, down)
+        personal = self.personal(state)
+        return Update(self.upload(state, personal, cohort, down), personal, loss)
+
+    @abstractmethod
+    def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
+        """The gradient of the local objective by the names of `trained`, and each client's loss [M]."""
+
+    def after_step(self, state: State, down: Message) -> None:
+        """What a method does to its state after each of Adam's steps."""
+
+    def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
+        """What goes to the server after training; nothing unless a method says so."""
+        return {}
+
+    def personal(self, state: State) -> State:
+        """The weights as they act."""
+        return self.weights(state)
+
+    def average(self, stacked: Tensor, weight: Tensor) -> Tensor:
+        """What stands for the tensors of all clients: their mean by `weight`, or what the run's robust rule says instead."""
+        return weighted_mean(stacked, weight) if self.robust is None else self.robust(stacked)
+
+    def mix(self, share: Tensor, stacked: Tensor) -> Tensor:
+        """An average for each of r receivers by what each client counts for it: [r, n], [n, ...] -> [r, ...]."""
+        if self.robust is not None:
+            return self.robust.mixed(stacked, share)
+        return (share @ stacked.flatten(1)).view(len(share), *stacked.shape[1:])
+
+
+def weighted_mean(stacked: Tensor, weight: Tensor) -> Tensor:
+    """sum_m weight_m stacked_m / sum_m weight_m, [M, ...] -> [...]: one product, no copy of the stack."""
+    share = weight / weight.sum()
+    parts = [share[rows] @ piece.flatten(1) for rows, piece in pieces(stacked)]
+    return (parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)).view(stacked.shape[1:])
+
+
+def as_leaves(weights: Weights) -> Weights:
+    """The same numbers, as what a gradient is taken with respect to."""
+    return {name: w.detach().requires_grad_() for name, w in weights.items()}
+
+
+def slopes(total: Tensor, leaves: Weights) -> Weights:
+    """The gradient of `total` with respect to each of the leaves, by name, laid out as they are (Adam's kernel wants it)."""
+    grads = torch.autograd.grad(total, list(leaves.values()))
+    return {name: grad.contiguous() for name, grad in zip(leaves, grads, strict=True)}

@@ -1,0 +1,51 @@
+"""What methods have in common that train one of the usual graph neural networks at their clients."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.messages.message import Message
+from fedquilt.methods.base import RunContext, State
+from fedquilt.methods.base_adam import MODEL, AdamMethod, as_leaves, slopes
+from fedquilt.methods.settings import BackboneSettings
+from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.layers import Weights
+from fedquilt.nn.models import Model, Network, Shapes
+from fedquilt.tasks.node_classification import training_loss
+
+
+class BackboneMethod(AdamMethod):
+    """A method on a backbone: see `fedquilt.nn.models`."""
+
+    settings: BackboneSettings
+
+    def __init__(self, settings: BackboneSettings, context: RunContext) -> None:
+        super().__init__(settings, context)
+        self.model = self.make_model()
+
+    def make_model(self) -> Network:
+        """The backbone that the settings name."""
+        s, context = self.settings, self.context
+        return Model.kinds[s.model](context.features, s.hidden, context.classes)
+
+    def shapes(self) -> Shapes:
+        """The backbone's."""
+        return self.model.shapes()
+
+    def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
+        """The gradient of the cross-entropy, and each client's loss [M]."""
+        acting, loss = self.acting_gradients(self.weights(state), cohort, dropout)
+        return {MODEL + name: grad for name, grad in acting.items()}, loss
+
+    def acting_gradients(self, weights: Weights, cohort: Cohort, dropout: Dropout) -> tuple[Weights, Tensor]:
+        """The gradient of the cross-entropy with respect to the weights as they act, and each client's loss [M]."""
+        leaves = as_leaves(weights)
+        total, each = training_loss(cohort, self.model.training(cohort, leaves, dropout).logits)
+        return slopes(total, leaves), each
+
+    @torch.no_grad()
+    def logits(self, personal: State, cohort: Cohort) -> Tensor:
+        """The personal models' logits, without dropout."""
+        return self.model(cohort, personal).logits

@@ -1,0 +1,191 @@
+"""Latent graphs: edges between nodes of a client that are not given but chosen by a score, without an n x n matrix.
+
+Scores of all pairs are computed for a few rows at a time, and only the chosen pairs are kept: the memory of a client of n nodes
+grows as n k for k neighbours a node, its time as n^2. Pairs are chosen without gradient; the scores of the chosen ones are
+computed again with it (`fedquilt.nn.structure`), so that gradient reaches what made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.rows import Rows
+from fedquilt.nn.draws import Draws
+from fedquilt.nn.edges import Links
+
+CHUNK = 2**20  # scores held at once (4 MB: they are looked through while still in the cache)
+CHUNK_CUDA = 2**27
+GROUP = 8  # scores whose maximum is taken first when the best of many are looked for
+BERNOULLI_LAYER = 63  # which of a step's random numbers choose latent edges
+
+# Scores of r rows with all n rows of the same client, for b clients at once: [b, r, D], [b, n, D] -> [b, r, n].
+Score = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Pairs (u, v) of rows.
+
+    Attributes:
+        links: the pairs.
+        real: [E] 1.0, or 0.0 where a pair only fills a place: top-k has k places a row, and a client with fewer nodes (or a
+            row that is padding) leaves some empty. An empty place joins the row with itself.
+    """
+
+    links: Links
+    real: Tensor
+
+    def row_sum(self, values: Tensor) -> Tensor:
+        """Each pair's value summed over the pairs of the same u: [E] -> [E]."""
+        source = self.links.source
+        return torch.zeros(self.links.rows, device=values.device).index_add(0, source, values)[source]
+
+    def normalised(self, values: Tensor) -> Tensor:
+        """values_uv / sum_v values_uv for values that are not negative: [E] -> [E]; all zero stays zero."""
+        values = values * self.real
+        return values / self.row_sum(values).clamp_min(1e-6)
+
+    def softmax(self, values: Tensor) -> Tensor:
+        """exp(values_uv) / sum_v exp(values_uv): [E] -> [E]."""
+        source = self.links.source.long()
+        highest = torch.full((self.links.rows,), -torch.inf, device=values.device)
+        highest = highest.scatter_reduce(0, source, values.detach(), "amax")[source]
+        return self.normalised(torch.exp(values - highest))
+
+
+def product(left: Tensor, right: Tensor) -> Tensor:
+    """left_u . right_v."""
+    return left @ right.mT
+
+
+@torch.no_grad()
+def top_k(cohort: Cohort, left: Tensor, right: Tensor, k: int, score: Score = product) -> Chosen:
+    """The k nodes v of each node u's client with the highest score(left_u, right_v), the first of equals: [R, D], [R, D]."""
+    index = torch.arange(cohort.rows, device=left.device).unsqueeze(1).repeat(1, k)
+    real = torch.zeros(cohort.rows, k, device=left.device)
+    for first, sizes, mine, theirs in _together(cohort, left, right):
+        length = mine.shape[1]
+        most = min(k, length)
+        empty = torch.arange(length, device=left.device) >= sizes.unsqueeze(1)  # [b, n]
+        least = min(cohort.sizes)  # only what comes after can be empty
+        for start, scores in _chunks(mine, theirs, score):
+            scores[:, :, least:].masked_fill_(empty[:, least:].unsqueeze(1), -torch.inf)
+            best, place = largest(scores, most)
+            row = first.unsqueeze(1) + torch.arange(start, start + scores.shape[1], device=left.device)  # [b, r]
+            there = (best > -torch.inf) & ~empty[:, start : start + scores.shape[1]].unsqueeze(2)
+            index[row, :most] = torch.where(there, first[:, None, None] + place, row.unsqueeze(2))
+            real[row, :most] = there.float()
+    source = torch.arange(cohort.rows, device=left.device).repeat_interleave(k)
+    return Chosen(Links(source, index.flatten(), cohort.rows), real.flatten())
+
+
+def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row and their places: [..., n] -> [..., k], [..., k].
+
+    Of equal scores the first are taken, so that the choice does not depend on how the rows lie: one more than k is looked for,
+    and where it equals the last one the row is gone through again.
+    """
+    if k == scores.shape[-1]:
+        best, place = scores.topk(k, dim=-1)
+        return best, place
+    if scores.is_cuda:
+        return _largest_keys(scores, k)
+    best, place = _candidates(scores, k + 1)
+    tied = (best[..., k - 1] == best[..., k]) & (best[..., k] > -torch.inf)
+    best, place = best[..., :k], place[..., :k]
+    if bool(tied.any()):
+        rows, last = scores[tied], best[tied][:, -1:]
+        above, equal = rows > last, rows == last
+        missing = k - above.sum(1, keepdim=True)
+        first = torch.nonzero(above | (equal & (equal.cumsum(1, dtype=torch.int32) <= missing)))[:, 1].view(-1, k)
+        best[tied], place[tied] = rows.gather(1, first), first
+    return best, place
+
+
+def _largest_keys(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The same without a look at the values, which would wait: each score and its place as one whole number, all different.
+
+    The bits of a float, the lower 31 flipped where it is negative, rise with it; the earlier place counts for more.
+    """
+    bits = (scores + 0.0).contiguous().view(torch.int32)  # -0 is 0
+    rising = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
+    n = scores.shape[-1]
+    key = (rising << 32) + torch.arange(n - 1, -1, -1, device=scores.device)
+    place = n - 1 - (key.topk(k, dim=-1).values & 0xFFFFFFFF)
+    return scores.gather(-1, place), place
+
+
+def _candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of each row in falling order, and their places.
+
+    Among n / 8 groups of eight, the k with the largest maxima hold the k largest scores; so only 8 k of them are looked at one
+    by one, which takes half the time where n is much more than 8 k.
+    """
+    n = scores.shape[-1]
+    groups = n // GROUP
+    if groups < 4 * k:
+        best, place = scores.topk(k, dim=-1)
+        return best, place
+    # Group i is i, i + groups, i + 2 groups, ...: a maximum over them goes along rows. What is left over is looked at anyway.
+    highest = scores[..., : groups * GROUP].unflatten(-1, (GROUP, groups)).amax(-2)
+    found = highest.topk(k, dim=-1, sorted=False).indices
+    every = torch.arange(0, groups * GROUP, groups, device=scores.device)
+    rest = torch.arange(groups * GROUP, n, device=scores.device).expand(*scores.shape[:-1], -1)
+    place = torch.cat([(found.unsqueeze(-2) + every.unsqueeze(-1)).flatten(-2), rest], dim=-1)
+    best, which = scores.gather(-1, place).topk(k, dim=-1)
+    return best, place.gather(-1, which)
+
+
+@torch.no_grad()
+def bernoulli(cohort: Cohort, left: Tensor, right: Tensor, degree: int, draws: Draws) -> Chosen:
+    """Each pair (u, v) with a chance that is proportional to max(left_u . right_v, 0), `degree` of them a node on average.
+
+    A chance is one at most, so that a node whose scores are few or very unequal has fewer.
+
+    The draws belong to the client: row u's n numbers depend on its client and its place there only.
+    """
+    source, target = [], []
+    bounds = zip(cohort.start.tolist(), cohort.sizes, strict=True)
+    for first, nodes in bounds:
+        own = slice(first, first + nodes)
+        for start, scores in _chunks(left[own].unsqueeze(0), right[own].unsqueeze(0), product):
+            chance = torch.relu(scores[0])
+            chance = (chance * (degree / chance.sum(1, keepdim=True).clamp_min(1e-6))).clamp_max_(1.0)
+            rows = _Part(cohort, first + start, len(chance))
+            word = draws.words(rows, nodes, BERNOULLI_LAYER)
+            u, v = torch.nonzero(word.float().mul_(2.0**-32).add_(0.5) < chance, as_tuple=True)
+            source.append(u + first + start)
+            target.append(v + first)
+    pairs = torch.cat(source), torch.cat(target)
+    return Chosen(Links(*pairs, cohort.rows), torch.ones(len(pairs[0]), device=left.device))
+
+
+class _Part:
+    """Some consecutive rows of a cohort, as `Draws.words` wants to know them."""
+
+    def __init__(self, rows: Rows, first: int, count: int) -> None:
+        self.client, self.position = rows.client[first : first + count], rows.position[first : first + count]
+
+
+def _chunks(left: Tensor, right: Tensor, score: Score) -> Iterator[tuple[int, Tensor]]:
+    """The scores of all rows, some rows at a time: (first row, [b, r, n])."""
+    clients, length, _ = right.shape
+    step = max(1, (CHUNK_CUDA if right.is_cuda else CHUNK) // (clients * length))
+    for start in range(0, length, step):
+        yield start, score(left[:, start : start + step], right)
+
+
+def _together(cohort: Cohort, left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Clients that can be worked on at once: (first row [b], nodes [b], left [b, n, D], right [b, n, D])."""
+    first, sizes = cohort.first_row, cohort.node_count
+    if cohort.length is not None:
+        shape = (cohort.clients, cohort.length, -1)
+        yield first, sizes, left.view(shape), right.view(shape)
+        return
+    for m, (mine, theirs) in enumerate(zip(left.split(cohort.spans), right.split(cohort.spans), strict=True)):
+        yield first[m : m + 1], sizes[m : m + 1], mine.unsqueeze(0), theirs.unsqueeze(0)

@@ -1,0 +1,272 @@
+"""A run resolved: what was left open is filled in, and each seed's cut, clients, task and training follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedquilt.cohort.client import Client, clients_of
+from fedquilt.common.random_streams import numpy_stream
+from fedquilt.datasets.catalogue import choose, in_catalogue
+from fedquilt.datasets.load import load_graph
+from fedquilt.datasets.synthetic import natural_clients
+from fedquilt.devices.device import pick_device
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.prepare import prepare
+from fedquilt.graphs.protocol import Protocol
+from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
+from fedquilt.graphs.split import Given, format_split, parse_split
+from fedquilt.methods.base import Method, RunContext, find_method
+from fedquilt.methods.sending import uploads_of
+from fedquilt.methods.settings import as_dict, resolve_settings
+from fedquilt.partition.make import make_partition
+from fedquilt.partition.partition import Partition
+from fedquilt.partition.storage import check_fits
+from fedquilt.partition.storage import load as load_partition
+from fedquilt.partition.training_nodes import HOPELESS, lacking, training_nodes_check
+from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
+from fedquilt.runs.config import RunConfig
+from fedquilt.runs.folder import SeedFolder
+from fedquilt.scenarios.attacks import Attack, check_attackable
+from fedquilt.scenarios.edge_noise import with_edge_noise
+from fedquilt.scenarios.newcomers import FrozenServer, check_admits
+from fedquilt.scenarios.robust_aggregation import RobustAverage, check_averages
+from fedquilt.tasks.node_classification import METRICS
+from fedquilt.training.client_sampling import participants, some_clients
+from fedquilt.training.engines.base import Engine
+from fedquilt.training.engines.in_process import InProcess
+from fedquilt.training.loop import Plan, Record, Training
+
+GIVEN = "@given"  # the dataset of a run whose graph was given as an object
+REDRAWS = 200
+
+
+class ResolvedRun:
+    """A run resolved: its graph loaded and prepared, what was left open taken from the dataset's protocol and the method.
+
+    Its `config` says all of it, so that a run of that configuration is the same run.
+    """
+
+    def __init__(self, config: RunConfig, given: tuple[Graph, Protocol] | None = None) -> None:
+        self._partitions: dict[int, Partition] = {}
+        self._splits: dict[int, np.ndarray] = {}
+        self.method = find_method(config.method)
+        graph, self.protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
+        self.graph = prepare(graph, self.protocol)
+        own = not in_catalogue(config.dataset)
+        # A split that came with a user's own graph is meant to be used; the papers draw theirs anew for every seed.
+        usual = GIVEN_SPLIT if own and self.graph.masks is not None else format_split(self.protocol.split)
+        split = config.split or usual
+        filled: dict[str, Any] = {
+            "rounds": config.rounds or self.protocol.rounds,
+            "epochs": config.epochs or self.protocol.epochs,
+            "metric": config.metric or self.protocol.metric,
+            "split": split,
+        }
+        self.split = parse_split(split)
+        self.saved = load_partition(Path(config.partition)) if config.partition.endswith(".npz") else None
+        if self.saved is not None:
+            check_fits(self.saved, self.graph)
+            filled |= {"clients": self.saved.clients, "partition": str(Path(config.partition).resolve())}
+        # Paths are kept in full, so that the run can be resumed from another folder.
+        if own and config.dataset != GIVEN:
+            filled["dataset"] = str(Path(config.dataset).expanduser().resolve())
+        if config.data is not None:
+            filled["data"] = str(Path(config.data).expanduser().resolve())
+        if filled["metric"] not in METRICS:
+            raise FedquiltError(f"There is no metric '{filled['metric']}'; choose one of: {', '.join(METRICS)}.")
+        if filled["metric"] == "auc" and self.graph.classes != 2:
+            raise FedquiltError(f"auc needs two classes and {self.graph.name} has {self.graph.classes}; use accuracy.")
+        if config.partition in ("natural", "louvain-50"):  # the number of clients follows from the graph
+            filled["clients"] = self._partition(config, config.seeds[0]).clients
+        self.config = config.model_copy(update=filled)
+        self.device = pick_device(config.device)
+        # A wrong setting or an impossible cut should stop the run before the first seed, not after it.
+        method = self.method_of(config)
+        self.settings = method.settings
+        self.config = self.config.model_copy(update={"epochs": method.context.epochs})
+        self.cut(config.seeds[0])
+        self.attack(config.seeds[0])
+        self.protection(method)
+        if config.workers is not None:
+            from fedquilt.training.engines.ray_workers import check_workers
+
+            check_workers(config.workers, method.context.clients)
+
+    def method_of(self, config: RunConfig) -> Method:
+        """The method of `config` with its settings, for the first seed; refused where it lacks what the run asks of it.
+
+        `config` may differ from this run's in the method and its settings, as the runs of a comparison do.
+        """
+        method = find_method(config.method)
+        context = replace(self.context(config.seeds[0]), epochs=config.epochs or self.protocol.epochs)
+        first = method(*resolve_settings(method, context, config.settings, config.epochs))
+        if config.attack is not None:
+            check_attackable(first)
+        if config.hold_out_clients:
+            check_admits(method)
+        if config.aggregation != "mean":
+            check_averages(first)
+        return first
+
+    @property
+    def label(self) -> str:
+        """What to call the graph in results."""
+        name = self.config.dataset
+        return name if in_catalogue(name) else self.graph.name
+
+    def facts(self) -> dict[str, Any]:
+        """What was resolved, for the record."""
+        g = self.graph
+        return {
+            "settings": as_dict(self.settings),
+            "graph": {
+                "name": self.label,
+                "nodes": g.nodes,
+                "edges": g.edges.shape[1],
+                "features": g.features,
+                "classes": g.classes,
+            },
+            "device": str(self.device),
+        }
+
+    def _partition(self, config: RunConfig, seed: int) -> Partition:
+        if seed not in self._partitions:
+            self._partitions[seed] = self._make_partition(config, seed)
+        return self._partitions[seed]
+
+    def _make_partition(self, config: RunConfig, seed: int) -> Partition:
+        if self.saved is not None:
+            return self.saved
+        if config.partition == "natural":
+            labels = natural_clients(config.dataset, 0)
+            if labels is None:
+                raise FedquiltError(
+                    f"{config.dataset} has no natural clients; choose another partition, such as disjoint."
+                )
+            return make_partition(self.graph, "natural", None, seed, labels=labels)
+        return make_partition(self.graph, config.partition, config.clients, seed, sizes=config.sizes)
+
+    def cut(self, seed: int) -> tuple[Partition, np.ndarray]:
+        """The partition and the split of a seed; with `min_train` the split is drawn again until it fits."""
+        partition = self._partition(self.config, seed)
+        if seed not in self._splits:
+            self._splits[seed] = self._draw_split(partition, seed)
+        return partition, self._splits[seed]
+
+    def _draw_split(self, partition: Partition, seed: int) -> np.ndarray:
+        # The built-in graphs' own clients are small; a split that leaves one without a label is simply drawn again.
+        wanted = self.config.min_train or (1 if self.config.partition == "natural" else None)
+        fixed = isinstance(self.split, Given)
+        for attempt in range(1 if wanted is None or fixed else REDRAWS):
+            split = self.split.draw(self.graph, seed, attempt)
+            if wanted and not 0 < lacking(partition, split, wanted).size <= HOPELESS:
+                break
+        training_nodes_check(partition, split, self.config.min_train or 1, redraw=wanted is None and not fixed)
+        return split
+
+    def clients(self, seed: int) -> list[Client]:
+        """The clients of a seed, with noise on their edges where the run asks for it: those that train come first.
+
+        Clients that are held out come after them, as numbers M' .. M-1 where M' train.
+        """
+        chance = self.config.edge_noise
+        cut = [
+            replace(c, graph=with_edge_noise(c.graph, chance, numpy_stream(seed, "client", c.id, "edge noise")))
+            for c in clients_of(self.graph, *self.cut(seed))
+        ]
+        return [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
+
+    def order(self, seed: int, clients: int) -> list[int]:
+        """The clients' numbers in the cut: [M], those that train first, then those that are held out."""
+        held = self._held_out(seed, clients)
+        return [m for m in range(clients) if m not in held] + sorted(held)
+
+    def _held_out(self, seed: int, clients: int) -> set[int]:
+        share = self.config.hold_out_clients
+        return set(some_clients(seed, clients, share, "hold out").tolist()) if share else set()
+
+    def context(self, seed: int) -> RunContext:
+        """What the method may know of this run; it counts the clients that train."""
+        c = self.config
+        assert c.epochs is not None
+        assert c.metric is not None
+        kind = self.saved.kind if self.saved is not None else c.partition
+        # Louvain finds as many communities as it finds, another number in each seed.
+        given = None if c.partition == "louvain-50" else c.clients
+        clients = given or self._partition(c, seed).clients
+        clients -= len(self._held_out(seed, clients))
+        # As the catalogue calls it, so that a method finds what it knows about it however the name was typed.
+        name = choose(c.dataset).dataset.name if in_catalogue(c.dataset) else c.dataset
+        return RunContext(name, kind, c.metric, self.graph.features, self.graph.classes, clients, c.epochs, seed)
+
+    def training(
+        self, seed: int, folder: SeedFolder | None = None, on_round: Callable[[Record], None] | None = None
+    ) -> Training:
+        """One seed's training, ready to run."""
+        c = self.config
+        assert c.rounds is not None
+        method: Method = self.method(self.settings, self.context(seed))
+        if c.aggregation != "mean":
+            method.robust = RobustAverage(c.aggregation, c.aggregation_trim, c.aggregation_clip)
+        engine = self._engine(method, self.clients(seed)[: method.context.clients])
+        protection = self.protection(method)
+        rounds = c.rounds if protection is None else protection.rounds()
+        plan = Plan(rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
+        return Training(method, engine, plan, folder, on_round, self.attack(seed), protection)
+
+    def _engine(self, method: Method, clients: list[Client]) -> Engine:
+        """All clients in this process, or in as many workers as the run asks for."""
+        c = self.config
+        if c.workers is None:
+            return InProcess(method, clients, self.device, c.cohort_size, c.precision)
+        from fedquilt.training.engines.ray_workers import RayWorkers
+
+        return RayWorkers(method, clients, c.workers, self.device, c.cohort_size, c.precision)
+
+    def attack(self, seed: int) -> Attack | None:
+        """The attack on a seed's training, where the run asks for one."""
+        c = self.config
+        if c.attack is None:
+            return None
+        malicious = some_clients(seed, self.context(seed).clients, c.attack_ratio, "attack", "clients")
+        return Attack(c.attack, c.attack_scale, frozenset(malicious.tolist()), seed)
+
+    def protection(self, method: Method) -> Protection | None:
+        """The protection of uploads in a training of `method`, where the run asks for one and anything is uploaded.
+
+        What the settings keep at home spends nothing. Refused where the budget does not allow a single round.
+        """
+        c, context = self.config, method.context
+        if c.dp_clip is None:
+            return None
+        assert c.rounds is not None
+        rounds = 1 if method.single_round else c.rounds
+        sent = np.zeros((rounds, context.clients), dtype=np.int64)
+        if uploads_of(method):
+            for round in range(rounds):
+                sent[round, participants(context.seed, round, context.clients, c.participation).numpy()] = 1
+        most = sent.cumsum(0).max(1)
+        config = DpConfig(clip=c.dp_clip, noise=c.dp_noise, epsilon=c.dp_epsilon, delta=c.dp_delta)
+        made = Protection(Privatiser(config, int(most[-1]), context.seed), tuple(most.tolist()), method.public_start())
+        made.rounds()
+        made.spent(0)  # where the accountant is not installed, it should say so now
+        return made
+
+    def server(self, training: Training) -> FrozenServer:
+        """What is left of the server when a training is over."""
+        assert self.config.split is not None
+        lasting = training.method.lasting(training.server)
+        return FrozenServer(
+            method=training.method,
+            lasting={name: tensor.detach().cpu().clone() for name, tensor in lasting.items()},
+            device=self.device,
+            split=self.config.split,
+            normalise_features=self.protocol.normalise_features,
+            class_names=self.graph.class_names,
+        )

@@ -1,0 +1,1 @@
+"""What a run can be put under: attacks, noise, newcomers, robust aggregation."""

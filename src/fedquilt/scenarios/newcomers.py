@@ -1,0 +1,183 @@
+"""Clients that come after training: they exchange one message each way with a server that has stopped learning.
+
+A newcomer does what clients do in round 0, sends what they send then, and makes the best of what it is sent back (see
+`Method.admit` and `Method.settle`). Neither the server nor anyone who trained changes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedquilt.cohort.client import Client
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.prepare import normalise
+from fedquilt.graphs.split import GIVEN, parse_split
+from fedquilt.messages.message import check, message_bytes, moved
+from fedquilt.methods.base import Method, RunContext, State, find_method, methods
+from fedquilt.methods.settings import as_dict, build_settings
+from fedquilt.training.engines.in_process import InProcess
+from fedquilt.training.loop import percent
+
+
+@dataclass(frozen=True, eq=False)
+class Admission:
+    """How n newcomers stand after they were admitted.
+
+    Attributes:
+        models: their personal models, by name; leading axis the newcomer, on the CPU.
+        probabilities: a tensor [n_m, C] a newcomer: what its model says about its nodes.
+        val, test: their metrics in percent; None where undefined.
+        bytes_up, bytes_down: what crossed, by name.
+    """
+
+    models: State
+    probabilities: list[Tensor]
+    val: list[float | None]
+    test: list[float | None]
+    bytes_up: dict[str, int]
+    bytes_down: dict[str, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Admitted:
+    """What came of admitting one graph to a finished run.
+
+    Attributes:
+        model: its personal model, by name, without a client axis; on the CPU.
+        predictions: [n, C] float32, what the model says about every node: class probabilities, nodes in the graph's order.
+        metric: what `val` and `test` are; they are in percent, None where undefined.
+        upload_bytes, download_bytes: what crossed.
+    """
+
+    model: State
+    predictions: np.ndarray
+    metric: str
+    val: float | None
+    test: float | None
+    upload_bytes: int
+    download_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenServer:
+    """A server after training, with all that is needed to admit clients.
+
+    Attributes:
+        method: as it was trained with: its settings and its context.
+        lasting: what is left of the server (see `Method.lasting`), on the CPU.
+        device: where newcomers train.
+        split: how the run split its nodes, as `parse_split` reads it.
+        normalise_features: whether the run divided each node's features by their sum.
+        class_names: what the run's classes are called, where they have names.
+    """
+
+    method: Method
+    lasting: State
+    device: torch.device
+    split: str
+    normalise_features: bool
+    class_names: tuple[str, ...] | None
+
+    def admit(self, clients: Sequence[Client], cohort_size: int | None = None) -> Admission:
+        """Admit newcomers, in rising order of their numbers; each message is checked and counted."""
+        method = self.method
+        engine = InProcess(method, clients, self.device, cohort_size)
+        numbers = torch.tensor([client.id for client in clients])
+        hello = moved(method.server_start()[1], self.device)
+        check(hello, method.downloads, method.name, "download")
+        uploads, _ = engine.round(0, numbers, hello, evaluate=False)
+        down = method.admit({name: tensor.to(self.device) for name, tensor in self.lasting.items()}, uploads)
+        check(down, method.downloads, method.name, "download")
+        report = engine.settle(down)
+        report.check_sound(first=clients[0].id)
+        received = [message_bytes(message, method.downloads, len(clients)) for message in (hello, down)]
+        return Admission(
+            models={name: tensor.detach().cpu() for name, tensor in engine.personal().items()},
+            probabilities=engine.probabilities(),
+            val=percent(report.val),
+            test=percent(report.test),
+            bytes_up=message_bytes(uploads, method.uploads, len(clients)),
+            bytes_down=dict(sum(map(Counter, received), Counter())),
+        )
+
+    def admit_graph(self, graph: Graph, split: str | None = None, seed: int = 0) -> Admitted:
+        """Admit the owner of one graph, as the client after the last one that trained.
+
+        Args:
+            graph: its features and classes must be those of the run.
+            split: as in a run; None: the graph's own where it has one, else the run's.
+            seed: what the split is drawn from.
+        """
+        self._check_fits(graph)
+        if self.normalise_features:
+            graph = replace(graph, x=normalise(graph.x))
+        chosen = split or (GIVEN if graph.masks is not None else self.split)
+        client = Client(self.method.context.clients, graph, parse_split(chosen).draw(graph, seed))
+        admission = self.admit([client])
+        return Admitted(
+            model={name: tensor[0] for name, tensor in admission.models.items()},
+            predictions=admission.probabilities[0].numpy(),
+            metric=self.method.context.metric,
+            val=admission.val[0],
+            test=admission.test[0],
+            upload_bytes=sum(admission.bytes_up.values()),
+            download_bytes=sum(admission.bytes_down.values()),
+        )
+
+    def _check_fits(self, graph: Graph) -> None:
+        context = self.method.context
+        if graph.features != context.features:
+            raise FedquiltError(
+                f"{graph.name} has {graph.features} features and the run was trained on {context.features}; "
+                "give a graph with the same features in the same order."
+            )
+        if graph.classes != context.classes:
+            raise FedquiltError(
+                f"{graph.name} has {graph.classes} classes and the run was trained on {context.classes}; give a graph with "
+                "the same classes, or say classes= where its labels lack the last ones."
+            )
+        if None not in (graph.class_names, self.class_names) and graph.class_names != self.class_names:
+            raise FedquiltError(
+                f"{graph.name} calls its classes differently from the run, or numbers them in another order; "
+                f"name them in this order: {', '.join(self.class_names or ())}."
+            )
+
+    def facts(self) -> dict[str, Any]:
+        """All but the tensors and the device, for the run folder; `restored` reads it."""
+        return {
+            "method": self.method.name,
+            "settings": as_dict(self.method.settings),
+            "task": asdict(self.method.context),
+            "split": self.split,
+            "normalise_features": self.normalise_features,
+            "class_names": self.class_names,
+        }
+
+    @classmethod
+    def restored(cls, lasting: State, facts: Mapping[str, Any], device: torch.device) -> FrozenServer:
+        """From what `facts` gave and the tensors that were saved with it."""
+        method, context, names = find_method(facts["method"]), RunContext(**facts["task"]), facts["class_names"]
+        return cls(
+            method=method(build_settings(method, context, facts["settings"]), context),
+            lasting=lasting,
+            device=device,
+            split=facts["split"],
+            normalise_features=facts["normalise_features"],
+            class_names=None if names is None else tuple(names),
+        )
+
+
+def check_admits(method: type[Method]) -> None:
+    """Refuse a method that cannot give a model to a client it never saw."""
+    if not method.admits:
+        others = ", ".join(name for name, other in methods().items() if other.admits)
+        what = f"choose one that can: {others}" if others else "none of the methods here can"
+        raise FedquiltError(f"Method '{method.name}' cannot admit clients after training; {what}.")

@@ -1,0 +1,1 @@
+"""What is learned: outputs, split, loss, metrics and prediction. One file a task."""

@@ -1,0 +1,1 @@
+"""The round loop, and the engines that carry rounds out."""

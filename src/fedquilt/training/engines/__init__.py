@@ -1,0 +1,1 @@
+"""Engines: who carries a round out. `base` is the protocol, one file an engine."""

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field
+
+from fedquilt.cli.methods import in_words, meanings
+from fedquilt.methods.base import methods
+
+
+def test_methods_lists_all_of_them(call: Callable) -> None:
+    called = call("methods")
+    assert called.status == 0
+    for name, method in methods().items():
+        assert name in called.out
+        assert method.title in called.out
+
+
+@pytest.mark.parametrize("name", list(methods()))
+def test_each_method_tells_its_settings_and_what_it_reveals(call: Callable, name: str) -> None:
+    called = call(f"methods {name}")
+    assert called.status == 0
+    method = methods()[name]
+    assert all(field.name in called.out for field in fields(method.Settings))
+    text = " ".join(called.out.replace("│", " ").split())
+    for spec in (*method.uploads, *method.downloads):
+        assert spec.reveals.split(":")[0][:40] in text
+
+
+def test_an_unknown_method_is_one_sentence(refused: Callable) -> None:
+    assert refused("methods fedpup") == "There is no method 'fedpup'; did you mean 'fedpub'?"
+
+
+@dataclass(frozen=True)
+class Parent:
+    """Some settings.
+
+    Attributes:
+        lr: the learning
+            rate.
+        low, high: the ends: both.
+
+    More text: not an attribute.
+    """
+
+    lr: float = 0.1
+
+
+@dataclass(frozen=True)
+class Child(Parent):
+    """Attributes of its own.
+
+    Attributes:
+        lr: another meaning.
+    """
+
+
+def test_meanings_come_from_the_docstrings_of_the_class_and_its_bases() -> None:
+    assert meanings(Parent) == {"lr": "the learning rate", "low": "the ends: both", "high": "the ends: both"}
+    assert meanings(Child)["lr"] == "another meaning"
+    assert meanings(Child)["low"] == "the ends: both"
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (int, "whole number"),
+        (bool, "true | false"),
+        (Literal["a", "b"], "a | b"),
+        (Annotated[float, Field(ge=0, lt=1)], "number ≥ 0, < 1"),
+        (Annotated[int, Field(ge=1)] | None, "whole number ≥ 1 | none"),
+    ],
+)
+def test_types_are_told_in_words(kind: object, words: str) -> None:
+    assert in_words(kind) == words

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fedquilt.graphs.npz import write_npz
+from support.trained_sites import grown, make_site
+
+
+def test_predictions_for_the_sites_graph_and_for_one_that_has_grown(call: Callable, here: Path) -> None:
+    _, _, client, _ = make_site(here, "quilt")
+    called = call("predict site.yaml --out now.csv")
+    assert called.status == 0, called.err
+    assert called.out == "Predicted 14 nodes in 3 classes; written to now.csv.\n"
+    write_npz(grown(client, 3).graph, here / "new.npz")
+    assert call("predict site.yaml --graph new.npz --out later.csv").status == 0
+    now, later = (list(csv.DictReader((here / name).read_text().splitlines())) for name in ("now.csv", "later.csv"))
+    assert [row["id"] for row in now] == [f"node-{n}" for n in range(14)]
+    assert len(later) == 17
+    for row in now + later:
+        chances = {name: float(row[f"p_{name}"]) for name in ("blue", "green", "red")}
+        assert np.isclose(sum(chances.values()), 1.0, atol=1e-4)
+        assert row["class"] == max(chances, key=lambda name: chances[name])
+
+
+def test_a_file_is_overwritten_only_when_told_to(call: Callable, refused: Callable, here: Path) -> None:
+    make_site(here)
+    (here / "out.csv").write_text("mine")
+    assert "is already there" in refused("predict site.yaml --out out.csv")
+    assert call("predict site.yaml --out out.csv --force").status == 0
+    assert (here / "out.csv").read_text().startswith("id,class,p_blue,")
+
+
+def test_what_is_wrong_is_one_sentence(refused: Callable, here: Path) -> None:
+    _, _, client, _ = make_site(here)
+    assert "has to end in .csv" in refused("predict site.yaml --out out.txt")
+    assert "Missing option '--out'" in refused("predict site.yaml")
+    assert "There is no file or folder 'new.npz'" in refused("predict site.yaml --graph new.npz --out out.csv")
+    np.savez(here / "narrow.npz", edge_index=client.graph.edges, x=client.graph.x[:, :4])
+    assert "has 4 features and the model was trained on 10" in refused("predict site.yaml -g narrow.npz -o out.csv")
+    for file in (here / "state" / "run-1" / "model").glob("*.safetensors"):
+        file.write_bytes(b"torn")
+    assert "is damaged" in refused("predict site.yaml --out out.csv")
+
+
+def test_a_class_that_the_model_does_not_know_is_said(call: Callable, here: Path) -> None:
+    _, _, client, _ = make_site(here)
+    write_npz(replace(client.graph, class_names=("blue", "green", "grey")), here / "new.npz")
+    called = call("predict site.yaml --graph new.npz --out out.csv")
+    assert called.status == 0, called.err
+    assert called.out.startswith("Warning: ")
+    assert "has the class 'grey', which the model was not trained on" in called.out
+    assert (here / "out.csv").is_file()
+
+
+def test_the_help_says_what_a_site_is(call: Callable) -> None:
+    assert "SITE is the site's site.yaml" in call("predict --help").out

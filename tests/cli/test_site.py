@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from fedquilt.federation.site.config import SiteConfig, read_site, site_client
+from fedquilt.methods.base import methods
+from fedquilt.runs.config import RunConfig
+from fedquilt.runs.resolve import ResolvedRun
+from support.federations import ragged_clients
+from support.trained_sites import as_file, write_site
+
+CLIENT = ragged_clients((40,))[0]
+
+
+def test_a_site_that_is_ready_says_what_would_leave_it(call: Callable, here: Path) -> None:
+    write_site(here, as_file(CLIENT), permits=["model.conv", "train_nodes", "figures"])
+    before = sorted(here.rglob("*"))
+    called = call("site check site.yaml")
+    assert called.status == 0, called.err
+    assert called.err == ""
+    assert sorted(here.rglob("*")) == before
+    assert all(name in called.out for name in methods())
+    assert "How many training nodes the client has." in called.out
+    assert "model (not permitted)" in called.out
+    assert "14 train, 12 val, 13 test" in called.out
+    assert "no differential privacy" in called.out
+    assert called.out.endswith("Permitted: fedper, local, majority.\nSite 'st-anna' is ready.\n")
+
+
+def test_a_site_that_permits_nothing_is_told_what_that_means(call: Callable, here: Path) -> None:
+    write_site(here, as_file(CLIENT), permits=[])
+    called = call("site check site.yaml")
+    assert "no method may run here but those that send nothing: local, majority." in called.out
+
+
+def test_brackets_in_names_are_no_markup(call: Callable, here: Path) -> None:
+    write_site(here, as_file(CLIENT), state="[bold]")
+    called = call("site check site.yaml")
+    assert called.status == 0, called.err
+    assert "[bold]" in called.out
+
+
+def test_what_is_wrong_is_one_sentence(refused: Callable, here: Path) -> None:
+    assert "cannot be read" in refused("site check site.yaml")
+    write_site(here, as_file(CLIENT), permits=["modle"])
+    assert refused("site check site.yaml") == "There is no upload 'modle'; did you mean 'model'?"
+    write_site(here, as_file(CLIENT), graph="lost.npz")
+    assert "lost.npz" in refused("site check site.yaml")
+    write_site(here, as_file(CLIENT), dp={"clip": -1, "noise": 1})
+    assert "dp.clip=-1 is not possible" in refused("site check site.yaml")
+    (here / "graph.npz").write_text("no graph")
+    (here / "site.yaml").write_text("{name: a, graph: graph.npz, state: s}")
+    assert "graph.npz is not an npz file" in refused("site check site.yaml")
+
+
+def test_example_sites_are_the_clients_of_a_cut(call: Callable, refused: Callable, here: Path) -> None:
+    called = call("site example sites --clients 3")
+    assert called.status == 0, called.err
+    assert "fedquilt rehearse --sites" in called.out
+    paths = sorted(here.glob("sites/*/site.yaml"))
+    clients = ResolvedRun(RunConfig(dataset="patchwork", clients=3, seeds=[0])).clients(0)
+    for client, path in zip(clients, paths, strict=True):
+        own = site_client(read_site(path))
+        assert np.array_equal(own.graph.edges, client.graph.edges)
+        assert np.array_equal(own.split, client.split)
+        assert call(f"site check {path}").status == 0
+    assert "sites is already there" in refused("site example sites")
+    assert "There is no dataset 'coral'" in refused("site example others --dataset coral")
+    assert not (here / "others").exists()
+
+
+def test_examples_that_cannot_be_written_are_one_sentence(
+    refused: Callable, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "file").write_text("")
+    assert "file/x cannot be made" in refused("site example file/x")
+    assert "/proc/x cannot be written to" in refused("site example /proc/x")
+
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "is_file", forbidden)
+        assert "sealed/x cannot be written to (Permission denied)" in refused("site example sealed/x")
+
+
+def test_a_disk_that_is_full_is_one_sentence(call: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedquilt.federation.site.examples.write_text", full)
+    called = call("site example sites")
+    assert called.status == 2
+    assert "sites/site-0 cannot be written to (No space left on device)" in called.sentence
+
+
+def test_the_help_says_what_a_site_is(call: Callable) -> None:
+    group = call("site --help").out
+    example = "\n".join(line for line in group.splitlines() if line.strip().startswith(tuple(SiteConfig.model_fields)))
+    assert set(yaml.safe_load(example)) == {"name", "graph", "state", "permits"}
+    assert "SITE is the site's site.yaml" in call("site check --help").out
+    assert "FOLDER is the folder to write" in call("site example --help").out

@@ -1,0 +1,131 @@
+"""Finding a graph, wherever it is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedquilt.datasets.catalogue import CATALOGUE
+from fedquilt.datasets.load import data_folder, load_graph
+from fedquilt.datasets.synthetic import natural_clients
+from fedquilt.datasets.union import disjoint_union
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.npz import write_npz
+from fedquilt.graphs.protocol import Protocol
+from support.graphs import assert_same, dense, tiny
+
+
+def test_by_name_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_npz(tiny(), tmp_path / "cora.npz")
+    graph, protocol = load_graph("cora", tmp_path)
+    assert graph.name == "cora"
+    assert protocol == CATALOGUE["cora"].protocol
+    monkeypatch.setenv("FEDQUILT_DATA", str(tmp_path))
+    assert_same(load_graph("Cora")[0], graph)
+
+
+def test_credit_prefers_the_plain_name(tmp_path: Path) -> None:
+    write_npz(tiny(), tmp_path / "credit-137k.npz")
+    assert load_graph("credit", tmp_path)[0].name == "credit-137k"
+    write_npz(tiny(), tmp_path / "credit.npz")
+    assert load_graph("credit", tmp_path)[0].name == "credit"
+
+
+@pytest.fixture
+def levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
+    """A tiny graph for each homophily level, as files; the catalogue says they are tiny."""
+    monkeypatch.setitem(CATALOGUE, "syn-cora", replace(CATALOGUE["syn-cora"], nodes=4, features=3, classes=2))
+    graphs = [tiny(x=(level + 1) * np.eye(4, 3)) for level in range(11)]
+    for level, graph in enumerate(graphs):
+        write_npz(graph, tmp_path / f"syn-cora-h{level / 10:.2f}-r1.npz")
+    return graphs
+
+
+def test_all_levels_are_read_as_one_graph_in_rising_order(levels: list[Graph], tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
+    graph, protocol = load_graph("syn-cora:h=all", tmp_path)
+    assert_same(graph, disjoint_union("all", levels))
+    assert graph.name == "syn-cora:h=all,r=1"
+    assert protocol == CATALOGUE["syn-cora"].protocol
+    clients = natural_clients("syn-cora:h=all")
+    assert clients is not None
+    for level, one in enumerate(levels):
+        assert np.array_equal(dense(graph.subgraph(np.flatnonzero(clients == level))), dense(one))
+    assert sorted(tmp_path.iterdir()) == before  # nothing is stored twice
+
+
+def test_a_level_that_is_missing_or_another_graph_is_named(levels: list[Graph], tmp_path: Path) -> None:
+    write_npz(tiny(x=np.eye(4)), tmp_path / "syn-cora-h0.40-r1.npz")
+    with pytest.raises(FedquiltError) as caught:
+        load_graph("syn-cora:h=all", tmp_path)
+    assert str(caught.value) == (
+        "syn-cora-h0.40-r1 has 4 nodes, 4 features and 2 classes, where syn-cora has 4 nodes, 3 features and 2 classes; "
+        "get the published file."
+    )
+    (tmp_path / "syn-cora-h0.40-r1.npz").unlink()
+    with pytest.raises(
+        FedquiltError, match=r"syn-cora-h0.40-r1 is not in .* and cannot be downloaded: put syn-cora-h0"
+    ):
+        load_graph("syn-cora:h=all", tmp_path)
+    with pytest.raises(FedquiltError, match=r"syn-cora-h0.00-r2 is not in"):
+        load_graph("syn-cora:h=all,r=2", tmp_path)
+
+
+def test_by_path(tmp_path: Path) -> None:
+    write_npz(tiny(), tmp_path / "mine.npz")
+    for source in (tmp_path / "mine.npz", str(tmp_path / "mine.npz")):
+        graph, protocol = load_graph(source)
+        assert_same(graph, tiny())
+        assert protocol == Protocol()
+
+
+def test_from_python() -> None:
+    graph = tiny()
+    assert load_graph(graph) == (graph, Protocol())
+    assert np.array_equal(load_graph(graph.to_data())[0].edges, graph.edges)
+    with pytest.raises(FedquiltError, match="A list is not a graph; give a dataset's name, a path"):
+        load_graph([1, 2])  # type: ignore[arg-type]
+
+
+def test_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FedquiltError, match="There is no dataset 'pubmd'; did you mean 'pubmed'"):
+        load_graph("pubmd")
+    for source in (tmp_path / "nothing", str(tmp_path / "nothing.npz"), "nothing.npz"):
+        with pytest.raises(FedquiltError, match="There is no file or folder") as caught:
+            load_graph(source)
+        assert ("or a dataset's name" in str(caught.value)) == isinstance(source, str)
+
+
+def test_where_graphs_are_sought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDQUILT_DATA", str(tmp_path / "chosen"))
+    assert data_folder(tmp_path) == tmp_path
+    assert data_folder() == tmp_path / "chosen"
+    monkeypatch.delenv("FEDQUILT_DATA")
+    assert data_folder().parts[-2:] == ("fedquilt", "graphs")
+
+
+def test_importing_is_light() -> None:
+    heavy = ("torch", "igraph", "pyarrow", "ogb")
+    code = f"import sys, fedquilt.graphs; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_graph_that_need_not_be_labelled(tmp_path: Path) -> None:
+    """As for predictions: without a label, and in a file without `y`."""
+    graph = tiny()
+    blank = replace(graph, y=np.full(graph.nodes, -1), classes=0)
+    np.savez(tmp_path / "bare.npz", edge_index=graph.edges, x=graph.x)
+    np.savez(tmp_path / "blank.npz", edge_index=graph.edges, x=graph.x, y=blank.y)
+    data = graph.to_data()
+    data.y = None
+    for source in (blank, tmp_path / "bare.npz", tmp_path / "blank.npz", data):
+        assert_same(load_graph(source, labelled=False)[0], blank)
+        with pytest.raises(FedquiltError, match=r"no labelled node|no array 'y'|no `y`"):
+            load_graph(source)

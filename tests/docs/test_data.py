@@ -1,0 +1,65 @@
+"""What docs/data.md says is so: its tables, and the examples in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedquilt.datasets.catalogue import datasets
+from fedquilt.datasets.check import check_graph
+from fedquilt.datasets.load import load_graph
+from fedquilt.graphs.split import format_split
+
+PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
+
+
+def block(start: str) -> str:
+    """The indented example that begins with a given line."""
+    lines = PAGE[PAGE.index(f"    {start}") :].splitlines()
+    taken = []
+    for line in lines:
+        if line and not line.startswith("    "):
+            break
+        taken.append(line[4:])
+    return "\n".join(taken).strip() + "\n"
+
+
+def test_the_catalogue_table_is_the_catalogue() -> None:
+    for dataset in datasets():
+        protocol = dataset.protocol
+        row = (
+            f"| `{dataset.name}` | {dataset.description} | {dataset.nodes:,} | {dataset.edges:,} "
+            f"| {dataset.features:,} | {dataset.classes} | {protocol.metric} "
+            f"| {'yes' if protocol.largest_component else 'no'} | {format_split(protocol.split)} "
+            f"| {protocol.rounds} x {protocol.epochs} | {dataset.fetched} |"
+        )
+        assert row in PAGE
+
+
+def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "nodes.csv").write_text(block("id,label,age"))
+    (tmp_path / "mine" / "edges.csv").write_text(block("source,target"))
+    exec(block("import numpy as np"), {})
+    table, file = load_graph("mine/")[0], load_graph("mine.npz")[0]
+    assert np.array_equal(table.x, file.x)
+    assert np.array_equal(table.edges, file.edges)
+    assert table.y.tolist() == file.y.tolist() == [0, 1, -1]
+    names = {"data": file.to_data()}
+    exec(block("from fedquilt.datasets import load_graph"), names)
+    assert names["graph"].nodes == 3
+    exec(block("from fedquilt.datasets import check_graph"), {})
+    assert "nodes 3" in capsys.readouterr().out
+    assert check_graph("mine/").split == (1, 1, 1)
+
+
+def test_every_key_is_one_that_is_read() -> None:
+    from fedquilt.graphs.npz import KEYS
+
+    table = PAGE[PAGE.index("| key | what |") : PAGE.index("Other keys are ignored")]
+    listed = {key for line in table.strip().splitlines()[2:] for key in re.findall(r"`(\w+)`", line.split("|")[1])}
+    assert listed == set(KEYS)

@@ -1,0 +1,138 @@
+"""Whether a site is ready: everything is tried, nothing is written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedquilt.errors import FedquiltError
+from fedquilt.federation.site.budget import Budget
+from fedquilt.federation.site.check import check_site, check_writable
+from fedquilt.methods.base import methods
+from fedquilt.privacy.accountant import spent_epsilon
+from fedquilt.privacy.dp import DpConfig
+from support.federations import ragged_clients
+from support.trained_sites import as_file, write_site
+
+CLIENT = ragged_clients((40,))[0]
+
+
+def report(folder: Path, **fields: Any) -> Any:
+    return check_site(write_site(folder, as_file(CLIENT), **fields))
+
+
+def test_a_site_that_is_ready(tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    found = report(tmp_path)
+    assert found.graph.nodes == 40
+    assert found.split == "given"
+    labelled = CLIENT.graph.y >= 0
+    assert found.parts == tuple(int(np.count_nonzero((CLIENT.split == part) & labelled)) for part in (0, 1, 2))
+    assert found.permitted == list(methods())
+    assert found.figures
+    assert found.privacy == ["Uploads leave as they are: no differential privacy is asked for (dp)."]
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "graph.npz", tmp_path / "site.yaml"])
+
+
+def test_each_method_says_what_it_would_send(tmp_path: Path) -> None:
+    lines = {line.method: line for line in report(tmp_path, permits=["train_nodes", "model.conv"]).sending}
+    assert [spec.name for spec in lines["fedavg"].refused] == ["model.*"]
+    assert [spec.name for spec in lines["fedavg"].uploads] == ["model.*", "train_nodes"]
+    assert lines["fedper"].refused == []
+    assert lines["local"].uploads == []
+    assert not report(tmp_path, permits=["model"]).figures
+    assert report(tmp_path, permits=["model", "figures"]).figures
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"permits": ["modle"]}, "There is no upload 'modle'; did you mean 'model'?"),
+        ({"split": "20/40"}, "is not three percentages"),
+        ({"split": "2fold"}, "has too few folds"),
+        ({"graph": "nowhere.npz"}, "There is no file or folder"),
+        ({"graph": "site.yaml"}, "is not an npz file"),
+        ({"state": "graph.npz/state"}, "graph.npz is a file"),
+        ({"device": "abacus"}, "There is no device 'abacus'"),
+        ({"device": "meta"}, "There is no device 'meta'; use auto, cpu or cuda"),
+        ({"device": "cuda:x"}, "There is no device 'cuda:x'"),
+        ({"permits": ["model."]}, "There is no upload 'model.'; did you mean 'model'?"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(tmp_path: Path, fields: dict[str, Any], says: str) -> None:
+    with pytest.raises(FedquiltError) as error:
+        report(tmp_path, **fields)
+    assert says in str(error.value)
+
+
+def test_a_device_that_is_not_there_is_said_in_the_words_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    for name in ("cuda", "cuda:1", "mps"):
+        with pytest.raises(FedquiltError, match=r"device that PyTorch can use; use device: cpu or auto\.$"):
+            report(tmp_path, device=name)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    report(tmp_path, device="cuda:1")
+    with pytest.raises(FedquiltError, match="This machine has no device 'cuda:2'; the last one is cuda:1"):
+        report(tmp_path, device="cuda:2")
+
+
+def test_a_split_that_the_graph_lacks_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(FedquiltError, match="has no given split"):
+        check_site(write_site(tmp_path, CLIENT.graph, split="given"))
+
+
+def test_a_state_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
+    check_writable(tmp_path / "new" / "deep")
+    assert list(tmp_path.iterdir()) == []
+    if os.geteuid() == 0:
+        pytest.skip("the superuser may write anywhere")
+    (tmp_path / "sealed").mkdir(mode=0o500)
+    with pytest.raises(FedquiltError, match="cannot be written to"):
+        check_writable(tmp_path / "sealed" / "state")
+
+
+def test_a_state_folder_that_may_not_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", forbidden)
+    with pytest.raises(FedquiltError, match=r"cannot be written to \(Permission denied\)"):
+        check_writable(tmp_path / "sealed" / "state")
+
+
+class TestPrivacy:
+    @pytest.fixture(autouse=True)
+    def _accountant(self) -> None:
+        pytest.importorskip("dp_accounting", reason="pip install 'fedquilt[dp]'")
+
+    def test_noise_in_words(self, tmp_path: Path) -> None:
+        said = " ".join(report(tmp_path, dp={"clip": 2, "noise": 4, "epsilon": 8}).privacy)
+        assert "is cut to length 2" in said
+        assert "noise of standard deviation 8." in said
+        assert f"Epsilon at delta 1e-05: {spent_epsilon(4.0, 1, 1e-5):.3g} after 1" in said
+        assert "The budget of epsilon 8 is enough for" in said
+        assert "train_nodes" in said
+
+    def test_a_budget_alone_in_words(self, tmp_path: Path) -> None:
+        said = " ".join(report(tmp_path, dp={"clip": 1, "epsilon": 8}).privacy)
+        assert "as much as keeps a whole run within epsilon 8" in said
+
+    def test_what_was_spent_is_said(self, tmp_path: Path) -> None:
+        Budget(tmp_path / "state", DpConfig(clip=1, noise=4)).take(4.0)
+        said = f"Spent so far: epsilon {spent_epsilon(4.0, 1, 1e-5):.3g} in 1 uploads."
+        assert said in report(tmp_path, dp={"clip": 1, "noise": 4}).privacy
+
+    def test_a_budget_that_is_not_enough_for_anything(self, tmp_path: Path) -> None:
+        with pytest.raises(FedquiltError, match=r"One upload with noise 1 spends epsilon .* more than the budget of 1"):
+            report(tmp_path, dp={"clip": 1, "noise": 1, "epsilon": 1})
+
+    def test_figures_can_be_kept_at_home(self, tmp_path: Path) -> None:
+        assert not report(tmp_path, dp={"clip": 1, "noise": 4, "report": False}).figures

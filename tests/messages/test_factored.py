@@ -1,0 +1,291 @@
+"""Downloads that are kept as two thin factors: what each client gets of them, their bytes, and going on after a kill."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedquilt.devices import offload
+from fedquilt.messages.message import (
+    Factored,
+    Message,
+    Sparse,
+    TensorSpec,
+    dense,
+    each_tensor,
+    message_bytes,
+    message_bytes_on_device,
+    moved,
+)
+from fedquilt.methods import fedpub
+from fedquilt.methods.base import EMBEDDING, State
+from fedquilt.methods.fedpub import FedPub
+from fedquilt.runs.folder import SeedFolder
+from fedquilt.training.engines.in_process import slice_message
+from fedquilt.training.loop import Plan, Training
+from support.clients import assert_near, numbers
+from support.federations import assert_same, copied, make_method, make_training, ragged_clients, without_seconds
+
+CROSSINGS = (TensorSpec("own", "One a client."), TensorSpec("same", "One for all.", shared=True))
+SHAPES = [(), (3,), (2, 5)]
+
+
+def factored(seed: int, clients: int, rank: int, shape: tuple[int, ...]) -> Factored:
+    left, right, own = numbers(seed, clients, rank), numbers(seed + 1, rank, 4, *shape), numbers(seed + 2, clients)
+    return Factored(left, right, own, numbers(seed + 3, clients, 4, *shape))
+
+
+def written_out(value: Factored) -> Tensor:
+    rest = (1,) * (value.stack.dim() - 1)
+    return torch.tensordot(value.left, value.right, dims=1) + value.own.view(-1, *rest) * value.stack
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@given(seed=st.integers(0, 2**31), clients=st.integers(1, 6), rank=st.integers(0, 3), data=st.data())
+def test_rows_are_those_of_the_matrix(
+    shape: tuple[int, ...], seed: int, clients: int, rank: int, data: st.DataObject
+) -> None:
+    value = factored(seed, clients, rank, shape)
+    expected = written_out(value)
+    kept = [tensor.clone() for tensor in each_tensor(value)]
+    first = data.draw(st.integers(0, clients))
+    last = data.draw(st.integers(first, clients))
+    assert value.rows(first, last).shape == (last - first, 4, *shape)
+    assert_near(value.rows(first, last), expected[first:last])
+    assert_near(dense(value), expected)
+    for tensor, before in zip(each_tensor(value), kept, strict=True):
+        assert torch.equal(tensor, before)
+
+
+def test_rows_that_rest_on_disk() -> None:
+    value = factored(0, 6, 2, (700,))
+    resting = offload.empty(tuple(value.stack.shape), torch.float32).copy_(value.stack)
+    thin = Factored(value.left, value.right, value.own, resting)
+    for first, last in ((0, 2), (2, 6), (0, 6)):
+        assert torch.equal(thin.rows(first, last), value.rows(first, last))
+    assert torch.equal(resting, value.stack)
+
+
+def test_the_tensors_a_value_is_held_as() -> None:
+    value = factored(0, 3, 2, (2,))
+    assert each_tensor(value) == (value.left, value.right, value.own, value.stack)
+    tensor = numbers(0, 3)
+    assert each_tensor(tensor) == (tensor,)
+    assert each_tensor(Sparse(tensor)) == (tensor,)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("rank", [1, 3])
+def test_bytes_are_those_of_what_each_client_is_sent(shape: tuple[int, ...], rank: int) -> None:
+    """However it is kept: a client is sent its own row."""
+    value = factored(0, 5, rank, shape)
+    message = {"own": value, "same": numbers(0, 7)}
+    sent = dense(value)
+    expected = {"own": sent.numel() * 4, "same": 7 * 4 * 5}
+    assert message_bytes(message, CROSSINGS, 5) == message_bytes_on_device(message, CROSSINGS, 5) == expected
+    parts = [slice_message(message, CROSSINGS, first, last) for first, last in ((0, 2), (2, 5))]
+    assert sum(message_bytes(part, CROSSINGS, 0)["own"] for part in parts) == expected["own"]
+
+
+def test_bytes_that_depend_on_the_numbers_are_not_looked_at() -> None:
+    tensor = torch.eye(4).view(2, 8)
+    counts = message_bytes_on_device({"own": Sparse(tensor), "same": numbers(0, 3)}, CROSSINGS, 2)
+    assert isinstance(counts["own"], Tensor)
+    assert counts["own"].shape == ()
+    assert counts["own"].dtype == torch.int64
+    assert isinstance(counts["same"], int)
+    assert {name: int(count) for name, count in counts.items()} == {"own": 2 * (2 * 4 + 1), "same": 24}
+
+
+@pytest.mark.parametrize("cuts", [[(0, 5)], [(0, 2), (2, 4), (4, 5)], [(m, m + 1) for m in range(5)]], ids=str)
+def test_each_cohort_is_handed_its_own_rows(cuts: list[tuple[int, int]]) -> None:
+    message: Message = {"own": factored(3, 5, 2, (3,)), "same": numbers(1, 2)}
+    parts = [slice_message(message, CROSSINGS, first, last) for first, last in cuts]
+    assert all(isinstance(part["own"], Tensor) for part in parts)
+    assert_near(torch.cat([part["own"] for part in parts]), written_out(message["own"]))
+    assert all(part["same"] is message["same"] for part in parts)
+
+
+def test_moving_keeps_every_kind() -> None:
+    message: Message = {"a": factored(0, 3, 2, (2,)), "b": Sparse(torch.eye(3)), "c": numbers(0, 3)}
+    there = moved(message, torch.device("meta"))
+    back = moved(message, torch.device("cpu"))
+    assert [type(value) for value in there.values()] == [type(value) for value in message.values()]
+    for name, value in message.items():
+        for tensor, far, near in zip(
+            each_tensor(value), each_tensor(there[name]), each_tensor(back[name]), strict=True
+        ):
+            assert (far.device.type, far.shape, far.dtype) == ("meta", tensor.shape, tensor.dtype)
+            assert torch.equal(near, tensor)
+
+
+# -- FED-PUB with many clients -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fedpub, "MANY", 2)
+
+
+class WrittenOut(FedPub):
+    """FED-PUB that remembers everyone's last embedding and writes the softmax of the cosines out."""
+
+    name = "written out"
+
+    def server_start(self) -> tuple[State, Message]:
+        server, down = super().server_start()
+        return server | {EMBEDDING: torch.zeros(self.context.clients, self.settings.hidden)}, down
+
+    @property
+    def many(self) -> bool:
+        return False
+
+    def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
+        server[EMBEDDING][senders] = F.normalize(dense(uploads[EMBEDDING]), dim=1)
+        cosine = server[EMBEDDING].double() @ server[EMBEDDING].double().T
+        self.now = cosine.float()
+        return super().aggregate(server, uploads, senders, receivers)
+
+    def compare(self, server: State, uploads: Message, stacks: dict[str, Tensor], senders: Tensor) -> Tensor:
+        server["similarity"].copy_(self.now)
+        return self.now[senders][:, senders]
+
+
+def training_of(
+    kind: type[FedPub],
+    share: float = 1.0,
+    cohort_size: int | None = None,
+    folder: Path | None = None,
+    rounds: int = 5,
+    **settings: Any,
+) -> Training:
+    clients = ragged_clients()
+    some = make_method("fedpub", clients, **settings)
+    method = kind(some.settings, some.context)
+    place = None if folder is None else SeedFolder(folder)
+    return make_training(method, clients, Plan(rounds, share, checkpoint_seconds=-1.0), cohort_size, folder=place)
+
+
+@pytest.mark.parametrize("settings", [{}, {"tau": 20.0}, {"threshold": 0.5}, {"masking": False}], ids=str)
+@pytest.mark.parametrize("cohort_size", [None, 2])
+@pytest.mark.parametrize("share", [1.0, 0.6])
+@pytest.mark.usefixtures("few_are_many")
+def test_thin_averages_are_those_written_out(share: float, cohort_size: int | None, settings: dict[str, Any]) -> None:
+    thin, plain = (training_of(kind, share, cohort_size, **settings) for kind in (FedPub, WrittenOut))
+    thin.run()
+    plain.run()
+    assert isinstance(thin.down["model.conv1.bias"], Factored)
+    assert thin.method.similarity(thin.server) is None
+    assert "similarity" not in thin.server
+    assert_near(thin.server[EMBEDDING], plain.server[EMBEDDING], 1e-4)
+    assert list(thin.down) == list(plain.down)
+    for name, value in thin.down.items():
+        assert_near(dense(value).float(), dense(plain.down[name]).float(), 1e-4)
+    for name, weight in thin.engine.personal().items():
+        assert_near(weight, plain.engine.personal()[name], 1e-4)
+    for mine, other in zip(thin.records, plain.records, strict=True):
+        assert mine["train_loss"] == pytest.approx(other["train_loss"], abs=1e-4)
+        if not settings.get("threshold"):  # an entry at the threshold may fall to either side
+            assert mine["bytes_down"] == other["bytes_down"]
+            assert mine["bytes_up"] == other["bytes_up"]
+
+
+@pytest.mark.parametrize("cohort_size", [None, 2])
+def test_with_everyone_taking_part_it_is_fedpub(cohort_size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = training_of(FedPub, 1.0, cohort_size)
+    plain.run()
+    monkeypatch.setattr(fedpub, "MANY", 2)
+    thin = training_of(FedPub, 1.0, cohort_size)
+    thin.run()
+    assert plain.method.similarity(plain.server) is None  # asked after the patch
+    for name, weight in thin.engine.personal().items():
+        assert_near(weight, plain.engine.personal()[name], 1e-4)
+    for mine, other in zip(thin.records, plain.records, strict=True):
+        assert mine["val_loss"] == pytest.approx(other["val_loss"], abs=1e-4)
+        assert mine["bytes_down"] == other["bytes_down"]
+
+
+@pytest.mark.usefixtures("few_are_many")
+@pytest.mark.parametrize(
+    "settings", [{"matching": False}, {"similarity": "gradient"}, {"communities": "explicit"}], ids=str
+)
+def test_only_functional_embeddings_in_implicit_communities_are_thin(settings: dict[str, Any]) -> None:
+    training = training_of(FedPub, rounds=3, **settings)
+    training.run()
+    assert not any(isinstance(value, Factored) for value in training.down.values())
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_a_receiver_that_never_sent_gets_the_plain_average() -> None:
+    method = training_of(FedPub).method
+    server, _ = method.server_start()
+    senders, receivers = torch.tensor([0, 1, 3]), torch.tensor([1, 2])
+    uploads: Message = {EMBEDDING: numbers(0, 3, 8), "model.conv1.bias": numbers(1, 3, 8)}
+    message = method.aggregate(server, uploads, senders, receivers)
+    assert_near(dense(message["model.conv1.bias"])[1], dense(uploads["model.conv1.bias"]).mean(0), 1e-4)
+    unit = F.normalize(dense(uploads[EMBEDDING]), dim=1)
+    assert torch.equal(server[EMBEDDING][senders], unit)
+    assert not server[EMBEDDING][[2, 4]].any()
+    # One that sent before and does not now is as it was then.
+    message = method.aggregate(server, {n: dense(v)[:2] for n, v in uploads.items()}, senders[:2], torch.tensor([3]))
+    alpha = torch.softmax(method.settings.tau * unit[2:] @ unit[:2].T, dim=1)
+    assert_near(dense(message["model.conv1.bias"]), alpha @ dense(uploads["model.conv1.bias"])[:2], 1e-4)
+
+
+@pytest.mark.usefixtures("few_are_many")
+@pytest.mark.parametrize("receivers", [[0, 1, 3], [3], [1, 2, 3], [0, 2, 4]], ids=str)
+def test_a_client_gets_its_own_model_back_however_few_columns_there_are(
+    receivers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that have nothing in common, and a sharp softmax: what the columns do not tell is a client's own."""
+    monkeypatch.setattr("fedquilt.nn.kernel_average.RANK", 1)
+    method = training_of(FedPub, tau=20.0).method
+    senders = torch.tensor([0, 1, 3])
+    uploads: Message = {EMBEDDING: torch.eye(8)[:3], "model.conv1.weight": numbers(1, 3, 10, 8)}
+    message = method.aggregate(method.server_start()[0], uploads, senders, torch.tensor(receivers))
+    given = dense(message["model.conv1.weight"])
+    for place, client in enumerate(receivers):
+        if client in senders:
+            own = dense(uploads["model.conv1.weight"])[senders.tolist().index(client)]
+            assert_near(given[place], own, 1e-4)
+
+
+class Killed(Exception):  # noqa: N818
+    pass
+
+
+@pytest.mark.parametrize("last", [0, 1, 3])
+@pytest.mark.parametrize("cohort_size", [None, 2])
+@pytest.mark.parametrize("share", [1.0, 0.6])
+@pytest.mark.usefixtures("few_are_many")
+def test_a_resumed_training_is_bit_identical(share: float, cohort_size: int | None, last: int, tmp_path: Path) -> None:
+    whole = training_of(FedPub, share, cohort_size)
+    whole.run()
+
+    def stop(record: dict[str, Any]) -> None:
+        if record["round"] == last:
+            raise Killed
+
+    first = training_of(FedPub, share, cohort_size, tmp_path)
+    first.on_round = stop
+    with pytest.raises(Killed):
+        first.run()
+    resumed = training_of(FedPub, share, cohort_size, tmp_path)
+    resumed._resume()
+    for name, value in first.down.items():
+        again = resumed.down[name]
+        assert type(again) is type(value)
+        for tensor, other in zip(each_tensor(again), each_tensor(value), strict=True):
+            assert torch.equal(tensor, other)
+    resumed = training_of(FedPub, share, cohort_size, tmp_path)
+    resumed.run()
+    assert without_seconds(resumed.records) == without_seconds(whole.records)
+    assert_same(copied(resumed.engine.state()), copied(whole.engine.state()))
+    assert_same(resumed.progress.best.models, whole.progress.best.models)

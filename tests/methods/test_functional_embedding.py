@@ -1,0 +1,139 @@
+"""FED-PUB's embeddings and similarities against PyTorch Geometric, NumPy and SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
+
+from fedquilt.cohort.client import Client
+from fedquilt.common.random_streams import numpy_stream
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.split import TRAIN
+from fedquilt.methods.fedpub import (
+    BLOCK_NODES,
+    RandomGraph,
+    cosine,
+    functional_embedding,
+    jensen_shannon,
+    label_share,
+    random_graph,
+)
+from fedquilt.nn.models import Gcn
+from support import pyg_reference as reference
+from support.clients import PADDING, assert_near, client_lists, dense_features, lay, random_client
+
+CPU = torch.device("cpu")
+seeds = st.integers(0, 2**31)
+
+
+def expected_embedding(client: Client, weights: dict[str, torch.Tensor], m: int) -> torch.Tensor:
+    """Two GCNConv layers in full, then the mean over nodes before the second ReLU."""
+    own = {name: w[m].double() for name, w in weights.items()}
+    return reference.model("gcn", client, own)[1].mean(0)
+
+
+@settings(max_examples=15)
+@given(
+    seed=seeds,
+    nodes=st.integers(1, 30),
+    edges=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
+    clients=st.integers(1, 4),
+)
+def test_the_collapsed_forward_equals_two_gcn_layers(seed: int, nodes: int, edges: float, clients: int) -> None:
+    client = random_client(np.random.default_rng(seed), 0, nodes, 6, edges=edges)
+    graph = RandomGraph(
+        torch.from_numpy(np.asarray(client.gcn @ dense_features(client))),
+        torch.from_numpy(np.asarray(client.gcn.mean(axis=0), dtype=np.float32).ravel()),
+    )
+    weights = reference.random_weights(Gcn(6, 5, 3).shapes(), clients, seed)
+    found = functional_embedding(graph, weights)
+    assert_near(found, torch.stack([expected_embedding(client, weights, m) for m in range(clients)]))
+
+
+def drawn_again(kind: str, seed: int, features: int) -> Client:
+    """The same random graph from the same draws: pairs in order, then the features."""
+    stream = numpy_stream(seed, "random graph")
+    nodes = 1 if kind == "one" else 500
+    pairs = [(u, v) for u in range(nodes) for v in range(u + 1, nodes)]
+    p = np.array([0.1 if u // 100 == v // 100 else 0.01 for u, v in pairs])
+    if kind == "er":
+        p = np.full(len(p), p.mean())
+    chosen = stream.random(len(pairs)) < p
+    edges = np.array(pairs, dtype=np.int64).reshape(-1, 2)[chosen].T
+    x = stream.standard_normal((nodes, features)).astype(np.float32)
+    return Client(0, Graph("again", edges, x, np.zeros(nodes, np.int64), 1), np.zeros(nodes, np.int8))
+
+
+@pytest.mark.parametrize("kind", ["sbm", "er", "one"])
+def test_the_random_graph_is_what_it_says(kind: str) -> None:
+    client = drawn_again(kind, 5, 7)
+    weights = reference.random_weights(Gcn(7, 6, 3).shapes(), 3, 1)
+    found = functional_embedding(random_graph(kind, 5, 7, CPU), weights)
+    assert_near(found, torch.stack([expected_embedding(client, weights, m) for m in range(3)]))
+
+
+def test_block_model_has_its_blocks() -> None:
+    client = drawn_again("sbm", 0, 1)
+    u, v = client.graph.edges
+    inside = (u // BLOCK_NODES == v // BLOCK_NODES).sum()
+    across = len(u) - inside
+    for seen, pairs, p in ((inside, 5 * 4950, 0.1), (across, 10 * 10_000, 0.01)):
+        assert abs(seen - pairs * p) < 5 * np.sqrt(pairs * p * (1 - p))
+
+
+def test_random_graphs_depend_on_seed_and_kind_alone() -> None:
+    one = random_graph("sbm", 1, 4, CPU)
+    random_graph.cache_clear()
+    again = random_graph("sbm", 1, 4, CPU)
+    assert torch.equal(one.smoothed, again.smoothed)
+    assert torch.equal(one.averaged, again.averaged)
+    assert not torch.equal(one.smoothed, random_graph("sbm", 2, 4, CPU).smoothed)
+    assert not torch.equal(one.averaged, random_graph("er", 1, 4, CPU).averaged)
+
+
+@given(seed=seeds, clients=st.integers(1, 6))
+def test_cosine(seed: int, clients: int) -> None:
+    rng = np.random.default_rng(seed)
+    parts = [rng.standard_normal((clients, 3, 4)), rng.standard_normal((clients, 5)) * 3]
+    joined = np.concatenate([part.reshape(clients, -1) for part in parts], axis=1)
+    norm = np.linalg.norm(joined, axis=1)
+    expected = joined @ joined.T / np.outer(norm, norm)
+    found = cosine([torch.from_numpy(part.astype(np.float32)) for part in parts])
+    assert_near(found, torch.from_numpy(expected))
+
+
+def test_cosine_with_nothing_is_zero() -> None:
+    similarity = cosine([torch.tensor([[0.0, 0.0], [3.0, 4.0]])])
+    assert similarity.tolist() == [[0.0, 0.0], [0.0, 1.0]]
+
+
+@given(seed=seeds, clients=st.integers(1, 6), classes=st.integers(1, 8))
+def test_jensen_shannon(seed: int, clients: int, classes: int) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 4, (clients, classes)).astype(float)
+    counts[counts.sum(1) == 0, 0] = 1.0
+    share = counts / counts.sum(1, keepdims=True)
+    found = jensen_shannon(torch.from_numpy(share.astype(np.float32)))
+    for i in range(clients):
+        for j in range(clients):
+            expected = np.nan_to_num(jensenshannon(share[i], share[j], base=2)) ** 2  # SciPy gives the root
+            assert float(found[i, j]) == pytest.approx(expected, abs=2e-6)
+    assert bool(((found >= 0) & (found <= 1)).all())
+
+
+def test_jensen_shannon_of_strangers_is_one_bit() -> None:
+    assert jensen_shannon(torch.eye(2)).tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists(classes=4))
+def test_label_share(rows: str, clients: list[Client]) -> None:
+    found = label_share(lay(clients, rows))
+    for m, client in enumerate(clients):
+        labels = client.graph.y[(client.split == TRAIN) & (client.graph.y >= 0)]
+        counts = np.bincount(labels, minlength=4)
+        assert_near(found[m], torch.from_numpy(counts / max(1, counts.sum())))

@@ -1,0 +1,79 @@
+"""What a comparison runs, and what is found wrong with it before anything trains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fedquilt
+from fedquilt.errors import FedquiltError
+from fedquilt.runs.compare import check_plan, plan
+from fedquilt.runs.resolve import ResolvedRun
+from support.federations import assert_same, without_seconds
+from support.small_runs import SMALL
+from support.thoroughness import EPOCHS, NAME, thorough
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("methods", "settings", "says"),
+    [
+        ([], {}, "Say which methods to compare"),
+        (["local", "fedavg"], {"tua": 3}, "There is no setting of these methods 'tua'"),
+        (["local", "fedpub"], {"tua": 3}, "did you mean 'tau'?"),
+        (["majority"], {"lr": 1}, "None of these methods has settings"),
+        (["local", "fedpub"], {"tau": -3}, "The setting tau=-3 of method 'fedpub' is not possible"),
+        (["local", "fedpub"], {"model": "sage"}, "FED-PUB's functional embeddings"),
+        (["local", "nobody"], {}, "There is no method 'nobody'"),
+    ],
+)
+def test_what_is_wrong_with_any_method_is_said_first(
+    methods: list[str], settings: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    with pytest.raises(FedquiltError) as caught:
+        fedquilt.compare(methods, out="out", **(SMALL | {"settings": settings}))
+    assert says in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_method_listed_twice_is_refused_before_anything_trains(tmp_path: Path) -> None:
+    with pytest.raises(FedquiltError, match="listed twice"):
+        fedquilt.compare(["local", "local"], "patchwork", out=tmp_path / "both", rounds=1)
+    assert not (tmp_path / "both").exists()
+
+
+def test_plan_leaves_everything_else_alike() -> None:
+    plans = plan(["local", "fedpub"], {"rounds": 7, "settings": {"tau": 2}})
+    assert [p.method for p in plans] == ["local", "fedpub"]
+    assert [p.settings for p in plans] == [{}, {"tau": 2}]
+    assert {p.rounds for p in plans} == {7}
+
+
+@pytest.mark.parametrize("methods", [[NAME, "fedavg", "majority"], ["fedavg", NAME]], ids=str)
+def test_each_method_has_epochs_of_its_own_unless_the_user_says(methods: list[str]) -> None:
+    with thorough():
+        own, told = (plan(methods, SMALL | {"settings": {}} | more) for more in ({}, {"epochs": 5}))
+        resolved = check_plan(own)
+        assert (
+            {c.method: resolved.method_of(c).context.epochs for c in own}
+            == {c.method: ResolvedRun(c).config.epochs for c in own}
+            == {method: EPOCHS if method == NAME else 1 for method in methods}
+        )
+        assert {ResolvedRun(c).config.epochs for c in told} == {5}
+        with pytest.raises(FedquiltError, match="Local epochs are given twice"):
+            check_plan(plan(methods, SMALL | {"settings": {"epochs": 2}, "epochs": 5}))
+
+
+def test_from_python_each_run_keeps_its_epochs_and_can_be_run_again(tmp_path: Path) -> None:
+    with thorough():
+        runs = fedquilt.compare([NAME, "fedavg"], out="out", **SMALL)
+        for run, epochs in zip(runs, (EPOCHS, 1), strict=True):
+            config = json.loads((tmp_path / "out" / run.result["method"] / "config.json").read_text())
+            assert config["epochs"] == config["resolved"]["settings"]["epochs"] == epochs
+            again = fedquilt.run(**{key: value for key, value in config.items() if key not in ("resolved", "versions")})
+            assert without_seconds(again.records[0]) == without_seconds(run.records[0])
+            assert_same(again.models[0], run.models[0])

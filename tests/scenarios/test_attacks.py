@@ -1,0 +1,243 @@
+"""Malicious clients: who they are, what they send, and what becomes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedquilt
+from fedquilt.errors import FedquiltError
+from fedquilt.messages.message import Message, Sparse, dense
+from fedquilt.scenarios.attacks import EMBEDDING, Attack, check_attackable
+from fedquilt.training.client_sampling import some_clients
+from fedquilt.training.loop import Plan
+from support.federations import assert_same, make_method, make_training, ragged_clients, without_seconds
+
+SMALL: dict[str, Any] = {"clients": 5, "rounds": 4, "device": "cpu", "settings": {"hidden": 8}}
+SENDERS = torch.tensor([1, 3, 4])
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def attack(kind: Any = "gaussian", scale: float = 5.0, malicious: tuple[int, ...] = (0, 3), seed: int = 7) -> Attack:
+    return Attack(kind, scale, frozenset(malicious), seed)
+
+
+def message() -> Message:
+    rng = torch.Generator().manual_seed(0)
+    return {"model.w": torch.randn(3, 2, generator=rng), EMBEDDING: torch.randn(3, 6, generator=rng)}
+
+
+# -- who ---------------------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 60), st.floats(0.01, 0.99), st.integers(0, 5))
+def test_so_many_clients_are_chosen(clients: int, share: float, seed: int) -> None:
+    chosen = some_clients(seed, clients, share, "attack", "clients").tolist()
+    assert chosen == sorted(set(chosen))
+    assert set(chosen) < set(range(clients))
+    assert len(chosen) == min(max(1, round(share * clients)), clients - 1)
+    assert chosen == some_clients(seed, clients, share, "attack", "clients").tolist()
+
+
+def test_seed_and_owner_decide_who() -> None:
+    drawn = {
+        tuple(some_clients(seed, 20, 0.3, owner).tolist()) for seed in range(4) for owner in ("attack", "hold out")
+    }
+    assert len(drawn) == 8
+    with pytest.raises(FedquiltError, match="A single client cannot be parted into two groups"):
+        some_clients(0, 1, 0.5, "attack")
+
+
+# -- what --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["same-value", "gaussian"])
+def test_only_the_embedding_of_malicious_clients_changes(kind: str) -> None:
+    before = message()
+    kept = {name: value.clone() for name, value in before.items()}
+    after = attack(kind).applied(before, SENDERS, 2)
+    assert_same(before, kept)
+    assert after["model.w"] is before["model.w"]
+    assert torch.equal(after[EMBEDDING][[0, 2]], before[EMBEDDING][[0, 2]])
+    lie = after[EMBEDDING][1]
+    assert not torch.equal(lie, before[EMBEDDING][1])
+    assert len(lie.unique()) == (1 if kind == "same-value" else 6)
+
+
+@pytest.mark.parametrize("kind", ["same-value", "gaussian"])
+def test_a_lie_depends_on_seed_round_and_client_alone(kind: str) -> None:
+    def lie(senders: list[int], round: int, **changes: Any) -> torch.Tensor:
+        uploads: Message = {EMBEDDING: torch.zeros(len(senders), 6)}
+        return attack(kind, **changes).applied(uploads, torch.tensor(senders), round)[EMBEDDING][senders.index(3)]
+
+    first = lie([1, 3, 4], 2)
+    assert torch.equal(first, lie([0, 2, 3], 2, malicious=(3,)))
+    assert torch.allclose(2 * first, lie([3], 2, scale=10.0))
+    for other in (lie([3], 1), lie([3], 2, seed=8)):
+        assert not torch.equal(first, other)
+    both = attack(kind).applied({EMBEDDING: torch.zeros(2, 6)}, torch.tensor([0, 3]), 2)[EMBEDDING]
+    assert not torch.equal(both[0], both[1])
+
+
+@pytest.mark.parametrize("kind", ["same-value", "gaussian"])
+def test_lies_are_normal_with_the_given_deviation(kind: str) -> None:
+    uploads: Message = {EMBEDDING: torch.zeros(1, 1)}
+    mine = attack(kind, scale=3.0, malicious=(0,))
+    values = torch.cat([mine.applied(uploads, torch.tensor([0]), r)[EMBEDDING].ravel() for r in range(1, 1001)])
+    assert abs(float(values.mean())) < 5 * 3 / np.sqrt(1000)
+    assert float(values.std()) == pytest.approx(3, abs=5 * 3 / np.sqrt(2000))
+
+
+def test_what_is_sent_sparsely_stays_so() -> None:
+    after = attack().applied({EMBEDDING: Sparse(torch.zeros(3, 6))}, SENDERS, 1)
+    assert isinstance(after[EMBEDDING], Sparse)
+    assert dense(after[EMBEDDING])[1].count_nonzero() == 6
+
+
+def test_an_embedding_may_be_missing_in_later_rounds_but_not_in_the_first() -> None:
+    uploads: Message = {"model.w": torch.zeros(3, 2)}
+    assert attack().applied(uploads, SENDERS, 1) is uploads
+    with pytest.raises(FedquiltError, match="the method uploads no embedding to attack; leave out the attack"):
+        attack().applied(uploads, SENDERS, 0)
+
+
+def test_methods_without_an_embedding_are_refused() -> None:
+    clients = ragged_clients()
+    check_attackable(make_method("fedpub", clients))
+    for name in ("fedavg", "local"):
+        with pytest.raises(FedquiltError, match=f"Method '{name}' uploads no embedding to attack; .*: .*fedpub"):
+            check_attackable(make_method(name, clients))
+
+
+@pytest.mark.parametrize("settings", [{"matching": False}, {"similarity": "label"}], ids=str)
+def test_a_method_whose_settings_keep_the_embedding_at_home_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(FedquiltError, match="With these settings the method uploads no embedding to attack; leave out"):
+        check_attackable(make_method("fedpub", ragged_clients(), **settings))
+
+
+# -- in a training -----------------------------------------------------------------------------------
+
+
+def test_the_server_gets_the_lies_and_clients_train_on() -> None:
+    clients = ragged_clients()
+    seen: list[torch.Tensor] = []
+    trainings = []
+    for malicious in ((), (1, 4)):
+        method = make_method("fedpub", clients)
+        compare = method.compare
+
+        def watched(server: Any, uploads: Any, *rest: Any, compare: Callable = compare) -> torch.Tensor:
+            seen.append(uploads[EMBEDDING].clone())
+            return compare(server, uploads, *rest)
+
+        method.compare = watched  # type: ignore[method-assign]
+        trainings.append(make_training(method, clients, Plan(3), attack=attack(malicious=malicious, seed=3)))
+        trainings[-1].run()
+    honest, lied = seen[0], seen[2]
+    assert torch.equal(honest[[0, 2, 3]], lied[[0, 2, 3]])
+    assert not torch.isclose(honest[[1, 4]], lied[[1, 4]]).all()
+    first, other = trainings[0].records, trainings[1].records
+    assert first[0]["clients"] == other[0]["clients"]  # nothing was exchanged yet
+    assert first[0]["bytes_up"] == other[0]["bytes_up"]
+    assert first[1]["val_loss"] != other[1]["val_loss"]
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.6])
+def test_a_stopped_run_goes_on_with_the_same_lies(participation: float) -> None:
+    options = SMALL | {
+        "attack": "same-value",
+        "attack_scale": 3,
+        "attack_ratio": 0.4,
+        "participation": participation,
+        "checkpoint_seconds": 0.0,
+        "seeds": [2],
+    }
+
+    def stop(config: Any, seed: int, rounds: int) -> Callable:
+        def on_round(record: dict[str, Any]) -> None:
+            if record["round"] == 1:
+                raise KeyboardInterrupt
+
+        return on_round
+
+    whole = fedquilt.run("fedpub", **options)
+    with pytest.raises(KeyboardInterrupt):
+        fedquilt.run("fedpub", out="stopped", watch=stop, **options)
+    resumed = fedquilt.resume("stopped")
+    assert without_seconds(resumed.records[2]) == without_seconds(whole.records[2])
+    assert_same(resumed.models[2], whole.models[2])
+    assert resumed.result["groups"] == whole.result["groups"]
+    assert fedquilt.resume("stopped").result == resumed.result
+
+
+def test_honest_and_malicious_clients_are_reported_apart() -> None:
+    options = SMALL | {"attack": "gaussian", "attack_ratio": 0.4, "seeds": [0, 1]}
+    run = fedquilt.run("fedpub", **options)
+    tests = {"honest": [], "malicious": []}
+    for seed, line in zip((0, 1), run.result["seeds"], strict=True):
+        malicious = some_clients(seed, 5, 0.4, "attack", "clients").tolist()
+        at_best = run.records[seed][line["best_round"]]["clients"]["test"]
+        for name, lies in (("honest", False), ("malicious", True)):
+            mine = [test for m, test in enumerate(at_best) if (m in malicious) == lies]
+            assert line["groups"][name] == {"clients": len(mine), "test": pytest.approx(np.mean(mine))}
+            tests[name].append(np.mean(mine))
+        everyone = sum(part["clients"] * part["test"] for part in line["groups"].values()) / 5
+        assert line["test"] == pytest.approx(everyone)
+    for name, clients in (("honest", 3), ("malicious", 2)):
+        assert run.result["groups"][name] == {
+            "clients": clients,
+            "test_mean": pytest.approx(np.mean(tests[name])),
+            "test_std": pytest.approx(np.std(tests[name])),
+        }
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"attack": "loud"}, "The option attack='loud' is not possible: input should be 'same-value' or 'gaussian'."),
+        ({"attack": "gaussian", "attack_scale": 0}, "The option attack_scale=0 is not possible"),
+        ({"attack": "gaussian", "attack_ratio": 1}, "The option attack_ratio=1 is not possible"),
+        ({"attack_ratio": 0.4}, "attack_ratio=0.4 is not possible: there is no attack; say which"),
+        ({"attack_scale": 3}, "attack_scale=3 is not possible: there is no attack; say which"),
+        ({"attack": "gaussian", "method": "fedavg"}, "Method 'fedavg' uploads no embedding to attack"),
+        ({"attack": "gaussian", "clients": 1}, "A single client cannot be parted"),
+        (
+            {"attack": "gaussian", "settings": {"matching": False}},
+            "With these settings the method uploads no embedding",
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_said_before_a_folder_is_made(options: dict[str, Any], says: str, tmp_path: Path) -> None:
+    with pytest.raises(FedquiltError) as caught:
+        fedquilt.run(**({"method": "fedpub", "out": "out"} | SMALL | options))
+    assert says in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("methods", "settings", "says"),
+    [
+        (["fedpub", "fedavg"], {}, "Method 'fedavg' uploads no embedding"),
+        (["fedsheafhn", "fedpub"], {"matching": False}, "With these settings the method uploads no embedding"),
+    ],
+    ids=str,
+)
+def test_so_it_is_of_every_method_in_a_comparison(
+    methods: list[str], settings: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    options = SMALL | {"settings": {"hidden": 8} | settings}
+    with pytest.raises(FedquiltError, match=says):
+        fedquilt.compare(methods, out="out", attack="gaussian", **options)
+    assert not (tmp_path / "out").exists()

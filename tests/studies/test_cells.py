@@ -1,0 +1,255 @@
+"""What makes two cells the same run, and which places cannot be run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.npz import write_npz
+from fedquilt.methods.base import methods
+from fedquilt.partition.make import make_partition
+from fedquilt.partition.storage import save
+from fedquilt.runs.config import RunConfig
+from fedquilt.studies import cells as module
+from fedquilt.studies.cells import Cell, absent_graph, expand, graph_digest, with_others, written
+from support.small_runs import own_graph
+from support.tiny_studies import TINY, cells_of, no_network, study_of
+
+# Where and how fast: of each field a few values that must not matter.
+ELSEWHERE: dict[str, list[Any]] = {
+    "device": ["cpu", "cuda", "auto"],
+    "data": ["/a", "/b/c", None],
+    "checkpoint_seconds": [0.0, 30.0, 1e9],
+    "workers": [None, 1, 4],
+    "cohort_size": [None, 1, 7],
+}
+# Of every other field some values, each of which is another run.
+DETERMINING: dict[str, list[Any]] = {
+    "method": ["fedpub", "local"],
+    "dataset": ["communities-3", "patchwork"],
+    "partition": ["disjoint", "natural"],
+    "clients": [2, 3, None],
+    "sizes": [None, [3, 4], [4, 3]],
+    "seeds": [[0], [1]],
+    "rounds": [None, 1, 2],
+    "epochs": [None, 1, 2],
+    "split": [None, "40/30/30", "5fold"],
+    "metric": [None, "accuracy", "auc"],
+    "settings": [{}, {"lr": 0.1}, {"lr": 0.2}, {"lr": 0.1, "hidden": 8}],
+    "participation": [1.0, 0.5],
+    "evaluate_every": [1, 2],
+    "patience": [None, 5],
+    "min_train": [None, 1, 2],
+    "edge_noise": [0.0, 0.1],
+    "hold_out_clients": [0.0, 0.2],
+    "attack": ["gaussian", "same-value"],
+    "attack_scale": [5.0, 6.0],
+    "attack_ratio": [0.2, 0.3],
+    "aggregation": ["mean", "median", "trimmed", "clipped"],
+    "aggregation_trim": [0.2, 0.3],
+    "aggregation_clip": [1.0, 2.0],
+    "dp_clip": [None, 1.0, 2.0],
+    "dp_noise": [None, 5.0],
+    "dp_epsilon": [None, 2.0, 8.0],
+    "dp_delta": [1e-5, 1e-6],
+    "precision": ["float32", "mixed"],
+}
+configs = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in DETERMINING.items()})
+places = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in ELSEWHERE.items()})
+
+
+def cell(kind: str = "run", alone: bool = False, dear: tuple[str, ...] = (), **options: Any) -> Cell:
+    # Not all options go together; the identity need not know which.
+    config = RunConfig.model_construct(**{"dataset": "communities-3", "seeds": [0], **options})
+    return Cell("tiny", {"method": "x"}, 0, {}, 0, kind, alone, config, dear)
+
+
+def test_every_option_of_a_run_is_said_to_matter_or_not() -> None:
+    assert ELSEWHERE.keys() | DETERMINING.keys() == RunConfig.model_fields.keys()
+
+
+@given(configs, places, places)
+def test_where_a_cell_runs_and_the_order_of_settings_do_not_matter(
+    config: dict[str, Any], here: dict[str, Any], there: dict[str, Any]
+) -> None:
+    first = cell(**config, **here)
+    turned = {**config, "settings": dict(reversed(config["settings"].items()))}
+    second = replace(cell(**dict(reversed(turned.items())), **there), study="other", at={"a": "b"}, candidate=3)
+    assert first.identity == second.identity
+
+
+@given(configs, st.data())
+def test_each_option_that_determines_the_result_is_part_of_the_identity(config: dict[str, Any], data: Any) -> None:
+    name = data.draw(st.sampled_from(sorted(DETERMINING)))
+    other = data.draw(st.sampled_from([value for value in DETERMINING[name] if value != config[name]]))
+    assert cell(**config).identity != cell(**{**config, name: other}).identity
+
+
+def test_what_is_done_is_part_of_the_identity() -> None:
+    every = [cell(), cell(kind="oracle"), cell(kind="partition"), cell(alone=True), cell(dear=("test.neighbour",))]
+    assert len({one.identity for one in every}) == len(every)
+
+
+# -- the key: content and code -----------------------------------------------------------------------
+
+
+def fresh() -> None:
+    """Forget what was read of files, as a new process would."""
+    module._digest_or_error.cache_clear()
+    module._file_digest.cache_clear()
+
+
+def changed(graph: Graph) -> dict[str, Graph]:
+    """The graph, and others that differ from it in one number."""
+    x, y, edges = graph.x.copy(), graph.y.copy(), graph.edges[:, 1:].copy()
+    x[3, 1] += 0.5
+    y[5] = (y[5] + 1) % graph.classes
+    masks = {part: mask.copy() for part, mask in (graph.masks or {}).items()}
+    masks["train"][np.flatnonzero(masks["train"])[0]] = False
+    return {
+        "as it was": graph,
+        "a feature": replace(graph, x=x),
+        "a label": replace(graph, y=y),
+        "an edge": replace(graph, edges=edges),
+        "a mask": replace(graph, masks=masks),
+        "one class more": replace(graph, classes=graph.classes + 1),
+        "sparse": replace(graph, x=sp.csr_matrix(graph.x)),
+    }
+
+
+def test_the_key_changes_with_the_graphs_content(elsewhere: Path) -> None:
+    keys = {}
+    for name, graph in changed(own_graph(masks=True)).items():
+        write_npz(graph, elsewhere / "mine.npz")
+        fresh()
+        keys[name] = cell(dataset="mine.npz").key
+    assert len(set(keys.values())) == len(keys)
+    write_npz(own_graph(masks=True), elsewhere / "mine.npz")
+    assert cell(dataset="mine.npz").key == keys["sparse"]  # a process reads a graph once
+    fresh()
+    assert cell(dataset="mine.npz").key == keys["as it was"]
+    fresh()
+
+
+def test_graphs_without_edges_have_a_digest(elsewhere: Path) -> None:
+    write_npz(replace(own_graph(), edges=np.zeros((2, 0), dtype=np.int64)), elsewhere / "none.npz")
+    fresh()
+    assert len(graph_digest("none.npz", None)) == 32
+
+
+def test_the_key_changes_with_the_saved_partitions_content(elsewhere: Path) -> None:
+    graph = own_graph()
+    write_npz(graph, elsewhere / "mine.npz")
+    keys = []
+    for clients in (2, 3, 2):
+        save(make_partition(graph, "disjoint", clients, 0), elsewhere / "cut.npz")
+        fresh()
+        keys.append(cell(dataset="mine.npz", partition="cut.npz").key)
+    assert keys[0] == keys[2] != keys[1]
+    fresh()
+
+
+def test_the_key_changes_with_the_version_and_the_identity_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = cell()
+    before = one.key, one.identity
+    monkeypatch.setattr(module, "compute_version", lambda: "other")
+    assert one.key != before[0]
+    assert one.identity == before[1]
+
+
+def test_the_same_run_in_two_studies_has_one_key(tmp_path: Path) -> None:
+    first = study_of(tmp_path, "one")
+    options = {**TINY["options"], "clients": 3, "settings": {}}
+    axes = {
+        "method": [{"label": "ours", "method": "fedpub", "settings": {"hidden": 8}}],
+        "rounds": [{"label": "short", "rounds": 3}, {"label": "long", "rounds": 5}],
+    }
+    second = study_of(tmp_path, "two", options=options, axes=axes, columns=["rounds"], seeds=3)
+    keys = {one.key: one for one in cells_of(first)}
+    shared = [other for other in cells_of(second) if other.key in keys]
+    assert [(one.at["rounds"], one.seed) for one in shared] == [("short", 0), ("short", 1)]
+    assert all(keys[one.key].at == {"method": "FED-PUB", "clients": "3"} for one in shared)
+
+
+# -- places that cannot be run -----------------------------------------------------------------------
+
+
+def test_methods_and_graphs_that_are_not_here_are_named_and_the_rest_is_run(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_network(monkeypatch)
+    axes = {
+        "method": [
+            "local",
+            {"label": "FedSage+", "method": "fedsageplus"},
+            {"label": "X", "method": "fedavg", "missing": "why not"},
+        ],
+        "dataset": ["communities-3", "cora"],
+    }
+    study = study_of(elsewhere, axes=axes, columns=["dataset"], options={"clients": 2, "rounds": 2})
+    cells, missing = expand(study, seeds=1)
+    assert [one.at for one in cells] == [{"method": "local", "dataset": "communities-3"}]
+    why = {tuple(one.at.values()): one.why for one in missing}
+    assert len(missing) == len(why) == 5
+    assert "the method fedsageplus is not in fedquilt yet" in why["FedSage+", "communities-3"]
+    assert "the method fedsageplus" in why["FedSage+", "cora"]
+    assert why["X", "cora"] == "why not"
+    assert "cora" in why["local", "cora"]
+    listed, missing = expand(study, seeds=1, graphs=False)
+    assert [one.at["dataset"] for one in listed] == ["communities-3", "cora"]
+    assert len(missing) == 4
+
+
+def test_a_graph_that_is_not_here_is_told_apart_from_one_that_is(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    no_network(monkeypatch)
+    assert absent_graph({"dataset": "communities-3"}, None) is None
+    assert absent_graph({}, None) is None  # the built-in one
+    assert "cora" in (absent_graph({"dataset": "cora"}, str(elsewhere)) or "")
+
+
+def test_cells_come_seed_by_seed_with_each_candidate(tmp_path: Path) -> None:
+    axes = {
+        "method": [{"label": "A", "method": "local", "candidates": [{"lr": 0.1}, {"lr": 0.2}]}, "fedavg"],
+        "clients": [2],
+    }
+    cells = cells_of(study_of(tmp_path, axes=axes))
+    assert [(one.seed, one.at["method"], one.candidate, one.settings) for one in cells] == [
+        (seed, *rest) for seed in (0, 1) for rest in (("A", 0, {"lr": 0.1}), ("A", 1, {"lr": 0.2}), ("fedavg", 0, {}))
+    ]
+    assert cells[1].config.settings == {"hidden": 8, "lr": 0.2}
+    assert cells[1].config.seeds == [0]
+    assert cells[1].label == "A, 2 (lr=0.2), seed 0"
+    assert cells[2].label == "fedavg, 2, seed 0"
+
+
+def test_a_value_that_is_dear_is_asked_for_only_where_it_is_shown(tmp_path: Path) -> None:
+    plain = cells_of(study_of(tmp_path))[0]
+    asked = cells_of(study_of(tmp_path, values={"test": "Test", "test.neighbour": "There"}))[0]
+    assert (plain.dear, asked.dear) == ((), ("test.neighbour",))
+
+
+def test_all_other_methods_get_a_row_where_a_study_asks_for_them(tmp_path: Path) -> None:
+    study = study_of(tmp_path)
+    assert with_others(study) is study
+    more = with_others(study_of(tmp_path, others=True))
+    levels = more.axes["method"]
+    assert sorted(level.options["method"] for level in levels) == sorted(methods())
+    floor = [name for name, method in methods().items() if method.single_round]
+    assert [level.options["method"] for level in levels[: len(floor)]] == floor
+    assert levels[len(floor) : len(floor) + 3] == study.axes["method"]
+    assert all(level.label == methods()[level.options["method"]].title for level in levels[len(floor) + 3 :])
+
+
+def test_settings_are_written_as_one_types_them() -> None:
+    assert written({"lr": 0.005, "masking": False, "model": "gcn"}) == "lr=0.005 masking=false model=gcn"
+    assert written({}) == ""

@@ -1,0 +1,267 @@
+"""What a study's file may say, and how its places get their options."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedquilt.errors import FedquiltError
+from fedquilt.studies.spec import Study, common_candidates, find_study, published_path, study_names
+from support.tiny_studies import TINY, study_of, write_study
+
+METHODS = TINY["axes"]["method"]
+CLIENTS = {"clients": [2, 3]}
+
+
+def refusal(folder: Path, **changes: Any) -> str:
+    """The one sentence with which a study is refused."""
+    with pytest.raises(FedquiltError) as caught:
+        study_of(folder, **changes)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert sentence.startswith("The study tiny is not sound")
+    assert sentence.endswith(".")
+    assert not sentence.endswith("..")
+    for jargon in ("NoneType", "object has no attribute", "update sequence", "not iterable"):
+        assert jargon not in sentence
+    return sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"options": {"colour": 1}}, "a study cannot set 'colour'; it can set aggregation"),
+        ({"options": {"seeds": [1]}}, "a study cannot set 'seeds'"),
+        ({"options": {"device": "cpu"}}, "a study cannot set 'device'"),
+        ({"axes": {"method": [{"label": "a", "colour": 1}], **CLIENTS}}, "a study cannot set 'colour'"),
+        ({"overrides": [{"where": {"clients": 2}, "colour": 1}]}, "a study cannot set 'colour'"),
+        ({"axes": {"colour": ["red"], **CLIENTS}}, "colour is no option of a run, so write its level 'red' as a mapping"),
+        ({"axes": {"method": ["local", "local"], **CLIENTS}}, "the levels of method need labels of their own"),
+        ({"axes": {"method": ["local", "average"], **CLIENTS}}, "none may be 'average'"),
+        ({"axes": {"method": [{"dataset": "patchwork"}], **CLIENTS}}, "the levels of method need labels of their own"),
+        ({"axes": {"method": [], **CLIENTS}}, "at axes.method: List should have at least 1 item"),
+        ({"axes": {"method": [{"label": 5, "method": "local"}], **CLIENTS}}, "at axes.method.0.label: Input should be"),
+        ({"rows": ["colour"]}, "there is no axis colour; there are method, clients"),
+        ({"columns": ["colour"]}, "there is no axis colour"),
+        ({"columns": ["method"]}, "rows and columns need an axis each, and no axis twice"),
+        ({"rows": []}, "rows and columns need an axis each"),
+        ({"skip": [{"colour": "red"}]}, "there is no axis colour"),
+        ({"skip": [{"method": "FedSage+"}]}, "the axis method has no level 'FedSage+'; it has FED-PUB, FedAvg, Local"),
+        ({"overrides": [{"where": {"clients": [2, 7]}, "rounds": 5}]}, "the axis clients has no level '7'"),
+        ({"figures": [{"kind": "convergence", "where": {"method": "fedpub"}}]}, "the axis method has no level 'fedpub'"),
+        ({"figures": [{"kind": "lines"}]}, "there is no axis x"),
+        ({"figures": [{"kind": "bars", "x": "clients", "by": "colour"}]}, "there is no axis colour"),
+        ({"figures": [{"kind": "pie"}]}, "at figures.0.kind: Input should be 'convergence'"),
+        ({"figures": [{"kind": "convergence", "value": "cost"}]}, "a figure draws cost, which is not among the values"),
+        ({"better": {"cost": "lower"}}, "better speaks of cost, which is not among the values"),
+        ({"better": {"test": "best"}}, "at better.test: Input should be 'higher'"),
+        ({"seeds": 0}, "at seeds: Input should be greater than or equal to 1"),
+        ({"choose_on": 0}, "at choose_on: "),
+        ({"of": "walk"}, "at of: Input should be 'run'"),
+        ({"title": None}, "at title: Field required"),
+        ({"axes": None}, "at axes: Field required"),
+        ({"colour": "red"}, "at colour: Extra inputs are not permitted"),
+        ({"axes": ["method"]}, "axes must be names with something each"),
+        ({"axes": {"method": "fedpub", **CLIENTS}}, "the levels of method must be a list"),
+        ({"options": ["rounds"]}, "options must be names with something each"),
+        ({"overrides": {"where": {}}}, "overrides must be a list"),
+        ({"overrides": ["rounds"]}, "each of overrides must be names with something each"),
+        ({"overrides": [{"where": ["clients"]}]}, "where must be names with something each"),
+        ({"skip": ["clients"]}, "each of skip must be names with something each"),
+        ({"figures": "lines"}, "figures must be a list"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_study_is_one_sentence(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
+    assert says in refusal(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("axes: [", "is not valid YAML (line 1)"),
+        ("- a\n- b\n", "must hold names and values"),
+        ("", "must hold names and values"),
+    ],
+)
+def test_a_file_that_is_no_study_is_one_sentence(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text(text)
+    with pytest.raises(FedquiltError, match=r"odd\.yaml") as caught:
+        find_study(str(path))
+    assert says in str(caught.value)
+
+
+def test_a_file_that_is_not_there_and_a_name_that_is_not_known(tmp_path: Path) -> None:
+    with pytest.raises(FedquiltError, match="cannot be read: No such file or directory"):
+        find_study(str(tmp_path / "none.yaml"))
+    with pytest.raises(FedquiltError, match="There is no study 'fedpub-tabel-1'; did you mean 'fedpub-table-1'"):
+        find_study("fedpub-tabel-1")
+
+
+# -- what a place is told ----------------------------------------------------------------------------
+
+
+def test_options_are_the_studys_then_the_levels_then_the_overrides(tmp_path: Path) -> None:
+    study = study_of(
+        tmp_path,
+        options={"rounds": 1, "epochs": 1, "metric": "accuracy", "settings": {"a": 1, "b": 1, "c": 1}},
+        axes={
+            "method": [{"label": "Mine", "method": "local", "rounds": 2, "settings": {"b": 2, "d": 2}}, "fedavg"],
+            "clients": [2, {"label": "few", "clients": 3, "epochs": 3, "rounds": 3, "settings": {"d": 3}}],
+        },
+        overrides=[
+            {"where": {"clients": "few"}, "settings": {"c": 4, "e": 4}},
+            {"where": {"method": ["Mine"], "clients": ["few"]}, "metric": "auc", "settings": {"e": 5}},
+        ],
+    )
+    assert study.options_at({"method": "Mine", "clients": "few"}) == {
+        "method": "local",
+        "clients": 3,
+        "rounds": 3,  # the later axis wins
+        "epochs": 3,
+        "metric": "auc",
+        "settings": {"a": 1, "b": 2, "d": 3, "c": 4, "e": 5},
+    }
+    assert study.options_at({"method": "fedavg", "clients": "2"}) == {
+        "method": "fedavg",
+        "clients": 2,
+        "rounds": 1,
+        "epochs": 1,
+        "metric": "accuracy",
+        "settings": {"a": 1, "b": 1, "c": 1},
+    }
+    assert study.options == {"rounds": 1, "epochs": 1, "metric": "accuracy", "settings": {"a": 1, "b": 1, "c": 1}}
+
+
+def test_candidates_are_the_overrides_else_the_levels_else_the_common_ones(tmp_path: Path) -> None:
+    axes = {
+        "method": [{"label": "Local", "method": "local", "candidates": [{"lr": 1}, {"lr": 2}]}, "fedavg", "fedpub"],
+        "clients": [2, 3],
+    }
+    overrides = [
+        {"where": {"clients": 3}, "candidates": [{"lr": 9}]},
+        {"where": {"clients": 3, "method": "fedpub"}, "candidates": []},
+    ]
+    study = study_of(tmp_path, axes=axes, overrides=overrides)
+
+    def at(study: Study, method: str, clients: str) -> list[dict[str, Any]]:
+        return study.candidates_at({"method": method, "clients": clients})
+
+    assert at(study, "Local", "2") == [{"lr": 1}, {"lr": 2}]
+    assert at(study, "Local", "3") == [{"lr": 9}]
+    assert at(study, "fedavg", "2") == [{}]
+    assert at(study, "fedpub", "3") == [{}]
+    tuned = study_of(tmp_path, axes=axes, overrides=overrides, tuned=True)
+    assert at(tuned, "Local", "2") == [{"lr": 1}, {"lr": 2}]
+    assert at(tuned, "fedavg", "2") == common_candidates()["fedavg"]
+    assert at(tuned, "fedpub", "3") == [{}]  # an override without any means: nothing to choose
+
+
+def test_every_method_has_as_many_common_candidates() -> None:
+    counts = {name: len(some) for name, some in common_candidates().items()}
+    assert min(counts.values()) > 1
+    assert len({len(some) for name, some in common_candidates().items() if name != "majority"}) == 1, counts
+
+
+@given(st.data())
+def test_places_are_all_combinations_but_those_skipped(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
+    axes = {"method": ["local", "fedavg", "fedpub"], "clients": [2, 3], "rounds": [4, 5]}
+    some = {axis: st.lists(st.sampled_from([str(v) for v in vs]), min_size=1, unique=True) for axis, vs in axes.items()}
+    one = st.dictionaries(st.sampled_from(list(axes)), st.none(), min_size=1).flatmap(
+        lambda chosen: st.fixed_dictionaries({axis: some[axis] for axis in chosen})
+    )
+    skip = data.draw(st.lists(one, max_size=3))
+    study = study_of(tmp_path_factory.mktemp("s"), axes=axes, skip=skip)
+    expected = [
+        dict(zip(axes, map(str, labels), strict=True))
+        for labels in itertools.product(*axes.values())
+        if not any(all(str(labels[list(axes).index(a)]) in names for a, names in each.items()) for each in skip)
+    ]
+    assert list(study.places()) == expected
+    assert study.tables == ["rounds"]
+
+
+def test_why_a_place_is_missing(tmp_path: Path) -> None:
+    axes = {"method": ["local", {"label": "X", "method": "x", "missing": "no code"}], "clients": [2, 3]}
+    study = study_of(tmp_path, axes=axes, overrides=[{"where": {"clients": 3}, "missing": "too few nodes"}])
+    reasons = [study.missing_at(at) for at in study.places()]
+    assert reasons == [None, "too few nodes", "no code", "no code"]
+
+
+# -- a part of a study -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["FED-PUB", "fed-pub", "fedpub", "Fed Pub", "FEDPUB"])
+def test_only_knows_a_level_by_its_label_or_its_option_however_it_is_typed(tmp_path: Path, name: str) -> None:
+    part = study_of(tmp_path).only({"method": [name]})
+    assert [level.label for level in part.axes["method"]] == ["FED-PUB"]
+    assert [level.label for level in part.axes["clients"]] == ["2", "3"]
+
+
+def test_only_by_option_where_the_label_is_another(tmp_path: Path) -> None:
+    axes = {"method": ["local"], "clients": [{"label": "few", "clients": 2}, {"label": "many", "clients": 30}]}
+    study = study_of(tmp_path, axes=axes)
+    assert [level.label for level in study.only({"clients": ["30"]}).axes["clients"]] == ["many"]
+    assert [level.label for level in study.only({"clients": ["MANY", "2"]}).axes["clients"]] == ["few", "many"]
+    assert study.only({}) == study
+
+
+def test_only_tells_the_nearest_name(tmp_path: Path) -> None:
+    study = study_of(tmp_path)
+    with pytest.raises(FedquiltError, match=r"There is no method of tiny 'fedagv'; did you mean 'FedAvg'\?"):
+        study.only({"method": ["fedagv"]})
+    with pytest.raises(FedquiltError, match=r"There is no clients of tiny '77'; choose one of: 2, 3\."):
+        study.only({"clients": ["77"]})
+    with pytest.raises(FedquiltError, match=r"There is no axis of tiny 'metod'; did you mean 'method'\?"):
+        study.only({"metod": ["local"]})
+
+
+# -- what is shipped ---------------------------------------------------------------------------------
+
+SHIPPED = {
+    "fedpub": ([*range(1, 13)], [3, 4, 5, 6, 7, 8, 9, 12]),
+    "fediih": ([*range(1, 12)], [3, 4, 40]),
+    "fedsheafhn": ([1, 2, 3, 4, 7, 8], [2, 3, 4, 5]),
+    "fedhero": ([1, 3, 4, 5, 8, 9], [3, 4, 5, 8, 9]),
+    "fedssa": ([1, 2, 6, 7, 8, 9, 10], [3, 4, 5, 6]),
+}
+
+
+def test_every_table_and_figure_of_the_papers_is_there() -> None:
+    wanted = {
+        f"{paper}-{kind}-{number}"
+        for paper, both in SHIPPED.items()
+        for kind, some in zip(("table", "figure"), both, strict=True)
+        for number in some
+    }
+    assert wanted <= set(study_names())
+    assert len(study_names()) >= 66
+
+
+@pytest.mark.parametrize("name", study_names())
+def test_every_shipped_study_loads_and_says_what_it_shows(name: str) -> None:
+    study = find_study(name)
+    assert study.name == name
+    assert study.title.partition(": ")[2]
+    assert study.claim.endswith(".")
+    assert list(study.places())
+    assert study.paper in SHIPPED
+
+
+def test_the_order_of_studies_is_tables_then_figures_by_number() -> None:
+    pub = [name for name in study_names() if name.startswith("fedpub-")]
+    assert pub == study_names()[: len(pub)]
+    tables = [name for name in pub if "-table-" in name]
+    assert tables == pub[: len(tables)]
+    numbers = [int(name.split("-")[2]) for name in tables]
+    assert numbers == sorted(numbers)
+
+
+def test_published_numbers_lie_beside_a_users_file(tmp_path: Path) -> None:
+    name = write_study(tmp_path)
+    assert published_path(name) == tmp_path / "tiny.csv"

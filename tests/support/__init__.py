@@ -1,0 +1,1 @@
+"""What several tests share: random clients, small runs, sites, studies, stand-ins."""

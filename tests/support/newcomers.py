@@ -1,0 +1,37 @@
+"""A method that admits clients after training, known to the tests that ask for it only."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from torch import Tensor
+
+from fedquilt.messages.message import Message, dense
+from fedquilt.methods.base import Method, State
+from fedquilt.methods.fedavg import FedAvg
+from support.federations import registered
+
+NAME = "keeping"
+
+
+class Keeping(FedAvg):
+    """FedAvg whose server keeps its last average, for newcomers to go on from."""
+
+    title, paper = "Keeping", "this test"
+    admits = True
+
+    def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
+        down = super().aggregate(server, uploads, senders, receivers)
+        server |= {name: dense(value) for name, value in down.items()}
+        return down
+
+    def lasting(self, server: State) -> State:
+        return dict(server)
+
+    def admit(self, lasting: State, uploads: Message) -> Message:
+        return dict(lasting)
+
+
+def keeping() -> AbstractContextManager[type[Method]]:
+    """The method is registered inside the block only."""
+    return registered(Keeping, NAME)

@@ -1,0 +1,253 @@
+"""Clients whose states rest on disk give what they give in memory, bit by bit, whatever the method."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedquilt.devices import offload
+from fedquilt.errors import FedquiltError
+from fedquilt.messages.message import Factored, Sparse, each_tensor
+from fedquilt.methods import fedpub
+from fedquilt.methods.base import methods
+from fedquilt.runs.folder import SeedFolder
+from fedquilt.training.engines.in_process import InProcess
+from fedquilt.training.loop import Plan, Training
+from support.federations import (
+    assert_same,
+    assert_same_training,
+    copied,
+    make_method,
+    make_task,
+    make_training,
+    ragged_clients,
+)
+
+SIZE, ROUNDS = 2, 4
+# A method, its settings, and from how many clients on FED-PUB's averages are kept as factors.
+VARIANTS: list[tuple[str, dict[str, Any], int]] = [
+    *((name, {}, 1000) for name in methods()),
+    ("fedpub", {"threshold": 0.5}, 1000),
+    ("fedpub", {"similarity": "gradient"}, 1000),
+    ("fedpub", {}, 2),
+    ("fedpub", {"threshold": 0.5}, 2),
+    ("quilt", {"share": "layer,head,filter", "identity": 4}, 1000),
+]
+SHARES = [1.0, 0.6]
+
+
+@pytest.fixture
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "LIMIT", 0)
+
+
+def begin(
+    variant: tuple[str, dict[str, Any], int],
+    share: float,
+    rest: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path | None = None,
+    size: int = SIZE,
+) -> Training:
+    name, settings, many = variant
+    monkeypatch.setattr(fedpub, "MANY", many)
+    monkeypatch.setattr(offload, "LIMIT", 0 if rest else 2**40)
+    clients = ragged_clients()
+    method = make_method(name, clients, make_task(clients), **settings)
+    place = None if folder is None else SeedFolder(folder)
+    return make_training(method, clients, Plan(ROUNDS, share, checkpoint_seconds=-1.0), size, folder=place)
+
+
+WHOLE: dict[str, Training] = {}
+
+
+def in_memory(variant: tuple[str, dict[str, Any], int], share: float) -> Training:
+    """The whole training with all states in memory, which several tests look at."""
+    key = str((variant, share))
+    if key not in WHOLE:
+        with pytest.MonkeyPatch.context() as patch:
+            WHOLE[key] = begin(variant, share, False, patch)
+            WHOLE[key].run()
+    return WHOLE[key]
+
+
+def assert_identical(one: Training, two: Training) -> None:
+    assert_same_training(one, two)
+    assert_same(one.engine.personal(), two.engine.personal())
+    assert_same(one.server, two.server)
+    assert_same(one.findings, two.findings)
+    for mine, other in zip(one.engine.probabilities(), two.engine.probabilities(), strict=True):
+        assert torch.equal(mine, other)
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_training_is_bit_identical(
+    variant: tuple[str, dict[str, Any], int], share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, resting = in_memory(variant, share), begin(variant, share, True, monkeypatch)
+    state = resting.engine.state()
+    names = [name for name in state if not name.startswith("figures.")]
+    assert all(offload.rests(state[name]) for name in names)
+    assert not any(offload.rests(tensor) for tensor in whole.engine.state().values())
+    resting.run()
+    assert all(resting.engine.state()[name] is state[name] for name in names)
+    assert all(map(offload.rests, resting.progress.best.models.values())) or not names
+    resting.engine.personal()  # those of the last round, beside the best ones
+    assert_identical(resting, whole)
+
+
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v[0] != "majority"], ids=str)
+def test_a_resumed_training_is_bit_identical(
+    variant: tuple[str, dict[str, Any], int],
+    share: float,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Killed while states rest, gone on from while they do."""
+    whole = in_memory(variant, share)
+    first = begin(variant, share, True, monkeypatch, tmp_path)
+
+    class Killed(Exception):  # noqa: N818
+        pass
+
+    def stop(record: dict[str, Any]) -> None:
+        if record["round"] == 1:
+            raise Killed
+
+    first.on_round = stop
+    with pytest.raises(Killed):
+        first.run()
+    resumed = begin(variant, share, True, monkeypatch, tmp_path)
+    resumed.run()
+    assert all(offload.rests(t) for n, t in resumed.engine.state().items() if not n.startswith("figures."))
+    assert_identical(resumed, whole)
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if v[0] != "majority"], ids=str)
+def test_looked_at_a_few_rows_at_a_time(
+    variant: tuple[str, dict[str, Any], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then sums are added up in another order, and all else stays."""
+    whole = in_memory(variant, 1.0)
+    monkeypatch.setattr(offload, "ROWS", 2)
+    resting = begin(variant, 1.0, True, monkeypatch)
+    resting.run()
+    for mine, other in zip(resting.records, whole.records, strict=True):
+        assert mine["train_loss"] == pytest.approx(other["train_loss"], abs=1e-4)
+        assert mine["bytes_down"] == other["bytes_down"] or "threshold" in variant[1]
+    for name, model in resting.engine.personal().items():
+        assert torch.allclose(model, whole.engine.personal()[name], atol=1e-4), name
+
+
+# -- the engine ----------------------------------------------------------------------------------------
+
+
+def engine_of(name: str, size: int | None = SIZE, **settings: Any) -> InProcess:
+    clients = ragged_clients()
+    return InProcess(make_method(name, clients, **settings), clients, cohort_size=size)
+
+
+@pytest.mark.usefixtures("on_disk")
+def test_one_cohort_does_not_rest() -> None:
+    """All of it is in use all the time."""
+    for size in (None, 5, 9):
+        assert not any(map(offload.rests, engine_of("fedavg", size).state().values()))
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_states_rest_from_the_limit_on(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = engine_of("fedavg", None).state()
+    size = sum(t.numel() * t.element_size() for n, t in state.items() if not n.startswith("figures."))
+    monkeypatch.setattr(offload, "LIMIT", size - 1 + room)
+    engine = engine_of("fedavg")
+    for name, tensor in engine.state().items():
+        assert offload.rests(tensor) == (room == 0 and not name.startswith("figures.")), name
+
+
+@pytest.mark.usefixtures("on_disk")
+@pytest.mark.parametrize("share", SHARES)
+def test_uploads_rest_and_are_sent_as_they_were(share: float) -> None:
+    engine = engine_of("fedpub", threshold=0.5)
+    down = engine.method.server_start()[1]
+    chosen = torch.arange(5) if share == 1 else torch.tensor([0, 3, 4])
+    uploads, _ = engine.round(0, chosen, down, evaluate=False)
+    assert all(offload.rests(tensor) for value in uploads.values() for tensor in each_tensor(value))
+    assert isinstance(uploads["model.conv1.weight"], Sparse)
+    assert not isinstance(uploads["model.conv1.bias"], Sparse)
+    assert all(len(each_tensor(value)[0]) == len(chosen) for value in uploads.values())
+    kept = copied(uploads)
+    personal = engine.personal()
+    for name, weight in personal.items():
+        assert offload.rests(weight)
+        assert torch.equal(weight[chosen], kept["model." + name])
+    # The next round's go to the same place.
+    again, _ = engine.round(1, chosen, down, evaluate=False)
+    for name, value in again.items():
+        assert each_tensor(value)[0].data_ptr() == each_tensor(uploads[name])[0].data_ptr()
+    assert not torch.equal(copied(again)["model.conv1.bias"], kept["model.conv1.bias"])
+
+
+@pytest.mark.usefixtures("on_disk")
+def test_more_senders_than_before_find_room() -> None:
+    engine, other = engine_of("fedavg"), engine_of("fedavg", None)
+    for round, chosen in enumerate((torch.tensor([1]), torch.tensor([0, 4]), torch.arange(5), torch.tensor([2, 3]))):
+        uploads, _ = engine.round(round, chosen, {}, evaluate=True)
+        expected, _ = other.round(round, chosen, {}, evaluate=True)
+        assert list(uploads) == list(expected)
+        for name, value in uploads.items():
+            assert torch.allclose(value, expected[name], atol=1e-6)
+
+
+@pytest.mark.usefixtures("on_disk")
+@pytest.mark.parametrize("sizes", [(2, 3), (3, 1)])
+@pytest.mark.parametrize("name", methods())
+def test_state_and_restore(name: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into other cohorts, and from disk into memory, a few rows at a time."""
+    monkeypatch.setattr(offload, "ROWS", 2)
+    engine = engine_of(name, sizes[0])
+    down = engine.method.server_start()[1]
+    engine.evaluate()
+    engine.round(0, torch.tensor([1, 3]), down, True)
+    saved = copied(engine.state())
+    for size in (sizes[1], None):
+        fresh = engine_of(name, size)
+        fresh.personal()
+        fresh.restore(saved)
+        assert_same(copied(fresh.state()), saved)
+        assert_same(fresh.personal(), engine.personal())
+        for mine, other in zip(fresh.probabilities(), engine.probabilities(), strict=True):
+            assert torch.allclose(mine, other, atol=1e-5)
+    kept = copied(saved)
+    fresh.round(1, torch.arange(5), down, False)
+    assert_same(saved, kept)
+
+
+@pytest.mark.usefixtures("on_disk")
+def test_settling_and_diverging_are_told_as_in_memory() -> None:
+    engine, other = engine_of("fedsheafhn"), engine_of("fedsheafhn", None)
+    for each in (engine, other):
+        each.round(0, torch.arange(5), {}, evaluate=False)
+    assert torch.allclose(engine.settle({}).val_loss, other.settle({}).val_loss, atol=1e-5)
+    broken = engine_of("fedavg", lr=1e30)
+    with pytest.raises(FedquiltError, match=r"from the models of clients 0, 1, 2, 3, 4 any more"):
+        broken.round(0, torch.arange(5), {}, evaluate=True)[1].check_sound()
+
+
+@pytest.mark.usefixtures("on_disk")
+def test_a_training_that_is_gone_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    before = len(offload._resting)
+    training = begin(("fedpub", {}, 2), 1.0, True, monkeypatch)
+    training.run()
+    assert isinstance(training.down["model.conv1.weight"], Factored)
+    assert offload.rests(training.down["model.conv1.weight"].stack)
+    assert len(offload._resting) > before
+    del training
+    gc.collect()
+    assert len(offload._resting) == before
