@@ -18,6 +18,7 @@ from fedquilt.cohort.sparse import SparseMatrix
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.partition.partition import Partition
+from fedquilt.tasks.node_classification import labels
 from support.clients import (
     LAYOUTS,
     PADDING,
@@ -60,12 +61,12 @@ def test_rows_know_whose_they_are(rows: str, clients: list[Client]) -> None:
     assert cohort.clients == len(clients)
     assert cohort.ids.tolist() == [client.id for client in clients]
     assert cohort.sizes == [client.graph.nodes for client in clients]
-    assert len(cohort.client) == len(cohort.position) == len(cohort.y) == cohort.rows
+    assert len(cohort.client) == len(cohort.position) == len(labels(cohort)) == cohort.rows
     for m, client in enumerate(clients):
         mine = own_rows(cohort, m)
         assert (cohort.client[mine] == m).all()
         assert cohort.position[mine].tolist() == list(range(client.graph.nodes))
-        assert np.array_equal(cohort.y[mine].numpy(), client.graph.y)
+        assert np.array_equal(labels(cohort)[mine].numpy(), client.graph.y)
     for index, part in ((cohort.train, TRAIN), (cohort.val, VAL), (cohort.test, TEST)):
         expected = [
             int(row)

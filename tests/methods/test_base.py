@@ -19,6 +19,7 @@ from fedquilt.methods.base import find_method, methods, register
 from fedquilt.methods.base_adam import AdamMethod
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.settings import BackboneSettings, Positive, build_settings
+from fedquilt.tasks.node_classification import labels
 from fedquilt.training.loop import Plan
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients, registered
 
@@ -192,7 +193,7 @@ class Leaky(FedAvg):
     aggregated = 0
 
     def upload(self, state: dict, personal: dict, cohort: Cohort, down: Message) -> Message:
-        return super().upload(state, personal, cohort, down) | {"labels": cohort.y}
+        return super().upload(state, personal, cohort, down) | {"labels": labels(cohort)}
 
     def aggregate(self, *arguments: object) -> Message:
         Leaky.aggregated += 1

@@ -14,12 +14,12 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws, client_keys
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import declared
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.fedhero import NODES, OWN_LAYER, FedHERO, distances, sketch
 from fedquilt.methods.settings import build_settings
-from fedquilt.nn.draws import Draws, client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.structure import Latent, learn, sample
 from fedquilt.training.loop import Plan, Training

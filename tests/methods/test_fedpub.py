@@ -20,7 +20,6 @@ from fedquilt.methods.fedpub import FedPub, cosine, prune, random_graph, shrink_
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.models import common_start
-from fedquilt.tasks.node_classification import training_loss
 from fedquilt.training.loop import Plan, Training
 from support.clients import assert_near
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients
@@ -184,7 +183,9 @@ def test_gradients_equal_autograd_through_the_mask(masking: bool, proximal: floa
     mask = {n.removeprefix("mask."): t for n, t in leaves.items() if n.startswith("mask.")}
     assert set(mask) == (set(MATRICES) if masking else set())
     acting = theta | {n: theta[n] * (1 + offset) for n, offset in mask.items()}
-    total, each = training_loss(cohort, method.model.training(cohort, acting, dropout).logits)
+    total, each = method.task.training_loss(
+        cohort, method.model.training(cohort, acting, dropout).logits, dropout.draws
+    )
     for name, value in down.items():
         total = total + proximal * (acting[name.removeprefix("model.")] - dense(value)).square().sum()
     grads = dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))

@@ -14,13 +14,13 @@ from torch import Tensor
 import fedquilt
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import advanced
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import declared
 from fedquilt.methods.base import State
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.fedsheafhn import EMBEDDING, HEARD, NET, TAILORED, UPDATE, VECTORS, FedSheafHN, inverse_spread
-from fedquilt.nn.draws import advanced
 from fedquilt.nn.hypernetwork import LAST
 from fedquilt.nn.models import common_start
 from fedquilt.nn.optim import FIRST, SECOND, STEP

@@ -34,6 +34,7 @@ from fedquilt.methods.fedssa import (
 from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.spectral import KINDS, client_basis, homophily, normalised
+from fedquilt.tasks.node_classification import labels
 from fedquilt.training.loop import Plan, Training
 from support.clients import assert_near, dense_adjacency, dense_features, lay, numbers, random_client
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
@@ -373,7 +374,7 @@ def test_class_gaussians_equal_numpy(rows: str) -> None:
     found = class_gaussians(cohort, mean, logvar)
     counts = []
     for m, c in itertools.product(range(3), range(3)):
-        mine = ((cohort.client[cohort.train] == m) & (cohort.y[cohort.train] == c)).numpy()
+        mine = ((cohort.client[cohort.train] == m) & (labels(cohort)[cohort.train] == c)).numpy()
         n, mu, variance = int(mine.sum()), mean.double().numpy()[mine], np.exp(logvar.double().numpy()[mine])
         counts.append(n)
         assert float(found[2][m, c]) == n

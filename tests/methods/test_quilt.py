@@ -19,10 +19,10 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import State
 from fedquilt.methods.base_adam import KEYS
-from fedquilt.methods.quilt import FLOOR, Quilt, classes_seen, features_seen, features_seen_by, of_each, patched
+from fedquilt.methods.quilt import FLOOR, Quilt, features_seen, features_seen_by, of_each, patched
 from fedquilt.nn import filters
 from fedquilt.nn.dropout import Dropout
-from fedquilt.tasks.node_classification import training_loss
+from fedquilt.tasks.node_classification import training_class_counts
 from support.clients import assert_near, client_lists, dense_adjacency, dense_features, numbers, with_training_nodes
 from support.federations import CLASSES, FEATURES, assert_same, make_method, make_task, ragged_clients, tapped_run
 
@@ -210,12 +210,12 @@ def test_classes_seen_equals_a_loop(clients: list[Client]) -> None:
         for label, part in zip(client.graph.y, client.split, strict=True):
             if part == 0 and label >= 0:
                 expected[label] += 1
-        assert classes_seen(client).tolist() == expected
+        assert training_class_counts(client).tolist() == expected
 
 
 def test_evidence_of_a_cohort_is_that_of_its_clients() -> None:
     clients = with_training_nodes((3, 0, 7))
-    for count in (features_seen, classes_seen):
+    for count in (features_seen, training_class_counts):
         found = of_each(Cohort(clients), count)
         assert found.dtype == torch.float32
         assert found.tolist() == [count(client).tolist() for client in clients]
@@ -236,7 +236,7 @@ def test_evidence_is_what_the_clients_send() -> None:
     for record, up in zip(training.records, tap.ups, strict=True):
         here = [clients[m] for m in record["participants"]]
         assert up["seen.features"].tolist() == [features_seen(client).tolist() for client in here]
-        assert up["seen.classes"].tolist() == [classes_seen(client).tolist() for client in here]
+        assert up["seen.classes"].tolist() == [training_class_counts(client).tolist() for client in here]
         assert up["train_nodes"].tolist() == [len(client.training_nodes) for client in here]
 
 
@@ -435,7 +435,9 @@ def test_gradients_equal_autograd_through_the_mask(settings: dict[str, Any], mas
     assert set(mask) == ({n for n in weights if not n.endswith(".bias")} if masks else set())
     acting = weights | {n: weights[n] * (1 + offset) for n, offset in mask.items()}
     acting |= {n: leaves[n] for n in ("filter", "identity") if n in leaves}
-    total, each = training_loss(cohort, method.model.training(cohort, acting, dropout).logits)
+    total, each = method.task.training_loss(
+        cohort, method.model.training(cohort, acting, dropout).logits, dropout.draws
+    )
     grads = dict(zip(leaves, torch.autograd.grad(total, list(leaves.values())), strict=True))
     assert set(found) == set(grads)
     for name, grad in grads.items():

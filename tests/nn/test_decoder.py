@@ -12,9 +12,9 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws, client_keys
 from fedquilt.graphs.graph import Graph
 from fedquilt.nn.decoder import Pairs, reconstruction
-from fedquilt.nn.draws import Draws, client_keys
 from fedquilt.nn.edges import Links
 from support.clients import PADDING, assert_near, client_lists, lay, random_client
 

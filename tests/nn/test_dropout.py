@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.nn.draws import _GOLDEN, _mix64, client_keys
+from fedquilt.cohort.draws import _GOLDEN, _mix64, client_keys
 from fedquilt.nn.dropout import Dropout
 from support.clients import client_lists, equal_clients, lay
 

@@ -20,12 +20,13 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import client_keys
 from fedquilt.graphs.graph import Graph
 from fedquilt.nn import filters
-from fedquilt.nn.draws import client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.filters import COLUMNS, FILTER, IDENTITY, FilterNet, distance_scales
 from fedquilt.nn.models import Output
+from fedquilt.tasks.node_classification import class_count
 from support.clients import (
     LAYOUTS,
     PADDING,
@@ -51,7 +52,9 @@ Arrays = dict[str, np.ndarray]
 
 def make(cohort: Cohort, basis: str = "scaled", order: int = 4, groups: int = 5, **changes: Any) -> FilterNet:
     facts = {"hidden": HIDDEN, "identity": 0, "node_dropout": 0.0} | changes
-    return FilterNet(features=cohort.features, classes=cohort.classes, order=order, groups=groups, basis=basis, **facts)
+    return FilterNet(
+        features=cohort.features, outputs=class_count(cohort), order=order, groups=groups, basis=basis, **facts
+    )
 
 
 def random_weights(net: FilterNet, clients: int, seed: int) -> dict[str, Tensor]:
@@ -203,7 +206,7 @@ def test_each_unit_belongs_to_one_group_and_groups_are_as_wide_as_can_be(hidden:
 def assert_training_is_the_network_at_training_nodes(net: FilterNet, cohort: Cohort, seed: int) -> None:
     """Values and gradients."""
     weights, training = random_weights(net, cohort.clients, seed), cohort.training
-    pull = torch.randn(len(cohort.train), cohort.classes, generator=torch.Generator().manual_seed(seed))
+    pull = torch.randn(len(cohort.train), class_count(cohort), generator=torch.Generator().manual_seed(seed))
     found = []
     for part in (False, True):
         leaves = {name: w.clone().requires_grad_() for name, w in weights.items()}
@@ -238,7 +241,7 @@ def test_training_without_any_training_node_is_empty() -> None:
     cohort = lay(with_training_nodes((0, 0)))
     net = make(cohort, node_dropout=0.5)
     out = net.training(cohort, random_weights(net, 2, 0), Dropout(0.5, client_keys(0, cohort), 0))
-    assert out.logits.shape == (0, cohort.classes)
+    assert out.logits.shape == (0, class_count(cohort))
 
 
 @pytest.mark.parametrize(("identity", "hidden"), [(0, 4), (0, 6), (3, 4)])
@@ -253,7 +256,7 @@ def test_gradients_equal_finite_differences_of_the_formula(basis: str, identity:
     net = make(cohort, basis, 2, 2, hidden=hidden, identity=identity, node_dropout=0.25)
     weights = random_weights(net, cohort.clients, 1)
     dropout = Dropout(0.5, client_keys(7, cohort), 3)
-    pull = torch.randn(cohort.training.rows, cohort.classes, generator=torch.Generator().manual_seed(2))
+    pull = torch.randn(cohort.training.rows, class_count(cohort), generator=torch.Generator().manual_seed(2))
     leaves = {name: w.clone().requires_grad_() for name, w in weights.items()}
     logits = net.training(cohort, leaves, dropout).logits
     real = torch.zeros(cohort.training.rows, 1)

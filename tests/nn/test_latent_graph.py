@@ -17,8 +17,8 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws, client_keys
 from fedquilt.nn import latent_graph
-from fedquilt.nn.draws import Draws, client_keys
 from fedquilt.nn.edges import Links
 from fedquilt.nn.latent_graph import Chosen, bernoulli, top_k
 from support.clients import PADDING, Largest, assert_near, client_lists, equal_clients, lay, numbers, random_client

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedquilt.cohort.client import Client
-from fedquilt.nn.draws import client_keys
+from fedquilt.cohort.draws import client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.models import Model, common_start, matrices
+from fedquilt.tasks.node_classification import class_count
 from support import pyg_reference as reference
 from support.clients import LAYOUTS, PADDING, assert_near, client_lists, lay, with_training_nodes
 
@@ -37,11 +38,11 @@ def test_a_model_equals_pyg_layers(
     kind: str, hidden: int, rows: str, features: str, clients: list[Client], seed: int, rate: float | None
 ) -> None:
     cohort = lay(clients, rows, features)
-    model = Model.kinds[kind](cohort.features, hidden, cohort.classes)
+    model = Model.kinds[kind](cohort.features, hidden, class_count(cohort))
     weights = reference.leaves(reference.random_weights(model.shapes(), len(clients), seed))
     dropout = None if rate is None else Dropout(rate, client_keys(seed, cohort), 3)
     out = model(cohort, weights, dropout)
-    pull, pulls = reference.random_rows(cohort, cohort.classes, seed + 1, fill=0.0)
+    pull, pulls = reference.random_rows(cohort, class_count(cohort), seed + 1, fill=0.0)
     (out.logits * pull).sum().backward()
     keeps = [dropout.keep(cohort, hidden, layer) for layer in (0, 1)] if dropout else None
     for m, client in enumerate(clients):
@@ -62,10 +63,10 @@ def assert_training_is_the_model_at_training_nodes(
     cohort = lay(clients, rows)
     training = cohort.training
     assert torch.equal(training.index[training.real], cohort.train)
-    model = Model.kinds[kind](cohort.features, 8, cohort.classes)
+    model = Model.kinds[kind](cohort.features, 8, class_count(cohort))
     dropout = Dropout(rate, client_keys(seed, cohort), 5)
     weights = reference.random_weights(model.shapes(), len(clients), seed)
-    pull = torch.randn(len(cohort.train), cohort.classes, generator=torch.Generator().manual_seed(seed + 1))
+    pull = torch.randn(len(cohort.train), class_count(cohort), generator=torch.Generator().manual_seed(seed + 1))
     found = []
     for call, chosen in ((model, cohort.train), (model.training, training.real)):
         leaves = reference.leaves(weights)
@@ -106,10 +107,10 @@ def test_training_with_few_or_no_training_nodes(
 @pytest.mark.parametrize("rows", PADDING)
 def test_training_without_any_training_node_is_empty(kind: str, rows: str) -> None:
     cohort = lay(with_training_nodes((0, 0)), rows)
-    model = Model.kinds[kind](cohort.features, 8, cohort.classes)
+    model = Model.kinds[kind](cohort.features, 8, class_count(cohort))
     weights = reference.leaves(reference.random_weights(model.shapes(), 2, 0))
     out = model.training(cohort, weights, Dropout(0.5, client_keys(0, cohort), 0))
-    assert out.logits.shape == (0, cohort.classes)
+    assert out.logits.shape == (0, class_count(cohort))
     for grad in torch.autograd.grad(out.logits.sum(), list(weights.values()), allow_unused=True):
         assert grad is None or not grad.any()
 
@@ -120,7 +121,7 @@ def test_training_without_any_training_node_is_empty(kind: str, rows: str) -> No
 def test_a_client_computes_the_same_alone(kind: str, clients: list[Client], seed: int) -> None:
     """The simulation equals the deployment: a cohort of M and M cohorts of one agree, dropout included."""
     together = lay(clients, "padded")
-    model = Model.kinds[kind](together.features, 8, together.classes)
+    model = Model.kinds[kind](together.features, 8, class_count(together))
     weights = reference.random_weights(model.shapes(), len(clients), seed)
     logits = model(together, weights, Dropout(0.5, client_keys(seed, together), 7)).logits
     for m, client in enumerate(clients):

@@ -18,8 +18,9 @@ from torch import Tensor
 from fedquilt.cohort.client import Client
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TRAIN
-from fedquilt.nn.spectral import KINDS, Bases, Basis, as_torch, client_basis, homophily, normalised
+from fedquilt.nn.spectral import KINDS, Bases, Basis, as_torch, client_basis, normalised
 from fedquilt.nn.spectral import rotated_basis as rotated_tensors
+from fedquilt.tasks.node_classification import training_homophily
 from support.clients import (
     PADDING,
     assert_near,
@@ -106,7 +107,7 @@ def test_bernstein_sums_to_the_features(clients: list[Client], order: int) -> No
 def test_unifilter_mixes_powers_and_rotated_vectors(clients: list[Client], order: int) -> None:
     (client,) = clients
     x, a = dense_features(client).astype(np.float64), dense_operator(client)
-    rotated = rotated_basis(normalised(client), x, order, homophily(client))
+    rotated = rotated_basis(normalised(client), x, order, training_homophily(client))
     for mix in (0.0, 0.3, 1.0):
         expected = [mix * p + (1 - mix) * u for p, u in zip(monomial(a, x, order), rotated, strict=True)]
         assert np.allclose(client_basis(client, "unifilter", order, mix), expected, atol=1e-5)
@@ -224,8 +225,8 @@ def test_homophily_equals_a_loop(clients: list[Client], order: int) -> None:
     known = set(np.flatnonzero((client.split == TRAIN) & (client.graph.y >= 0)).tolist())
     seen = [(u, v) for u, v in client.graph.edges.T.tolist() if u in known and v in known]
     same = sum(client.graph.y[u] == client.graph.y[v] for u, v in seen)
-    assert homophily(client) == (same + 1) / (len(seen) + 2)
-    assert 0 < homophily(client) < 1
+    assert training_homophily(client) == (same + 1) / (len(seen) + 2)
+    assert 0 < training_homophily(client) < 1
 
 
 @given(clients=client_lists(most=1), seed=seeds)
@@ -235,19 +236,19 @@ def test_homophily_and_bases_never_see_hidden_labels(clients: list[Client], seed
     y, hidden = g.y.copy(), np.flatnonzero(client.split != TRAIN)
     y[hidden] = np.random.default_rng(seed).integers(-1, g.classes, len(hidden))
     other = Client(client.id, Graph(g.name, g.edges, g.x, y, g.classes), client.split)
-    assert homophily(other) == homophily(client)
+    assert training_homophily(other) == training_homophily(client)
     for kind in KINDS:
         assert np.array_equal(client_basis(other, kind, 3, 0.5), client_basis(client, kind, 3, 0.5))
 
 
 def test_homophily_is_a_half_without_edges_between_training_nodes() -> None:
     client = random_client(np.random.default_rng(0), 0, 10, edges=0.5)
-    assert homophily(Client(0, client.graph, np.ones_like(client.split))) == 0.5
-    assert homophily(random_client(np.random.default_rng(0), 0, 10, edges=0.0)) == 0.5
+    assert training_homophily(Client(0, client.graph, np.ones_like(client.split))) == 0.5
+    assert training_homophily(random_client(np.random.default_rng(0), 0, 10, edges=0.0)) == 0.5
     g = client.graph
     everyone = np.full_like(client.split, TRAIN)
     alike = Client(0, Graph("alike", g.edges, g.x, np.zeros_like(g.y), 3), everyone)
-    assert homophily(alike) == (g.edges.shape[1] + 1) / (g.edges.shape[1] + 2)
+    assert training_homophily(alike) == (g.edges.shape[1] + 1) / (g.edges.shape[1] + 2)
 
 
 # -- learned filters -------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ from torch.nn.functional import cosine_similarity
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws, client_keys
 from fedquilt.nn import latent_graph as latent_module
-from fedquilt.nn.draws import Draws, client_keys
 from fedquilt.nn.latent_graph import bernoulli
 from fedquilt.nn.layers import gcn_first
 from fedquilt.nn.models import common_start

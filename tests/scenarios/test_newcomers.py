@@ -75,7 +75,7 @@ def test_newcomers_do_round_zero_and_settle_with_what_they_are_sent() -> None:
     assert_same(admission.models, settled.personal)
     assert admission.val == pytest.approx((100 * accuracy(cohort, logits, cohort.val)).tolist())
     assert admission.test == pytest.approx((100 * accuracy(cohort, logits, cohort.test)).tolist())
-    for mine, expected in zip(admission.probabilities, cohort.parts_of(logits.softmax(1)), strict=True):
+    for mine, expected in zip(admission.predictions, cohort.parts_of(logits.softmax(1)), strict=True):
         assert torch.equal(mine, expected)
     numbers = sum(w[0].numel() for w in settled.personal.values())
     assert sum(admission.bytes_up.values()) == 2 * 4 * (numbers + 1)

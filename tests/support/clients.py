@@ -23,6 +23,7 @@ from fedquilt.cohort import features as features_module
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.graphs.graph import Features, Graph
+from fedquilt.graphs.split import NONE
 
 PADDING = {"padded": 1e9, "compact": -1.0}
 FEATURES = {"sparse": 2.0, "dense": -1.0}
@@ -63,7 +64,8 @@ def random_client(
         y=y.astype(np.int64),
         classes=classes,
     )
-    return Client(number, graph, rng.integers(-1, 3, nodes).astype(np.int8))
+    split = rng.integers(-1, 3, nodes).astype(np.int8)
+    return Client(number, graph, np.where(y >= 0, split, NONE).astype(np.int8))
 
 
 @st.composite

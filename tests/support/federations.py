@@ -65,7 +65,7 @@ def make_task(clients: Sequence[Client], **changes: Any) -> RunContext:
         "partition": "disjoint",
         "metric": "accuracy",
         "features": graph.features,
-        "classes": graph.classes,
+        "outputs": graph.classes,
         "clients": len(clients),
         "epochs": 1,
         "seed": 3,

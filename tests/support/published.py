@@ -35,7 +35,7 @@ def sound_study(name: str, places: int) -> Study:
                 partition=config.partition,
                 metric=config.metric or dataset.protocol.metric,
                 features=dataset.features,
-                classes=dataset.classes,
+                outputs=dataset.classes,
                 clients=config.clients or 10,
                 epochs=config.epochs or dataset.protocol.epochs,
                 seed=0,

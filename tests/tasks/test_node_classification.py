@@ -11,18 +11,20 @@ from hypothesis import strategies as st
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.split import TEST, TRAIN, VAL
-from fedquilt.tasks.node_classification import METRICS, accuracy, auc, losses, training_loss
+from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
+from fedquilt.tasks.node_classification import NodeClassification, accuracy, auc, class_count, losses
 from support.clients import PADDING, assert_near, client_lists, lay, random_client
 
 PARTS = {"train": TRAIN, "val": VAL, "test": TEST}
 seeds = st.integers(0, 2**31)
+NO_DRAWS = Draws(torch.zeros(0, dtype=torch.int64), 0)  # this task samples nothing
 
 
 def random_logits(cohort: Cohort, seed: int) -> torch.Tensor:
     stream = torch.Generator().manual_seed(seed)
-    return cohort.rows_of([torch.randn(n, cohort.classes, generator=stream) for n in cohort.sizes], 9.0)
+    return cohort.rows_of([torch.randn(n, class_count(cohort), generator=stream) for n in cohort.sizes], 9.0)
 
 
 def own_rows(client: Client, part: str) -> np.ndarray:
@@ -40,7 +42,7 @@ def naive_auc(score: np.ndarray, positive: np.ndarray) -> float:
 def test_training_loss_is_each_clients_own_mean(rows: str, clients: list[Client], seed: int) -> None:
     cohort = lay(clients, rows)
     logits = random_logits(cohort, seed).requires_grad_()
-    total, each = training_loss(cohort, logits[cohort.training.index])
+    total, each = NodeClassification().training_loss(cohort, logits[cohort.training.index], NO_DRAWS)
     total.backward()
     expected_total = 0.0
     for m, client in enumerate(clients):
@@ -121,7 +123,7 @@ def test_auc_equals_scikit_learns_client_by_client(rows: str, data: st.DataObjec
     members = [two_classes(m, y) for m, y in enumerate(answers)]
     for client in members:
         if data.draw(st.booleans()):
-            client.split[:] = data.draw(st.sampled_from([VAL, TEST]))
+            client.split[client.graph.y >= 0] = data.draw(st.sampled_from([VAL, TEST]))
     cohort = lay(members, rows)
     scores = data.draw(st.sampled_from([[0.0], [0.0, 1.0], [-1.5, 0.0, 0.25, 3.0], [1e-3 * i for i in range(50)]]))
     parts = [
@@ -171,7 +173,8 @@ def test_auc_without_a_row_at_all() -> None:
 def two_classes(number: int, y: list[int]) -> Client:
     n = len(y)
     empty, x = np.zeros((2, 0), dtype=np.int64), np.ones((n, 1), dtype=np.float32)
-    return Client(number, Graph("two", empty, x, np.array(y), 2), np.full(n, TEST, dtype=np.int8))
+    labels = np.array(y)
+    return Client(number, Graph("two", empty, x, labels, 2), np.where(labels >= 0, TEST, NONE).astype(np.int8))
 
 
 def test_auc_by_hand() -> None:
@@ -185,4 +188,10 @@ def test_auc_by_hand() -> None:
 
 
 def test_metrics_by_name() -> None:
-    assert {"accuracy": accuracy, "auc": auc} == METRICS
+    cohort = lay([two_classes(0, [0, 1, 0, 1])])
+    logits = torch.randn(cohort.rows, 2)
+    metrics = NodeClassification.metrics
+    assert list(metrics) == ["accuracy", "auc"]
+    for name, function in {"accuracy": accuracy, "auc": auc}.items():
+        assert torch.equal(metrics[name].function(cohort, logits, "test"), function(cohort, logits, cohort.test))
+        assert (metrics[name].scale, metrics[name].higher_is_better) == (100.0, True)

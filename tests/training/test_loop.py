@@ -18,9 +18,10 @@ from fedquilt.graphs.split import NONE, TEST, VAL
 from fedquilt.methods.base import Method, State, methods
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.runs.folder import SeedFolder
+from fedquilt.tasks.node_classification import NodeClassification
 from fedquilt.training.client_sampling import participants
 from fedquilt.training.engines.base import Evaluation
-from fedquilt.training.loop import BEST, Plan, Progress, Training, mean, percent
+from fedquilt.training.loop import BEST, Plan, Progress, Training, mean
 from support.federations import (
     Wiretap,
     assert_same,
@@ -33,6 +34,7 @@ from support.federations import (
 )
 
 ROUNDS = 6
+ACCURACY = NodeClassification.metrics["accuracy"]
 
 
 class Scripted:
@@ -167,7 +169,7 @@ def test_records_say_who_took_part() -> None:
 def test_those_who_sit_out_count_with_the_models_they_have() -> None:
     clients = ragged_clients()
     training = make_training(make_method("local", clients), clients, Plan(1, 0.4))
-    before = percent(make_training(make_method("local", clients), clients, Plan(1)).engine.evaluate().val)
+    before = ACCURACY.shown(make_training(make_method("local", clients), clients, Plan(1)).engine.evaluate().val)
     training.run()
     (record,) = training.records
     for m in range(5):
@@ -262,10 +264,9 @@ def test_without_any_validation_node_nothing_can_be_chosen() -> None:
         training.run()
 
 
-def test_mean_and_percent_leave_undefined_out() -> None:
+def test_the_mean_leaves_undefined_values_out() -> None:
     values = torch.tensor([0.5, math.nan, 1.0])
     assert mean(values) == 0.75
-    assert percent(values) == [50.0, None, 100.0]
     assert math.isnan(mean(torch.tensor([math.nan])))
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
-from fedquilt.graphs.split import TEST, TRAIN, VAL
+from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
 from fedquilt.runs.config import RunConfig
+from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.training.loop import Training
 from fedquilt.tuning.hidden_test import Blind
 from support.searches import SMALL, search, told
@@ -54,10 +55,12 @@ def test_other_validation_labels_do(tmp_path: Path) -> None:
 
 def test_a_search_does_not_have_test_labels() -> None:
     options = {k: v for k, v in SMALL.items() if k != "settings"}
-    experiment = Blind(RunConfig.build({"method": "fedavg", "dataset": "patchwork", **options}))
-    for client in experiment.clients(0):
-        assert (client.split == TEST).any()
-        assert (client.graph.y[client.split == TEST] == -1).all()
+    config = RunConfig.build({"method": "fedavg", "dataset": "patchwork", **options})
+    experiment = Blind(config)
+    for client, whole in zip(experiment.clients(0), ResolvedRun(config).clients(0), strict=True):
+        assert (whole.split == TEST).any()
+        assert (client.graph.y[whole.split == TEST] == -1).all()
+        assert (client.split[whole.split == TEST] == NONE).all()
         for part in (TRAIN, VAL):
             assert (client.graph.y[client.split == part] >= 0).all()
     training = experiment.training(0)

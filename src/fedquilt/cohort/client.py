@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -22,17 +23,19 @@ class Client(Memo):
     Attributes:
         id: its number in the federation, 0..M-1; its randomness derives from it.
         graph: its graph.
-        split: [n] int8, TRAIN, VAL, TEST or NONE.
+        split: [n] int8, TRAIN, VAL, TEST or NONE; a node without a target is NONE.
+        held_out: what the task keeps out of the graph, such as edges to predict, by a name that the task chooses.
     """
 
     id: int
     graph: Graph
     split: np.ndarray
+    held_out: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @cached_property
     def training_nodes(self) -> np.ndarray:
-        """The labelled nodes it trains on, in rising order."""
-        return np.flatnonzero((self.split == TRAIN) & (self.graph.y >= 0))
+        """The nodes it trains on, in rising order."""
+        return np.flatnonzero(self.split == TRAIN)
 
     @cached_property
     def gcn(self) -> sp.csr_matrix:

@@ -23,7 +23,7 @@ from fedquilt.cohort.memo import Memo
 from fedquilt.cohort.rows import PADDING_LIMIT, Rows
 from fedquilt.cohort.sparse import SparseMatrix
 from fedquilt.graphs import operators
-from fedquilt.graphs.split import TEST, TRAIN, VAL
+from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
 
 
 class TrainingRows(Rows):
@@ -36,8 +36,7 @@ class TrainingRows(Rows):
     """
 
     def __init__(self, cohort: Cohort) -> None:
-        split, y = (np.concatenate(all_) for all_ in zip(*((c.split, c.graph.y) for c in cohort.members), strict=True))
-        trains = (split == TRAIN) & (y >= 0)
+        trains = np.concatenate([client.split for client in cohort.members]) == TRAIN
         owner = np.repeat(np.arange(cohort.clients), cohort.sizes)[trains]
         # These rows are few, so that padding costs little, and counts of random draws differ a lot between small clients.
         super().__init__(np.bincount(owner, minlength=cohort.clients).tolist(), cohort.device, padding=2.0)
@@ -70,8 +69,8 @@ class Cohort(Rows, Memo):
 
     Attributes:
         ids: [M] int64, the clients' numbers in the federation.
-        features, classes: widths of the input and the output.
-        y: [R] labels (-1 where there is none); train, val, test: row indices of the labelled nodes of each part.
+        features: width of the input.
+        train, val, test: the rows of the nodes of each part.
     """
 
     def __init__(self, clients: Sequence[Client], device: torch.device | str = "cpu", padding: float = PADDING_LIMIT):
@@ -82,13 +81,8 @@ class Cohort(Rows, Memo):
         self.padding = padding
         self.ids = torch.tensor([c.id for c in clients], dtype=torch.int64)
         self.features = clients[0].graph.features
-        self.classes = clients[0].graph.classes
-        self.y = self.rows_of([torch.from_numpy(c.graph.y) for c in clients], -1)
-        split = self.rows_of([torch.from_numpy(c.split) for c in clients], -1)
-        labelled = self.y >= 0
-        self.train, self.val, self.test = (
-            torch.nonzero((split == part) & labelled).ravel() for part in (TRAIN, VAL, TEST)
-        )
+        split = self.rows_of([torch.from_numpy(c.split) for c in clients], NONE)
+        self.train, self.val, self.test = (torch.nonzero(split == part).ravel() for part in (TRAIN, VAL, TEST))
 
     def take(self, chosen: Sequence[int]) -> Cohort:
         """The cohort of some of its clients, by their places in this cohort."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fedquilt.cohort.client import Client
+from fedquilt.cohort.draws import Draws
 from fedquilt.common.random_streams import derive
 from fedquilt.errors import FedquiltError
 from fedquilt.export.networks import Backbone, Filters, Majority, Network, Routing, Spectral, Structure
@@ -24,11 +25,10 @@ from fedquilt.methods.fedhero import LEARNER, FedHERO
 from fedquilt.methods.fediih import FedIIH
 from fedquilt.methods.fedssa import FedSSA
 from fedquilt.methods.majority import Majority as MajorityMethod
-from fedquilt.nn.draws import Draws
 from fedquilt.nn.filters import FilterNet
 from fedquilt.nn.latent_graph import BERNOULLI_LAYER
 from fedquilt.nn.models import Gat, Model
-from fedquilt.nn.spectral import homophily
+from fedquilt.tasks.node_classification import training_homophily
 
 if TYPE_CHECKING:
     from fedquilt.export.personal import Personal
@@ -99,7 +99,7 @@ def has_constants(method: Method) -> bool:
 
 @network_of.register
 def _(method: MajorityMethod, client: int, constants: Constants, normalise: bool) -> Network:
-    return Majority(classes=method.context.classes, normalise=normalise)
+    return Majority(classes=method.context.outputs, normalise=normalise)
 
 
 @network_of.register
@@ -107,10 +107,10 @@ def _(method: BackboneMethod, client: int, constants: Constants, normalise: bool
     model = method.model
     if type(method).logits is BackboneMethod.logits and isinstance(model, Model):
         heads = model.heads if isinstance(model, Gat) else 1
-        return Backbone(model.kind, model.features, model.hidden, model.classes, heads, normalise)
+        return Backbone(model.kind, model.features, model.hidden, model.outputs, heads, normalise)
     if type(method).logits is BackboneMethod.logits and isinstance(model, FilterNet):
         m = model
-        return Filters(m.features, m.hidden, m.classes, m.order, m.groups, m.identity, m.basis, normalise)
+        return Filters(m.features, m.hidden, m.outputs, m.order, m.groups, m.identity, m.basis, normalise)
     return network_of.dispatch(object)(method, client, constants, normalise)
 
 
@@ -125,7 +125,7 @@ def _(method: FedSSA, client: int, constants: Constants, normalise: bool) -> Net
     return Spectral(
         features=context.features,
         hidden=s.hidden,
-        classes=context.classes,
+        classes=context.outputs,
         basis=s.basis,
         order=s.order,
         mix=s.mix,
@@ -136,7 +136,7 @@ def _(method: FedSSA, client: int, constants: Constants, normalise: bool) -> Net
 
 @constants_of.register
 def _(method: FedSSA, client: Client) -> dict[str, float]:
-    return {HOMOPHILY: homophily(client)}
+    return {HOMOPHILY: training_homophily(client)}
 
 
 @network_of.register
@@ -145,7 +145,7 @@ def _(method: FedIIH, client: int, constants: Constants, normalise: bool) -> Net
         features=method.context.features,
         factors=method.factors,
         width=method.width,
-        classes=method.context.classes,
+        classes=method.context.outputs,
         layers=method.class_layers,
         iterations=method.settings.iterations,
         both=method.settings.classify == "both",
@@ -159,7 +159,7 @@ def _(method: FedHERO, client: int, constants: Constants, normalise: bool) -> Ne
     return Structure(
         features=context.features,
         hidden=s.hidden,
-        classes=context.classes,
+        classes=context.outputs,
         learner=s.learner,
         learner_hidden=s.learner_hidden,
         heads=s.heads,

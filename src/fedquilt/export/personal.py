@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -46,7 +46,7 @@ class Personal:
         What facts of another origin lack is taken from the client that it was `trained` at, where that is given.
         """
         try:
-            cls_, context = find_method(facts["method"]), RunContext(**facts["task"])
+            cls_, context = find_method(facts["method"]), RunContext.from_dict(facts["task"])
             method = cls_(build_settings(cls_, context, facts["settings"]), context)
             client = int(facts["client"])
         except (KeyError, TypeError, ValueError):
@@ -91,7 +91,7 @@ def training_facts(
     return {
         "method": method.name,
         "settings": as_dict(method.settings),
-        "task": asdict(method.context),
+        "task": method.context.to_dict(),
         "normalise_features": normalise_features,
         "class_names": None if class_names is None else list(class_names),
         "feature_names": None if feature_names is None else list(feature_names),

@@ -11,13 +11,9 @@ import statistics
 from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 
-import numpy as np
 import torch
 
-from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.messages.message import Message, Sparse, TensorSpec, Value, check, declared, dense
 from fedquilt.messages.wire import decode
 from fedquilt.methods.base import Method
@@ -40,7 +36,7 @@ class Expected:
 
     def __init__(self, method: Method) -> None:
         self.method = method
-        self.cohort = Cohort([_made_up(method)])
+        self.cohort = Cohort([method.task.example_client(method.context.features, method.context.outputs)])
 
     @cached_property
     def downloads(self) -> Message:
@@ -57,19 +53,6 @@ class Expected:
         upload = self.method.local_update(state, self.cohort, down, round).upload
         check(upload, self.method.uploads, self.method.name, "upload")
         return upload
-
-
-def _made_up(method: Method) -> Client:
-    """A ring of nodes, each class among its training nodes."""
-    context = method.context
-    nodes = 3 * max(context.classes, 4)
-    u = np.arange(nodes)
-    x = np.random.default_rng(0).random((nodes, context.features), dtype=np.float32)
-    edges = np.stack([u, (u + 1) % nodes])
-    edges.sort(axis=0)
-    split = np.array([TRAIN, VAL, TEST], dtype=np.int8)[u // (nodes // 3)]
-    graph = Graph("made up", edges, x, (u % context.classes).astype(np.int64), context.classes)
-    return Client(0, graph, split)
 
 
 def taken(data: bytes, expected: Message, specs: Sequence[TensorSpec], protected: bool = False) -> Message:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -24,6 +24,8 @@ from torch import Tensor
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import unknown
 from fedquilt.messages.message import Message, TensorSpec, declared
+from fedquilt.tasks import NODE_CLASSIFICATION
+from fedquilt.tasks.base import find_task
 
 if TYPE_CHECKING:
     from fedquilt.scenarios.robust_aggregation import RobustAverage
@@ -38,20 +40,39 @@ class RunContext:
     """What a method may know before it starts: names and sizes, nothing of the data itself.
 
     Attributes:
-        dataset: the graph's name; partition: how it was cut; metric: "accuracy" or "auc".
-        features, classes: widths of the input and the output; clients: M.
+        dataset: the graph's name; partition: how it was cut; metric: the name of the task's metric.
+        features, outputs: widths of the input and the output (in node classification, the number of classes).
+        clients: M.
         epochs: local epochs a round; where a method's defaults are asked for, the dataset's unless the user told the run.
         seed: the seed of this training.
+        task: the name of what is learned (`fedquilt.tasks`).
     """
 
     dataset: str
     partition: str
     metric: str
     features: int
-    classes: int
+    outputs: int
     clients: int
     epochs: int
     seed: int
+    task: str = NODE_CLASSIFICATION
+
+    def to_dict(self) -> dict[str, Any]:
+        """As run folders and messages to sites have it: outputs are called classes there, and the usual task is not named."""
+        out = asdict(self)
+        out["classes"] = out.pop("outputs")
+        if self.task == NODE_CLASSIFICATION:
+            del out["task"]
+        return out
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RunContext:
+        """From what `to_dict` gave; TypeError where a name is missing or unknown."""
+        named = dict(values)
+        if "classes" in named:
+            named["outputs"] = named.pop("classes")
+        return cls(**named)
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +111,7 @@ class Method(ABC):
     def __init__(self, settings: Any, context: RunContext) -> None:
         self.settings = settings
         self.context = context
+        self.task = find_task(context.task)
 
     @classmethod
     def defaults(cls, context: RunContext) -> dict[str, Any]:
@@ -102,6 +124,10 @@ class Method(ABC):
         It is what they declare; a method whose settings keep some of it at home says so here.
         """
         return declared(self.uploads, name) is not None
+
+    def needs_classes(self) -> bool:
+        """Whether the method, with these settings, can only learn a task whose nodes have classes."""
+        return False
 
     def averages(self) -> bool:
         """Whether the server averages what clients send, by `robust` where there is such a rule."""
@@ -146,7 +172,7 @@ class Method(ABC):
 
     @abstractmethod
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
-        """What personal models say about every node of their graphs: [R, C]."""
+        """The outputs of personal models at every node of their graphs: [R, C]."""
 
     def lasting(self, server: State) -> State:
         """What of the server newcomers need when training is over; nothing where the method does not admit any.

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import advanced, client_keys
 from fedquilt.devices.device import recording
 from fedquilt.devices.offload import pieces
 from fedquilt.messages.message import Message, dense
 from fedquilt.methods.base import Method, RunContext, State, Update
 from fedquilt.methods.settings import AdamSettings
-from fedquilt.nn.draws import advanced, client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Shapes, common_start

@@ -13,7 +13,6 @@ from fedquilt.methods.settings import BackboneSettings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Model, Network, Shapes
-from fedquilt.tasks.node_classification import training_loss
 
 
 class BackboneMethod(AdamMethod):
@@ -28,7 +27,7 @@ class BackboneMethod(AdamMethod):
     def make_model(self) -> Network:
         """The backbone that the settings name."""
         s, context = self.settings, self.context
-        return Model.kinds[s.model](context.features, s.hidden, context.classes)
+        return Model.kinds[s.model](context.features, s.hidden, context.outputs)
 
     def shapes(self) -> Shapes:
         """The backbone's."""
@@ -42,7 +41,9 @@ class BackboneMethod(AdamMethod):
     def acting_gradients(self, weights: Weights, cohort: Cohort, dropout: Dropout) -> tuple[Weights, Tensor]:
         """The gradient of the cross-entropy with respect to the weights as they act, and each client's loss [M]."""
         leaves = as_leaves(weights)
-        total, each = training_loss(cohort, self.model.training(cohort, leaves, dropout).logits)
+        total, each = self.task.training_loss(
+            cohort, self.model.training(cohort, leaves, dropout).logits, dropout.draws
+        )
         return slopes(total, leaves), each
 
     @torch.no_grad()

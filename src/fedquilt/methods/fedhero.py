@@ -38,18 +38,17 @@ from pydantic import Field
 from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws, client_keys
 from fedquilt.common.random_streams import torch_stream
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.base import RunContext, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, as_leaves, slopes
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
-from fedquilt.nn.draws import Draws, client_keys
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes, activate, part
 from fedquilt.nn.structure import SAMPLED, Latent, Learner, learn, learner_shapes, sample, start_metric
-from fedquilt.tasks.node_classification import training_loss
 
 LEARNER, GLOBAL, LOCAL, PROJECTION = "learner.", "global", "local", "projection."
 LAYERS = (1, 2)
@@ -131,9 +130,9 @@ class FedHERO(AdamMethod):
             for layer in LAYERS:
                 shapes |= {f"{channel}{layer}.weight": (s.hidden, s.hidden), f"{channel}{layer}.bias": (s.hidden,)}
         return shapes | {
-            "classifier.raw": (context.features, context.classes),
-            "classifier.weight": ((1 + len(LAYERS)) * s.hidden, context.classes),
-            "classifier.bias": (context.classes,),
+            "classifier.raw": (context.features, context.outputs),
+            "classifier.weight": ((1 + len(LAYERS)) * s.hidden, context.outputs),
+            "classifier.bias": (context.outputs,),
         }
 
     def common_weights(self, clients: int, device: torch.device) -> Weights:
@@ -205,7 +204,7 @@ class FedHERO(AdamMethod):
             kept = Dropout(s.own_dropout, dropout.keys, dropout.step).mask(rows, 1, OWN_LAYER)
             layers[0], raw = layers[0] * kept, raw * kept
         logits = linear(rows, torch.cat(layers, dim=1), w["classifier.weight"], w["classifier.bias"])
-        total, each = training_loss(cohort, logits + raw)
+        total, each = self.task.training_loss(cohort, logits + raw, dropout.draws)
         return slopes(total + self.penalty(cohort, latent), leaves), each
 
     def penalty(self, cohort: Cohort, latent: Latent) -> Tensor:

@@ -50,7 +50,6 @@ from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal, quadrature
 from fedquilt.nn.layers import Weights, linear
 from fedquilt.nn.models import Shapes
 from fedquilt.nn.routing import route, unit
-from fedquilt.tasks.node_classification import training_loss
 
 ALPHA, SPREAD = "alpha", "spread"
 MEAN, LOGVAR = "latent.mean", "latent.logvar"
@@ -187,8 +186,8 @@ class FedIIH(AdamMethod):
         return {
             "projection.weight": (self.context.features, wide),
             "projection.bias": (wide,),
-            "classifier.weight": (read, self.context.classes),
-            "classifier.bias": (self.context.classes,),
+            "classifier.weight": (read, self.context.outputs),
+            "classifier.bias": (self.context.outputs,),
         }
 
     def averages(self) -> bool:
@@ -248,7 +247,7 @@ class FedIIH(AdamMethod):
         rows = cohort.training
         h = self.read(projected, routed).index_select(0, rows.index)
         logits = linear(rows, h, weights["classifier.weight"], weights["classifier.bias"])
-        total, each = training_loss(cohort, logits)
+        total, each = self.task.training_loss(cohort, logits, dropout.draws)
         if self.settings.variational:
             total = total + self.settings.elbo * self.negative_elbo(routed, state, leaves, cohort, dropout, down)
         else:

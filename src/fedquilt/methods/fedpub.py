@@ -53,6 +53,7 @@ from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.kernel_average import shares
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import common_start, matrices
+from fedquilt.tasks.node_classification import class_count, labels
 
 MASK, LABEL_SHARE = "mask.", "label_share"
 BLOCKS, BLOCK_NODES, P_INSIDE, P_ACROSS = 5, 100, 0.1, 0.01
@@ -133,6 +134,10 @@ class FedPub(BackboneMethod):
             TRAIN_NODES.name: not s.matching,
         }
         return asked.get(name, super().sends(name))
+
+    def needs_classes(self) -> bool:
+        """Only to compare clients by their labels."""
+        return self.sends(LABEL_SHARE)
 
     def averages(self) -> bool:
         """For everyone, or for each client by who is like it, where similarities are written out."""
@@ -358,10 +363,9 @@ def jensen_shannon(share: Tensor) -> Tensor:
 
 def label_share(cohort: Cohort) -> Tensor:
     """[M, C]: how each client's training labels are distributed."""
-    ones = F.one_hot(cohort.y[cohort.train], cohort.classes).float() * cohort.train_weight.unsqueeze(1)
-    return torch.zeros(cohort.clients, cohort.classes, device=cohort.device).index_add_(
-        0, cohort.client[cohort.train], ones
-    )
+    classes = class_count(cohort)
+    ones = F.one_hot(labels(cohort)[cohort.train], classes).float() * cohort.train_weight.unsqueeze(1)
+    return torch.zeros(cohort.clients, classes, device=cohort.device).index_add_(0, cohort.client[cohort.train], ones)
 
 
 @dataclass(frozen=True, eq=False)

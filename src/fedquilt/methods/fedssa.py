@@ -54,7 +54,7 @@ from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes
 from fedquilt.nn.optim import LearningRate
 from fedquilt.nn.spectral import Bases, Kind
-from fedquilt.tasks.node_classification import training_loss
+from fedquilt.tasks.node_classification import class_count, labels
 
 FILTER, ENERGY, SEED = "filter", "energy", "projection_seed"
 CLUSTER_FILTER, CLUSTER_SIZE = "cluster.filter", "cluster.size"
@@ -159,12 +159,16 @@ class FedSSA(AdamMethod):
         return {
             "hidden.weight": (context.features, s.hidden),
             "hidden.bias": (s.hidden,),
-            "classifier.weight": (s.hidden, context.classes),
-            "classifier.bias": (context.classes,),
-            "encoder.label": (context.classes, s.hidden),
+            "classifier.weight": (s.hidden, context.outputs),
+            "classifier.bias": (context.outputs,),
+            "encoder.label": (context.outputs, s.hidden),
             "encoder.weight": (s.hidden, 2 * s.latent),
             "encoder.bias": (2 * s.latent,),
         }
+
+    def needs_classes(self) -> bool:
+        """The encoder reads labels, and the filter's basis the homophily between them."""
+        return True
 
     def sends(self, name: str) -> bool:
         """What is shared: the structure, the classes, both or nothing."""
@@ -176,7 +180,7 @@ class FedSSA(AdamMethod):
     def private(self, weights: Weights) -> State:
         """Equal coefficients, as UniFilter starts, and the Gaussians of classes without a node (`class_gaussians`)."""
         some = weights["hidden.bias"]
-        clients, classes, width = len(some), self.context.classes, self.settings.latent
+        clients, classes, width = len(some), self.context.outputs, self.settings.latent
         return {
             FILTER: some.new_full((clients, self.orders), 1.0 / self.orders),
             MEAN: some.new_zeros(clients, classes, width),
@@ -219,7 +223,8 @@ class FedSSA(AdamMethod):
         keep = thin.mask(rows, self.context.features, INPUT_LAYER) if s.input_dropout else None
         h = self.bases(cohort).training.linear(w[FILTER], w["hidden.weight"], keep)
         h = dropout(rows, rows.add(h, w["hidden.bias"]), 0)
-        total, each = training_loss(cohort, linear(rows, h, w["classifier.weight"], w["classifier.bias"]))
+        logits = linear(rows, h, w["classifier.weight"], w["classifier.bias"])
+        total, each = self.task.training_loss(cohort, logits, dropout.draws)
         mean, logvar = self.encode(w, cohort)
         total = total + s.elbo * negative_elbo(cohort, mean, logvar, dropout)
         own = class_gaussians(cohort, mean[cohort.train], logvar[cohort.train])
@@ -272,7 +277,7 @@ class FedSSA(AdamMethod):
 
     def server_start(self) -> tuple[State, Message]:
         """Nobody heard of yet; the seed of the projection."""
-        m, c, d = self.context.clients, self.context.classes, self.settings.latent
+        m, c, d = self.context.clients, self.context.outputs, self.settings.latent
         seed = torch.tensor([derive(self.context.seed, "server", "projection")], dtype=torch.int64)
         server = {
             SEED: seed,
@@ -375,8 +380,8 @@ class FedSSA(AdamMethod):
 @torch.no_grad()
 def neighbouring_labels(cohort: Cohort) -> Tensor:
     """The training labels, one-hot and zero elsewhere, after a graph convolution's propagation: [R, C]."""
-    y = torch.zeros(cohort.rows, cohort.classes, device=cohort.device)
-    y[cohort.train, cohort.y[cohort.train]] = 1.0
+    y = torch.zeros(cohort.rows, class_count(cohort), device=cohort.device)
+    y[cohort.train, labels(cohort)[cohort.train]] = 1.0
     return cohort.gcn @ y
 
 
@@ -392,9 +397,9 @@ def class_gaussians(cohort: Cohort, mean: Tensor, logvar: Tensor) -> tuple[Tenso
     The moments of the mixture of the nodes' Gaussians: the mean of means; the covariance of means, shrunk toward its
     diagonal by n / (n + d) for n nodes, plus the mean of variances. A class without a node has mean 0 and covariance I.
     """
-    width = mean.shape[1]
-    group = cohort.client[cohort.train] * cohort.classes + cohort.y[cohort.train]
-    groups = cohort.clients * cohort.classes
+    width, classes = mean.shape[1], class_count(cohort)
+    group = cohort.client[cohort.train] * classes + labels(cohort)[cohort.train]
+    groups = cohort.clients * classes
     count: Tensor = cohort.once("class counts", lambda c: torch.bincount(group, minlength=groups).float())
     share = (1.0 / count[group]).unsqueeze(1)
     centre = mean.new_zeros(groups, width).index_add(0, group, mean * share)
@@ -404,7 +409,7 @@ def class_gaussians(cohort: Cohort, mean: Tensor, logvar: Tensor) -> tuple[Tenso
     within = mean.new_zeros(groups, width).index_add(0, group, logvar.exp() * share)
     kept = (count / (count + width))[:, None, None]
     diagonal = (1.0 - kept.squeeze(2)) * spread.diagonal(dim1=1, dim2=2) + within + (count == 0).unsqueeze(1)
-    shape = (cohort.clients, cohort.classes)
+    shape = (cohort.clients, classes)
     covariance = kept * spread + torch.diag_embed(diagonal)
     return centre.view(*shape, width), covariance.view(*shape, width, width), count.view(shape)
 

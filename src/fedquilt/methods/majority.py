@@ -14,6 +14,7 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.messages.message import Message
 from fedquilt.methods.base import Method, State, Update, register
 from fedquilt.methods.settings import NoSettings
+from fedquilt.tasks.node_classification import labels
 
 
 @register("majority")
@@ -25,11 +26,15 @@ class Majority(Method):
     Settings = NoSettings
     single_round = True
 
+    def needs_classes(self) -> bool:
+        """It counts them."""
+        return True
+
     def start(self, cohort: Cohort) -> State:
         """Count the classes among each client's training nodes."""
-        counts = torch.zeros(cohort.clients, cohort.classes, device=cohort.device)
+        counts = torch.zeros(cohort.clients, self.context.outputs, device=cohort.device)
         ones = torch.ones(len(cohort.train), device=cohort.device)
-        counts.index_put_((cohort.client[cohort.train], cohort.y[cohort.train]), ones, accumulate=True)
+        counts.index_put_((cohort.client[cohort.train], labels(cohort)[cohort.train]), ones, accumulate=True)
         return {"counts": counts}
 
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
@@ -44,4 +49,4 @@ class Majority(Method):
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """One for the most common class, zero for the others (the first of equals)."""
         best = personal["counts"].argmax(1)
-        return F.one_hot(best, cohort.classes).float()[cohort.client]
+        return F.one_hot(best, self.context.outputs).float()[cohort.client]

@@ -51,6 +51,7 @@ from fedquilt.nn.filters import FILTER, IDENTITY, Basis, FilterNet, features_of,
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import Network, matrices
 from fedquilt.nn.optim import LearningRate
+from fedquilt.tasks.node_classification import training_class_counts
 
 MASK = "mask."
 EVIDENCE = FEATURES_SEEN, CLASSES_SEEN = "seen.features", "seen.classes"
@@ -127,7 +128,7 @@ class Quilt(BackboneMethod):
         if s.model != "filter":
             return super().make_model()
         return FilterNet(
-            context.features, s.hidden, context.classes, s.order, s.groups, s.identity, s.node_dropout, s.basis
+            context.features, s.hidden, context.outputs, s.order, s.groups, s.identity, s.node_dropout, s.basis
         )
 
     def shares(self, name: str) -> bool:
@@ -144,6 +145,10 @@ class Quilt(BackboneMethod):
             TRAIN_NODES.name: bool(self.shared),
         }
         return asked.get(name, super().sends(name))
+
+    def needs_classes(self) -> bool:
+        """Where the classifier is averaged by how many training nodes of a class a client has."""
+        return self.sends(CLASSES_SEEN)
 
     def averages(self) -> bool:
         """What is shared, if anything is."""
@@ -206,7 +211,7 @@ class Quilt(BackboneMethod):
                 FEATURES_SEEN, lambda c: of_each_once(c, FEATURES_SEEN, features_seen_by)
             )
         if self.sends(CLASSES_SEEN):
-            message[CLASSES_SEEN] = cohort.once(CLASSES_SEEN, lambda c: of_each(c, classes_seen))
+            message[CLASSES_SEEN] = cohort.once(CLASSES_SEEN, lambda c: of_each(c, training_class_counts))
         if self.sends(TRAIN_NODES.name):
             message[TRAIN_NODES.name] = cohort.train_count
         return message
@@ -285,8 +290,3 @@ def features_seen_by(clients: Sequence[Client]) -> np.ndarray:
     place = np.ones(rows.size, np.float32), np.arange(rows.size), np.cumsum([0, *counts])
     seen = sp.csr_matrix(place, shape=(len(clients), rows.size)) @ near
     return seen.toarray() if sp.issparse(seen) else np.asarray(seen)
-
-
-def classes_seen(client: Client) -> np.ndarray:
-    """[C]: training nodes of each class."""
-    return np.bincount(client.graph.y[client.training_nodes], minlength=client.graph.classes)

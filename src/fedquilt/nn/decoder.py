@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws
 from fedquilt.cohort.rows import Rows
-from fedquilt.nn.draws import Draws
 from fedquilt.nn.edges import Links
 
 NOISE_LAYER, PAIR_LAYER = 60, 61  # which of a step's random numbers; layers of a model have the first ones

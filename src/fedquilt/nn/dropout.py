@@ -1,4 +1,4 @@
-"""Dropout whose randomness belongs to the client (see `fedquilt.nn.draws`)."""
+"""Dropout whose randomness belongs to the client (see `fedquilt.cohort.draws`)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedquilt.cohort.draws import Draws
 from fedquilt.cohort.rows import Rows
-from fedquilt.nn.draws import Draws
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,8 @@ class Dropout:
 
     Attributes:
         rate: the share of entries set to zero; the others are divided by (1 - rate).
-        keys: [M] int64, a number that belongs to each client (see `fedquilt.nn.draws.client_keys`).
-        step: which of the steps that the keys stand for (see `fedquilt.nn.draws.advanced`): the epoch in its round.
+        keys: [M] int64, a number that belongs to each client (see `fedquilt.cohort.draws.client_keys`).
+        step: which of the steps that the keys stand for (see `fedquilt.cohort.draws.advanced`): the epoch in its round.
     """
 
     rate: float

@@ -55,7 +55,7 @@ class FilterNet:
     """The network as a description and a function of a cohort and its weights; it holds no state.
 
     Attributes:
-        features, hidden, classes: widths of the input, the hidden layer and the output.
+        features, hidden, outputs: widths of the input, the hidden layer and the output.
         order: K. groups: G.
         identity: rows of the table E; a node takes that of its place in its client, modulo their number; 0: no table.
         node_dropout: share of the nodes whose input is dropped in a training step, before it spreads.
@@ -64,7 +64,7 @@ class FilterNet:
 
     features: int
     hidden: int
-    classes: int
+    outputs: int
     order: int
     groups: int
     identity: int
@@ -76,8 +76,8 @@ class FilterNet:
         return {
             "hidden.weight": (self.features, self.hidden),
             "hidden.bias": (self.hidden,),
-            "classifier.weight": (self.hidden, self.classes),
-            "classifier.bias": (self.classes,),
+            "classifier.weight": (self.hidden, self.outputs),
+            "classifier.bias": (self.outputs,),
         }
 
     def private_start(self, some: Tensor) -> Weights:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws
 from fedquilt.cohort.rows import Rows
-from fedquilt.nn.draws import Draws
 from fedquilt.nn.edges import Links
 
 CHUNK = 2**20  # scores held at once (4 MB: they are looked through while still in the cache)

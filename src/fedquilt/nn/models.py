@@ -52,7 +52,7 @@ class Model(ABC):
 
     features: int
     hidden: int
-    classes: int
+    outputs: int
 
     kinds: ClassVar[dict[str, type[Model]]] = {}
     kind: ClassVar[str]
@@ -82,7 +82,7 @@ class Model(ABC):
         """Every weight of the model by name, without the leading client axis."""
         out = {f"conv1.{name}": shape for name, shape in self.layer_shapes(self.features).items()}
         out |= {f"conv2.{name}": shape for name, shape in self.layer_shapes(self.hidden).items()}
-        return out | {"classifier.weight": (self.hidden, self.classes), "classifier.bias": (self.classes,)}
+        return out | {"classifier.weight": (self.hidden, self.outputs), "classifier.bias": (self.outputs,)}
 
     def __call__(self, cohort: Cohort, weights: Weights, dropout: Dropout | None = None) -> Output:
         """Logits and embeddings of every row; `dropout` as while training, None for evaluation."""

@@ -27,7 +27,7 @@ from torch import Tensor
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.rows import Rows
-from fedquilt.graphs.split import TRAIN
+from fedquilt.tasks.node_classification import training_homophily
 
 Kind = Literal["unifilter", "monomial", "chebyshev", "bernstein"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -59,7 +59,7 @@ def occurring_basis(client: Client, kind: Kind, order: int, mix: float, device: 
     elif kind == "bernstein":
         out = _bernstein(a, x, order)
     else:
-        rotated = rotated_basis(a, x, order, homophily(client))
+        rotated = rotated_basis(a, x, order, client.once("homophily", training_homophily))
         out = [mix * p + (1.0 - mix) * u for p, u in zip(_powers(a, x, order), rotated, strict=True)]
     return torch.stack([signal.float() for signal in out]), torch.from_numpy(features).to(device)
 
@@ -77,15 +77,6 @@ def normalised(client: Client) -> sp.csr_matrix:
     degree = np.asarray(a.sum(axis=1)).ravel()
     scale = sp.diags(np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0))
     return (scale @ a @ scale).tocsr()
-
-
-def homophily(client: Client) -> float:
-    """Share of the edges between two training nodes that join equal labels, (same + 1) / (edges + 2)."""
-    known = (client.split == TRAIN) & (client.graph.y >= 0)
-    u, v = client.graph.edges
-    seen = known[u] & known[v]
-    same = int((client.graph.y[u] == client.graph.y[v])[seen].sum())
-    return (same + 1) / (int(seen.sum()) + 2)
 
 
 def _powers(a: Tensor, x: Tensor, order: int) -> list[Tensor]:

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.nn.draws import Draws
+from fedquilt.cohort.draws import Draws
 from fedquilt.nn.edges import Links
 from fedquilt.nn.latent_graph import Chosen, bernoulli, top_k
 from fedquilt.nn.layers import SLOPE, Weights, gcn_first

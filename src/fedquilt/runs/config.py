@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from fedquilt.errors import FedquiltError, unknown
+from fedquilt.tasks import NODE_CLASSIFICATION
 
 AttackKind = Literal["same-value", "gaussian"]
 Aggregation = Literal["mean", "median", "trimmed", "clipped"]
@@ -32,6 +33,7 @@ class RunConfig(BaseModel):
     rounds: Annotated[int, Field(ge=1)] | None = None
     epochs: Annotated[int, Field(ge=1)] | None = None
     split: str | None = None
+    task: str = NODE_CLASSIFICATION
     metric: str | None = None
     settings: dict[str, Any] = {}
     participation: Annotated[float, Field(gt=0, le=1)] = 1.0

@@ -13,7 +13,6 @@ from fedquilt.export.conversion import constants_of, has_constants
 from fedquilt.export.personal import training_facts
 from fedquilt.loggers.journal import Journal
 from fedquilt.methods.base import Method
-from fedquilt.partition.statistics import label_counts
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder, SeedFolder
@@ -150,8 +149,9 @@ def _who_had_what(experiment: ResolvedRun, seed: int) -> dict[str, np.ndarray]:
         "nodes": np.concatenate(held[:trained]),
         "sizes": sizes[:trained],
         "split": split,
-        "class_counts": label_counts(experiment.graph, partition)[order][:trained],
     }
+    holdings = experiment.task.holdings(experiment.graph, partition)
+    arrays |= {name: rows[order][:trained] for name, rows in holdings.items()}
     if trained < len(order):
         arrays |= {
             "new_nodes": np.concatenate(held[trained:]),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedquilt.cohort.client import Client, clients_of
+from fedquilt.cohort.client import Client
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.datasets.catalogue import choose, in_catalogue
 from fedquilt.datasets.load import load_graph
@@ -36,7 +36,7 @@ from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
 from fedquilt.scenarios.newcomers import FrozenServer, check_admits
 from fedquilt.scenarios.robust_aggregation import RobustAverage, check_averages
-from fedquilt.tasks.node_classification import METRICS
+from fedquilt.tasks.base import find_task
 from fedquilt.training.client_sampling import participants, some_clients
 from fedquilt.training.engines.base import Engine
 from fedquilt.training.engines.in_process import InProcess
@@ -56,6 +56,7 @@ class ResolvedRun:
         self._partitions: dict[int, Partition] = {}
         self._splits: dict[int, np.ndarray] = {}
         self.method = find_method(config.method)
+        self.task = find_task(config.task)
         graph, self.protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
         self.graph = prepare(graph, self.protocol)
         own = not in_catalogue(config.dataset)
@@ -65,7 +66,7 @@ class ResolvedRun:
         filled: dict[str, Any] = {
             "rounds": config.rounds or self.protocol.rounds,
             "epochs": config.epochs or self.protocol.epochs,
-            "metric": config.metric or self.protocol.metric,
+            "metric": config.metric or self._usual_metric(),
             "split": split,
         }
         self.split = parse_split(split)
@@ -78,10 +79,8 @@ class ResolvedRun:
             filled["dataset"] = str(Path(config.dataset).expanduser().resolve())
         if config.data is not None:
             filled["data"] = str(Path(config.data).expanduser().resolve())
-        if filled["metric"] not in METRICS:
-            raise FedquiltError(f"There is no metric '{filled['metric']}'; choose one of: {', '.join(METRICS)}.")
-        if filled["metric"] == "auc" and self.graph.classes != 2:
-            raise FedquiltError(f"auc needs two classes and {self.graph.name} has {self.graph.classes}; use accuracy.")
+        self.task.metric(filled["metric"])
+        self.task.check(f"{self.graph.name} has", self.task.outputs(self.graph), filled["metric"])
         if config.partition in ("natural", "louvain-50"):  # the number of clients follows from the graph
             filled["clients"] = self._partition(config, config.seeds[0]).clients
         self.config = config.model_copy(update=filled)
@@ -106,6 +105,10 @@ class ResolvedRun:
         method = find_method(config.method)
         context = replace(self.context(config.seeds[0]), epochs=config.epochs or self.protocol.epochs)
         first = method(*resolve_settings(method, context, config.settings, config.epochs))
+        if first.needs_classes() and not self.task.has_classes:
+            raise FedquiltError(
+                f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another method or task."
+            )
         if config.attack is not None:
             check_attackable(first)
         if config.hold_out_clients:
@@ -113,6 +116,10 @@ class ResolvedRun:
         if config.aggregation != "mean":
             check_averages(first)
         return first
+
+    def _usual_metric(self) -> str:
+        """The dataset's metric where the task has it, else the task's first."""
+        return self.protocol.metric if self.protocol.metric in self.task.metrics else next(iter(self.task.metrics))
 
     @property
     def label(self) -> str:
@@ -164,7 +171,7 @@ class ResolvedRun:
         wanted = self.config.min_train or (1 if self.config.partition == "natural" else None)
         fixed = isinstance(self.split, Given)
         for attempt in range(1 if wanted is None or fixed else REDRAWS):
-            split = self.split.draw(self.graph, seed, attempt)
+            split = self.task.draw_split(self.split, self.graph, seed, attempt)
             if wanted and not 0 < lacking(partition, split, wanted).size <= HOPELESS:
                 break
         training_nodes_check(partition, split, self.config.min_train or 1, redraw=wanted is None and not fixed)
@@ -178,7 +185,7 @@ class ResolvedRun:
         chance = self.config.edge_noise
         cut = [
             replace(c, graph=with_edge_noise(c.graph, chance, numpy_stream(seed, "client", c.id, "edge noise")))
-            for c in clients_of(self.graph, *self.cut(seed))
+            for c in self.task.clients(self.graph, *self.cut(seed), seed)
         ]
         return [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
 
@@ -203,7 +210,8 @@ class ResolvedRun:
         clients -= len(self._held_out(seed, clients))
         # As the catalogue calls it, so that a method finds what it knows about it however the name was typed.
         name = choose(c.dataset).dataset.name if in_catalogue(c.dataset) else c.dataset
-        return RunContext(name, kind, c.metric, self.graph.features, self.graph.classes, clients, c.epochs, seed)
+        outputs = self.task.outputs(self.graph)
+        return RunContext(name, kind, c.metric, self.graph.features, outputs, clients, c.epochs, seed, c.task)
 
     def training(
         self, seed: int, folder: SeedFolder | None = None, on_round: Callable[[Record], None] | None = None

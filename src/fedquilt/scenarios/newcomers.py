@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from fedquilt.messages.message import check, message_bytes, moved
 from fedquilt.methods.base import Method, RunContext, State, find_method, methods
 from fedquilt.methods.settings import as_dict, build_settings
 from fedquilt.training.engines.in_process import InProcess
-from fedquilt.training.loop import percent
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +32,13 @@ class Admission:
 
     Attributes:
         models: their personal models, by name; leading axis the newcomer, on the CPU.
-        probabilities: a tensor [n_m, C] a newcomer: what its model says about its nodes.
-        val, test: their metrics in percent; None where undefined.
+        predictions: a tensor [n_m, C] a newcomer: its model's predictions at its nodes, such as class probabilities.
+        val, test: their metrics as people read them (percent); None where undefined.
         bytes_up, bytes_down: what crossed, by name.
     """
 
     models: State
-    probabilities: list[Tensor]
+    predictions: list[Tensor]
     val: list[float | None]
     test: list[float | None]
     bytes_up: dict[str, int]
@@ -98,12 +97,13 @@ class FrozenServer:
         check(down, method.downloads, method.name, "download")
         report = engine.settle(down)
         report.check_sound(first=clients[0].id)
+        metric = method.task.metric(method.context.metric)
         received = [message_bytes(message, method.downloads, len(clients)) for message in (hello, down)]
         return Admission(
             models={name: tensor.detach().cpu() for name, tensor in engine.personal().items()},
-            probabilities=engine.probabilities(),
-            val=percent(report.val),
-            test=percent(report.test),
+            predictions=engine.predictions(),
+            val=metric.shown(report.val),
+            test=metric.shown(report.test),
             bytes_up=message_bytes(uploads, method.uploads, len(clients)),
             bytes_down=dict(sum(map(Counter, received), Counter())),
         )
@@ -120,11 +120,12 @@ class FrozenServer:
         if self.normalise_features:
             graph = replace(graph, x=normalise(graph.x))
         chosen = split or (GIVEN if graph.masks is not None else self.split)
-        client = Client(self.method.context.clients, graph, parse_split(chosen).draw(graph, seed))
+        split_of_nodes = self.method.task.draw_split(parse_split(chosen), graph, seed)
+        client = Client(self.method.context.clients, graph, split_of_nodes)
         admission = self.admit([client])
         return Admitted(
             model={name: tensor[0] for name, tensor in admission.models.items()},
-            predictions=admission.probabilities[0].numpy(),
+            predictions=admission.predictions[0].numpy(),
             metric=self.method.context.metric,
             val=admission.val[0],
             test=admission.test[0],
@@ -139,23 +140,14 @@ class FrozenServer:
                 f"{graph.name} has {graph.features} features and the run was trained on {context.features}; "
                 "give a graph with the same features in the same order."
             )
-        if graph.classes != context.classes:
-            raise FedquiltError(
-                f"{graph.name} has {graph.classes} classes and the run was trained on {context.classes}; give a graph with "
-                "the same classes, or say classes= where its labels lack the last ones."
-            )
-        if None not in (graph.class_names, self.class_names) and graph.class_names != self.class_names:
-            raise FedquiltError(
-                f"{graph.name} calls its classes differently from the run, or numbers them in another order; "
-                f"name them in this order: {', '.join(self.class_names or ())}."
-            )
+        self.method.task.check_same(graph, context.outputs, self.class_names)
 
     def facts(self) -> dict[str, Any]:
         """All but the tensors and the device, for the run folder; `restored` reads it."""
         return {
             "method": self.method.name,
             "settings": as_dict(self.method.settings),
-            "task": asdict(self.method.context),
+            "task": self.method.context.to_dict(),
             "split": self.split,
             "normalise_features": self.normalise_features,
             "class_names": self.class_names,
@@ -164,7 +156,7 @@ class FrozenServer:
     @classmethod
     def restored(cls, lasting: State, facts: Mapping[str, Any], device: torch.device) -> FrozenServer:
         """From what `facts` gave and the tensors that were saved with it."""
-        method, context, names = find_method(facts["method"]), RunContext(**facts["task"]), facts["class_names"]
+        method, context, names = find_method(facts["method"]), RunContext.from_dict(facts["task"]), facts["class_names"]
         return cls(
             method=method(build_settings(method, context, facts["settings"]), context),
             lasting=lasting,

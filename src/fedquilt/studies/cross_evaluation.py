@@ -17,7 +17,7 @@ from fedquilt.partition.statistics import statistics
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.finished import Run
 from fedquilt.runs.resolve import ResolvedRun
-from fedquilt.tasks.node_classification import METRICS
+from fedquilt.tasks.metric import Part
 from fedquilt.training.round_result import mean
 
 
@@ -69,8 +69,9 @@ def _evaluated(experiment: ResolvedRun, models: State, clients: Sequence[Client]
     context = experiment.context(config.seeds[0])
     method = experiment.method(*resolve_settings(experiment.method, context, config.settings, config.epochs))
     cohort = Cohort([replace(client, id=place) for place, client in enumerate(clients)], experiment.device)
-    metric = METRICS[context.metric]
+    metric = experiment.task.metric(context.metric)
     with torch.no_grad():
         here = {name: tensor.to(experiment.device) for name, tensor in models.items()}
-        logits = method.logits(here, cohort)
-        return {part: 100 * float(mean(metric(cohort, logits, getattr(cohort, part)))) for part in ("val", "test")}
+        outputs = method.logits(here, cohort)
+        parts: tuple[Part, ...] = ("val", "test")
+        return {part: metric.scale * float(mean(metric.function(cohort, outputs, part))) for part in parts}

@@ -1,1 +1,4 @@
 """What is learned: outputs, split, loss, metrics and prediction. One file a task."""
+
+NODE_CLASSIFICATION = "node-classification"
+"""The task of a run that names none."""

@@ -1,46 +1,83 @@
-"""What clients minimise and what they are measured by, client by client."""
+"""Node classification: the class of every node, by cross-entropy; measured by accuracy or ROC AUC."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.split import TEST, TRAIN, VAL
+from fedquilt.partition.partition import Partition
+from fedquilt.partition.statistics import label_counts
+from fedquilt.tasks import NODE_CLASSIFICATION
+from fedquilt.tasks.base import Task, register_task
+from fedquilt.tasks.metric import Metric, Part
 
 
-def training_loss(cohort: Cohort, logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy on the training nodes: the sum of the clients' own means (to differentiate), and each mean [M].
+def labels(cohort: Cohort) -> Tensor:
+    """[R] int64, the class of each row; -1 where there is none."""
+    found: Tensor = cohort.once(
+        "labels", lambda c: c.rows_of([torch.from_numpy(member.graph.y) for member in c.members], -1)
+    )
+    return found
 
-    Args:
-        cohort: the clients.
-        logits: [T, C], the rows of `cohort.training`.
+
+def class_count(cohort: Cohort) -> int:
+    """C, the number of classes."""
+    return cohort.members[0].graph.classes
+
+
+def training_class_counts(client: Client) -> np.ndarray:
+    """[C] int64: training nodes of each class."""
+    return np.bincount(client.graph.y[client.training_nodes], minlength=client.graph.classes)
+
+
+def training_homophily(client: Client) -> float:
+    """Share of the edges between two training nodes that join equal labels, (same + 1) / (edges + 2).
+
+    Without such an edge it is one half: nothing is known.
     """
-    each = F.cross_entropy(logits[cohort.training.real], cohort.y[cohort.train], reduction="none")
-    return (each * cohort.train_weight).sum(), cohort.mean_over(each.detach(), cohort.train)
+    known = client.split == TRAIN
+    u, v = client.graph.edges
+    seen = known[u] & known[v]
+    same = int((client.graph.y[u] == client.graph.y[v])[seen].sum())
+    return (same + 1) / (int(seen.sum()) + 2)
 
 
-def losses(cohort: Cohort, logits: Tensor, index: Tensor) -> Tensor:
-    """Each client's mean cross-entropy on the rows `index`: [M], NaN where it has none."""
-    each = F.cross_entropy(logits[index], cohort.y[index], reduction="none")
-    return cohort.mean_over(each, index)
+def rows_of(cohort: Cohort, part: Part) -> Tensor:
+    """The rows of the nodes of a part: [T] int64."""
+    rows: Tensor = getattr(cohort, part)
+    return rows
 
 
-def accuracy(cohort: Cohort, logits: Tensor, index: Tensor) -> Tensor:
-    """Each client's share of right answers on the rows `index`: [M], NaN where it has none."""
-    return cohort.mean_over((logits[index].argmax(1) == cohort.y[index]).float(), index)
+def losses(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
+    """Each client's mean cross-entropy on some rows: [R, C], [T] -> [M], NaN where it has none of them."""
+    return cohort.mean_over(F.cross_entropy(logits[rows], labels(cohort)[rows], reduction="none"), rows)
 
 
-def auc(cohort: Cohort, logits: Tensor, index: Tensor) -> Tensor:
+def accuracy(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
+    """Each client's share of right answers on some rows: [R, C], [T] -> [M], NaN where it has none of them."""
+    return cohort.mean_over((logits[rows].argmax(1) == labels(cohort)[rows]).float(), rows)
+
+
+def auc(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
     """Each client's area under the ROC curve for class 1 of two, by ranks with ties halved: [M], all clients at once.
 
-    NaN where a client has no such row, or rows of one class only: the area is undefined there.
+    NaN where a client has none of the rows, or rows of one class only: the area is undefined there.
     """
-    score = (logits[index, 1] - logits[index, 0]).double()
-    owner = cohort.client[index]
+    score = (logits[rows, 1] - logits[rows, 0]).double()
+    owner = cohort.client[rows]
     order = score.argsort(stable=True)
     order = order[owner[order].argsort(stable=True)]  # client by client, rising scores in each
-    score, owner, positive = score[order], owner[order], (cohort.y[index] == 1)[order].double()
+    score, owner, positive = score[order], owner[order], (labels(cohort)[rows] == 1)[order].double()
     rank = torch.arange(len(score), device=score.device, dtype=torch.float64)
     # Equal scores of a client share the mean of their ranks.
     changes = (score[1:] != score[:-1]) | (owner[1:] != owner[:-1])
@@ -54,4 +91,77 @@ def auc(cohort: Cohort, logits: Tensor, index: Tensor) -> Tensor:
     return (above / (positives * (ones - positives))).float()
 
 
-METRICS = {"accuracy": accuracy, "auc": auc}
+@register_task(NODE_CLASSIFICATION)
+class NodeClassification(Task):
+    """Outputs are the logits of C classes; a node's label is its class."""
+
+    title = "the class of every node"
+    metrics = {  # noqa: RUF012 (never changed)
+        "accuracy": Metric(
+            "accuracy", "accuracy", lambda cohort, logits, part: accuracy(cohort, logits, rows_of(cohort, part))
+        ),
+        "auc": Metric("auc", "ROC AUC", lambda cohort, logits, part: auc(cohort, logits, rows_of(cohort, part))),
+    }
+    has_classes = True
+
+    def outputs(self, graph: Graph) -> int:
+        """C, the number of classes."""
+        return graph.classes
+
+    def check(self, whose: str, outputs: int, metric: str) -> None:
+        """ROC AUC is defined for two classes."""
+        if metric == "auc" and outputs != 2:
+            raise FedquiltError(f"auc needs two classes and {whose} {outputs}; use accuracy.")
+
+    def check_same(self, graph: Graph, outputs: int, output_names: tuple[str, ...] | None) -> None:
+        """The same number of classes, and the same names in the same order."""
+        if graph.classes != outputs:
+            raise FedquiltError(
+                f"{graph.name} has {graph.classes} classes and the run was trained on {outputs}; give a graph with "
+                "the same classes, or say classes= where its labels lack the last ones."
+            )
+        if None not in (graph.class_names, output_names) and graph.class_names != output_names:
+            raise FedquiltError(
+                f"{graph.name} calls its classes differently from the run, or numbers them in another order; "
+                f"name them in this order: {', '.join(output_names or ())}."
+            )
+
+    def example_client(self, features: int, outputs: int) -> Client:
+        """A ring of nodes, each class among its training nodes."""
+        nodes = 3 * max(outputs, 4)
+        u = np.arange(nodes)
+        x = np.random.default_rng(0).random((nodes, features), dtype=np.float32)
+        edges = np.stack([u, (u + 1) % nodes])
+        edges.sort(axis=0)
+        split = np.array([TRAIN, VAL, TEST], dtype=np.int8)[u // (nodes // 3)]
+        return Client(0, Graph("example", edges, x, (u % outputs).astype(np.int64), outputs), split)
+
+    def holdings(self, graph: Graph, partition: Partition) -> dict[str, np.ndarray]:
+        """[M, C] how many nodes of each class a client holds."""
+        return {"class_counts": label_counts(graph, partition)}
+
+    def training_loss(self, cohort: Cohort, outputs: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
+        """Cross-entropy on the training nodes."""
+        each = F.cross_entropy(outputs[cohort.training.real], labels(cohort)[cohort.train], reduction="none")
+        return (each * cohort.train_weight).sum(), cohort.mean_over(each.detach(), cohort.train)
+
+    def losses(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
+        """Each client's mean cross-entropy."""
+        return losses(cohort, outputs, rows_of(cohort, part))
+
+    def evaluated_rows(self, cohort: Cohort) -> Sequence[Tensor]:
+        """Validation and test nodes."""
+        return cohort.val, cohort.test
+
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Class probabilities."""
+        return outputs.softmax(1)
+
+    def prediction_rows(
+        self, ids: Sequence[object], predictions: np.ndarray, names: tuple[str, ...] | None
+    ) -> Iterator[list[str]]:
+        """A node's id, its most likely class, and the probability of each class."""
+        classes = names or tuple(map(str, range(predictions.shape[1])))
+        yield ["id", "class", *(f"p_{name}" for name in classes)]
+        for node, best, chances in zip(ids, predictions.argmax(1), predictions, strict=True):
+            yield [str(node), classes[best], *(f"{chance:.6g}" for chance in chances)]

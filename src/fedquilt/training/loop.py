@@ -123,7 +123,8 @@ class Training:
         self.protection = protection
         self.on_round = on_round or (lambda record: None)
         self.rounds = 1 if method.single_round else plan.rounds
-        self.progress = Progress()
+        self.metric = method.task.metric(method.context.metric)
+        self.progress = Progress(best=Best(val=self.metric.worst))
         self._server_device = torch.device("cpu") if method.host_server else engine.device
         self._everyone: Tensor | None = None
         server, down = method.server_start()
@@ -253,8 +254,8 @@ class Training:
         """Read what a round gave, and keep the models when it is the best on validation so far."""
         report, better, val = exchanged.report, False, math.nan
         if report is not None:
-            val = float(mean(report.val)) * 100
-            better = val > self.progress.best.val or (math.isnan(val) and self._untold)
+            val = float(mean(report.val)) * self.metric.scale
+            better = self.metric.better(val, self.progress.best.val) or (math.isnan(val) and self._untold)
             if better:
                 self.keep()
         return RoundResult(
@@ -343,11 +344,11 @@ class Training:
                 f"No client has a validation node on which {self.method.context.metric} is defined; choose another split."
             )
         means = dict(zip(EVALUATION_FIELDS, mean(figures).tolist(), strict=True))
-        test = means["test"] * 100
-        clients = {"val": percent(report.val), "test": percent(report.test)}
+        test = means["test"] * self.metric.scale
+        clients = {"val": self.metric.shown(report.val), "test": self.metric.shown(report.test)}
         if seen.better:
             best = self.progress.best
-            val = -math.inf if math.isnan(seen.val) else seen.val
+            val = self.metric.worst if math.isnan(seen.val) else seen.val
             best.round, best.val, best.test, best.clients_test = seen.round, val, test, clients["test"]
         if seen.round in SIMILARITY_ROUNDS:
             similarity = self.method.similarity(self.server)
@@ -434,7 +435,7 @@ class Training:
             models = moved_state(groups.get("best", {}), self.engine.device)
             if any(map(offload.rests, self.engine.state().values())):
                 models = {name: offload.copied(tensor) for name, tensor in models.items()}
-            val, test = -math.inf if val is None else val, math.nan if test is None else test
+            val, test = self.metric.worst if val is None else val, math.nan if test is None else test
             p.best = Best(round, val, test, clients_test, models)
         self.records = self.folder.records()
         for record in self.records:
@@ -449,11 +450,6 @@ def _shapes(message: Message) -> dict[str, list[torch.Size]]:
 def moved_state(state: Mapping[str, Tensor], device: torch.device) -> State:
     """The same tensors on a device."""
     return {name: tensor.to(device) for name, tensor in state.items()}
-
-
-def percent(values: Tensor) -> list[float | None]:
-    """Per-client shares in percent; None where undefined."""
-    return [none_if_nan(v * 100) for v in values.double().tolist()]
 
 
 def none_if_nan(value: float) -> float | None:

@@ -59,13 +59,13 @@ class RoundBlocks:
         try:
             exchanged = training.exchange(round)
             if exchanged.report is not None:
-                val = mean(exchanged.report.val) * 100
-                better = val > self._best
+                val = mean(exchanged.report.val) * training.metric.scale
+                better = training.metric.better(val, self._best)
                 training.keep(better)
                 self._put(self._figures, exchanged.report.stacked())
                 self._put(self._val, val)
                 self._put(self._better, better)
-                self._best.copy_(torch.maximum(self._best, val))
+                self._best.copy_(torch.where(better, val, self._best))
             counts = [count for count in every_count(exchanged) if isinstance(count, Tensor)]
             if counts:
                 self._put(self._counts[:, : len(counts)], torch.stack(counts))

@@ -32,7 +32,7 @@ class RoundResult:
 
     Attributes:
         report: [5, M] the figures of `Evaluation`, if there are any.
-        val: the mean validation metric in percent. better: whether it was the best so far.
+        val: the mean validation metric, scaled. better: whether it was the best so far.
     """
 
     round: int

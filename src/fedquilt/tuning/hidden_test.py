@@ -13,7 +13,7 @@ import numpy as np
 
 from fedquilt.cohort.client import Client
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.split import TEST, VAL
+from fedquilt.graphs.split import NONE, TEST, VAL
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 
@@ -22,8 +22,8 @@ class Blind(ResolvedRun):
     """An experiment whose clients do not know the labels of their test nodes, so that no test metric exists."""
 
     def clients(self, seed: int) -> list[Client]:
-        """The clients of a seed; a test node has no label."""
-        return [replace(client, graph=replace(client.graph, y=_unseen(client))) for client in super().clients(seed)]
+        """The clients of a seed; a test node has no label and is in no part."""
+        return [_without_test(client) for client in super().clients(seed)]
 
     def with_settings(self, asked: RunConfig, settings: Mapping[str, Any]) -> Blind:
         """This experiment with other settings of the method; the graph, the cuts and the splits are shared.
@@ -41,7 +41,7 @@ class Blind(ResolvedRun):
         """Refuse a cut in which no client can be validated, before anything trains."""
         two = self.config.metric == "auc"
         trained = self.clients(seed)[: self.context(seed).clients]
-        classes = (np.unique(c.graph.y[(c.split == VAL) & (c.graph.y >= 0)]).size for c in trained)
+        classes = (np.unique(c.graph.y[c.split == VAL]).size for c in trained)
         if max(classes, default=0) < (2 if two else 1):
             raise FedquiltError(
                 f"No client has a validation node on which {self.config.metric} is defined; choose another split."
@@ -68,5 +68,7 @@ def old_memory_set_apart() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _unseen(client: Client) -> np.ndarray:
-    return np.where(client.split == TEST, -1, client.graph.y)
+def _without_test(client: Client) -> Client:
+    test = client.split == TEST
+    graph = replace(client.graph, y=np.where(test, -1, client.graph.y))
+    return replace(client, graph=graph, split=np.where(test, NONE, client.split))

@@ -230,11 +230,11 @@ def test_probabilities_of_every_node(cohort_size: int | None) -> None:
     engine, _ = start("fedavg", cohort_size)
     cohort = Cohort(ragged_clients())
     logits = engine.method.logits(engine.method.personal(engine.method.start(cohort)), cohort)
-    for mine, expected in zip(engine.probabilities(), cohort.parts_of(logits.softmax(1)), strict=True):
+    for mine, expected in zip(engine.predictions(), cohort.parts_of(logits.softmax(1)), strict=True):
         assert torch.allclose(mine, expected, atol=1e-6)
     spoil(engine, [3], torch.nan, parts=("train",))
     with pytest.raises(FedquiltError, match="from the model of client 3 any more"):
-        engine.probabilities()
+        engine.predictions()
 
 
 CROSSINGS = (

@@ -80,7 +80,7 @@ def assert_identical(one: Training, two: Training) -> None:
     assert_same(one.engine.personal(), two.engine.personal())
     assert_same(one.server, two.server)
     assert_same(one.findings, two.findings)
-    for mine, other in zip(one.engine.probabilities(), two.engine.probabilities(), strict=True):
+    for mine, other in zip(one.engine.predictions(), two.engine.predictions(), strict=True):
         assert torch.equal(mine, other)
 
 
@@ -221,7 +221,7 @@ def test_state_and_restore(name: str, sizes: tuple[int, int], monkeypatch: pytes
         fresh.restore(saved)
         assert_same(copied(fresh.state()), saved)
         assert_same(fresh.personal(), engine.personal())
-        for mine, other in zip(fresh.probabilities(), engine.probabilities(), strict=True):
+        for mine, other in zip(fresh.predictions(), engine.predictions(), strict=True):
             assert torch.allclose(mine, other, atol=1e-5)
     kept = copied(saved)
     fresh.round(1, torch.arange(5), down, False)

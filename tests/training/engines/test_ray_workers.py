@@ -131,7 +131,7 @@ def test_every_method_trains_as_in_process(pooled: None, name: str) -> None:
     assert_close_training(*trainings)
     mine, other = (training.engine for training in trainings)
     assert_close(mine.personal(), other.personal())
-    for one, two in zip(mine.probabilities(), other.probabilities(), strict=True):
+    for one, two in zip(mine.predictions(), other.predictions(), strict=True):
         assert torch.allclose(one, two, atol=1e-5)
 
 

@@ -27,7 +27,8 @@ from fedquilt.privacy.dp import BudgetSpentError
 from fedquilt.runs.folder import FEDERATION, RunFolder
 from fedquilt.runs.result import build_result
 from fedquilt.scenarios.robust_aggregation import RobustAverage, check_averages
-from fedquilt.tasks.node_classification import METRICS
+from fedquilt.tasks import NODE_CLASSIFICATION
+from fedquilt.tasks.base import find_task
 from fedquilt.training.loop import Plan, Record, Training
 
 ROSTER = "sites.json"
@@ -83,8 +84,7 @@ class Order(BaseModel):
         except ValueError:
             raise FedquiltError("The run config's 'settings' is not JSON, such as '{\"hidden\": 64}'.") from None
         find_method(order.method)
-        if order.metric not in METRICS:
-            raise FedquiltError(f"There is no metric '{order.metric}'; choose one of: {', '.join(METRICS)}.")
+        find_task(NODE_CLASSIFICATION).metric(order.metric)
         if order.min_sites > order.sites:
             raise FedquiltError(f"min-sites is {order.min_sites} and there are {order.sites} sites; ask for fewer.")
         return order
@@ -159,7 +159,7 @@ class Federation:
         """What an earlier coordinator began in this folder."""
         kept = self.folder.config
         self.sites.load(self.folder.path / ROSTER)
-        kind, context = find_method(kept["method"]), RunContext(**kept[FEDERATION]["task"])
+        kind, context = find_method(kept["method"]), RunContext.from_dict(kept[FEDERATION]["task"])
         method = kind(*resolve_settings(kind, context, kept["settings"], None))
         coordinator = kept[FEDERATION]["coordinator"] + 1
         run = kept[FEDERATION]["run"]
@@ -183,7 +183,7 @@ class Federation:
                 "run": run,
                 "coordinator": coordinator,
                 "sites": self.sites.names,
-                "task": dict(vars(method.context)),
+                "task": method.context.to_dict(),
             },
         }
 
@@ -224,8 +224,7 @@ def check_order(order: Order, sites: Sequence[Introduction]) -> Method:
     first = sites[0]
     sizes = (first.features, first.classes, len(sites))
     context = RunContext(order.dataset, order.partition, order.metric, *sizes, order.epochs or 1, order.seed)
-    if context.metric == "auc" and context.classes != 2:
-        raise FedquiltError(f"auc needs two classes and the sites have {context.classes}; use accuracy.")
+    find_task(context.task).check("the sites have", context.outputs, context.metric)
     kind = find_method(order.method)
     method = kind(*resolve_settings(kind, context, order.settings, order.epochs or None))
     check_permitted(sites, method)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -77,7 +77,7 @@ class FlowerSites:
             "rounds": rounds,
             "method": method.name,
             "settings": as_dict(method.settings),
-            "task": asdict(method.context),
+            "task": method.context.to_dict(),
         }
 
     # -- what the round loop asks ------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class FlowerSites:
         """Take a site's figures over, if it told any."""
         if header.get("figures") is None:
             return
-        figures = read_figures(header["figures"])
+        figures = read_figures(header["figures"], self.method.task.metric(self.method.context.metric))
         if figures is None:
             self._incident(None, m, "figures", "its figures cannot be right, so they are left out")
             figures = [math.nan] * (len(EVALUATION_FIELDS) - 1) + [1.0]

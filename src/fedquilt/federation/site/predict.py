@@ -89,7 +89,7 @@ def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | Non
         raise FedquiltError(
             f"The model of site '{site.name}' gives no finite numbers; train it again, with a smaller lr."
         )
-    names = personal.class_names or tuple(map(str, range(personal.method.context.classes)))
+    names = personal.class_names or tuple(map(str, range(personal.method.context.outputs)))
     ids = np.arange(asked.nodes) if asked.ids is None else asked.ids
     return Predictions(ids, names, probabilities, tuple(_strange_classes(asked, personal)))
 
@@ -178,7 +178,7 @@ def in_order(graph: Graph, personal: Personal) -> Graph:
 
 def _strange_classes(graph: Graph, personal: Personal) -> Iterator[str]:
     """A sentence where the graph has a class that the model does not know; its labels change nothing all the same."""
-    names, classes = personal.class_names, personal.method.context.classes
+    names, classes = personal.class_names, personal.method.context.outputs
     if names is not None and graph.class_names is not None:
         strange = [f"'{name}'" for name in graph.class_names if name not in names]
     else:
@@ -200,7 +200,7 @@ def logits_of(personal: Personal, graph: Graph, device: torch.device) -> Tensor:
     except NoNetworkError:
         # A method of someone's own: as it evaluates its clients. No node of this graph trains.
         x = normalise(graph.x) if personal.normalise_features else graph.x
-        own = Graph(graph.name, graph.edges, x, np.full_like(graph.y, -1), method.context.classes)
+        own = Graph(graph.name, graph.edges, x, np.full_like(graph.y, -1), method.context.outputs)
         client = Client(personal.client, own, np.full(own.nodes, NONE, dtype=np.int8))
         weights = {name: tensor.unsqueeze(0).to(device) for name, tensor in personal.weights.items()}
         return method.logits(weights, Cohort([client], device))

@@ -30,6 +30,7 @@ from fedquilt.messages.message import Message, dense, moved
 from fedquilt.messages.wire import encode
 from fedquilt.methods.base import Method, RunContext, State, find_method
 from fedquilt.methods.settings import build_settings
+from fedquilt.tasks.metric import Metric
 from fedquilt.training.engines.base import EVALUATION_FIELDS, Evaluation
 from fedquilt.training.engines.in_process import InProcess
 
@@ -87,10 +88,10 @@ class Request:
         """The method with the settings and the task of the run."""
         method = find_method(self.method)
         try:
-            context = RunContext(**self.task)
+            context = RunContext.from_dict(self.task)
             sizes = all(
                 type(n) is int
-                for n in (context.features, context.classes, context.clients, context.epochs, context.seed)
+                for n in (context.features, context.outputs, context.clients, context.epochs, context.seed)
             )
             possible = sizes and self.client < context.clients <= MOST_CLIENTS and 0 < context.epochs <= MOST_EPOCHS
         except TypeError:
@@ -179,7 +180,7 @@ class Worker:
         self.desk, self.site, self.request = desk, desk.site, request
         site, self.method = desk.site, request.trained()
         context, graph = self.method.context, site.graph
-        if (graph.features, graph.classes) != (context.features, context.classes):
+        if (graph.features, graph.classes) != (context.features, context.outputs):
             raise RefusedError(f"Site '{site.config.name}' has other features or classes than the run.")
         try:
             check_permits(site.config, self.method)
@@ -343,12 +344,12 @@ def _as_bytes(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-def read_figures(values: Any) -> list[float] | None:
-    """Figures that a site reports, if they can be: losses, and shares in 0..1; NaN where it has no such node."""
+def read_figures(values: Any, metric: Metric) -> list[float] | None:
+    """Losses and metrics that a site reports, if they are possible; NaN where it has nothing to evaluate."""
     if not isinstance(values, list) or len(values) != len(EVALUATION_FIELDS):
         return None
     numbers = [float(v) if type(v) is float or (type(v) is int and abs(v) < 2**53) else math.inf for v in values]
     train_loss, val_loss, val, test, sound = numbers
-    possible = all(math.isnan(share) or 0 <= share <= 1 for share in (val, test))
+    possible = all(math.isnan(value) or metric.possible(value) for value in (val, test))
     finite = all(math.isnan(loss) or math.isfinite(loss) for loss in (train_loss, val_loss))
     return numbers if possible and finite and sound == 1 else None

@@ -16,13 +16,12 @@ from fedquilt.methods.base import State
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """How all clients stand, each [M] float32 on the engine's device; NaN where a client has no such node.
+    """Losses and metrics of all clients, each [M] float32 on the engine's device; NaN where a client has nothing to evaluate.
 
-    Metrics are shares in 0..1. A client that sat the round out keeps its last figures.
+    Metrics are not scaled (`Metric.scale`). A client that sat the round out keeps its last values.
 
     Attributes:
-        sound: 1 where a client's model gives numbers at all its validation and test nodes, else 0: then the others of its
-            figures mean nothing.
+        sound: 1 where a client's outputs are finite wherever metrics read them, else 0: then its other values mean nothing.
     """
 
     train_loss: Tensor

@@ -23,7 +23,6 @@ from fedquilt.devices import offload
 from fedquilt.devices.device import Precision, computing_in
 from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, Value, check, declared, dense
 from fedquilt.methods.base import Method, State, Update
-from fedquilt.tasks.node_classification import METRICS, losses
 from fedquilt.training.engines.base import EVALUATION_FIELDS, Evaluation, diverged
 
 # What clients do with a download: state, cohort, download -> update.
@@ -193,28 +192,29 @@ class InProcess:
         return made
 
     def _measure(self, places: Tensor | slice, cohort: Cohort, personal: State) -> None:
-        metric = METRICS[self.method.context.metric]
+        task = self.method.task
+        metric = task.metric(self.method.context.metric).function
         with torch.no_grad():
-            logits = self.method.logits(personal, cohort)
-            self.figures["sound"][places] = sound(cohort, logits, cohort.val, cohort.test)
-            self.figures["val_loss"][places] = losses(cohort, logits, cohort.val)
-            self.figures["val"][places] = metric(cohort, logits, cohort.val)
-            self.figures["test"][places] = metric(cohort, logits, cohort.test)
+            outputs = self.method.logits(personal, cohort)
+            self.figures["sound"][places] = task.finite(cohort, outputs)
+            self.figures["val_loss"][places] = task.losses(cohort, outputs, "val")
+            self.figures["val"][places] = metric(cohort, outputs, "val")
+            self.figures["test"][places] = metric(cohort, outputs, "test")
 
     def _report(self) -> Evaluation:
         return Evaluation(**{name: values.clone() for name, values in self.figures.items()})
 
-    def probabilities(self) -> list[Tensor]:
-        """What each client's personal model says now about its nodes: a tensor [n_m, C] a client, on the CPU."""
+    def predictions(self) -> list[Tensor]:
+        """The predictions of each client's personal model at its nodes: a tensor [n_m, C] a client, on the CPU."""
         out: list[Tensor] = []
         for part in self.parts:
             with torch.no_grad(), computing_in(self.precision):
-                logits = self.method.logits(self._personal(part), part.cohort)
+                outputs = self.method.logits(self._personal(part), part.cohort)
             offload.release(*part.state.values())
-            wrong = sound(part.cohort, logits, part.cohort.nodes).cpu() == 0
+            wrong = self.method.task.finite(part.cohort, outputs, [part.cohort.nodes]).cpu() == 0
             if bool(wrong.any()):
                 raise diverged(part.cohort.ids[wrong].tolist())
-            out += part.cohort.parts_of(logits.softmax(1).cpu())
+            out += part.cohort.parts_of(self.method.task.predict(outputs).cpu())
         return out
 
     def personal(self) -> State:
@@ -254,12 +254,6 @@ class InProcess:
 
 def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.empty(shape, dtype=dtype, device=device)
-
-
-def sound(cohort: Cohort, logits: Tensor, *parts: Tensor) -> Tensor:
-    """[M] 1 where all of a client's logits at the rows of each of the `parts` are finite numbers, else 0."""
-    wrong = (~torch.isfinite(logits).all(1)).float()
-    return 1.0 - torch.stack([cohort.sum_over(wrong[rows], rows) for rows in parts]).sum(0).clamp_max(1.0)
 
 
 def slice_message(message: Message, specs: Sequence[TensorSpec], first: int, last: int) -> Message:

@@ -104,9 +104,9 @@ class RayWorker:
         kept, prefix = self.engine.state(), "figures."
         return {n.removeprefix(prefix): t.cpu().numpy() for n, t in kept.items() if n.startswith(prefix)}
 
-    def probabilities(self) -> list[np.ndarray]:
-        """What each of its clients' models says about its nodes: [n_m, C] each."""
-        return [each.numpy() for each in self.engine.probabilities()]
+    def predictions(self) -> list[np.ndarray]:
+        """The predictions of each of its clients' models at its nodes: [n_m, C] each."""
+        return [each.numpy() for each in self.engine.predictions()]
 
     def personal(self) -> Packed:
         """Its clients' personal models now."""
@@ -203,9 +203,9 @@ class RayWorkers:
         asked = self._cut(down, [len(ids) for ids in self.ids])
         return self._report(dict(zip(asked, self._ask("settle", asked, changes=True), strict=True)))
 
-    def probabilities(self) -> list[Tensor]:
-        """What each client's personal model says now about its nodes: a tensor [n_m, C] a client, on the CPU."""
-        return [torch.tensor(each) for answer in self._ask("probabilities") for each in answer]
+    def predictions(self) -> list[Tensor]:
+        """The predictions of each client's personal model at its nodes: a tensor [n_m, C] a client, on the CPU."""
+        return [torch.tensor(each) for answer in self._ask("predictions") for each in answer]
 
     def personal(self) -> State:
         """All clients' personal models now."""

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws, advanced, client_keys
 from fedquilt.cohort.rows import Rows
-from fedquilt.nn.draws import Draws, advanced, client_keys
 from support.clients import client_lists, equal_clients, lay
 
 NODES, WIDTH = 1000, 32

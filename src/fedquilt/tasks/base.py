@@ -1,0 +1,167 @@
+"""What a task is: the outputs a model has, what clients minimise, and what they are measured by. One file a task.
+
+A run carries one task. Models ask it for their output width, methods for the loss of a training step, engines for metrics, the
+coordinator for a made-up client, `predict` for the table it writes. Nothing else knows what is learned.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import ClassVar, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedquilt.cohort.client import Client, clients_of
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws
+from fedquilt.errors import FedquiltError, unknown
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.split import Split
+from fedquilt.partition.partition import Partition
+from fedquilt.tasks.metric import Metric, Part
+
+
+class Task(ABC):
+    """A task. Subclass, fill in the class attributes and the abstract methods, and decorate with `@register_task`.
+
+    Attributes:
+        name: as options and files have it. title: one line for help texts.
+        metrics: by name; the first is used where nothing else is asked for.
+        has_classes: whether nodes have classes. Methods that need classes are refused where they do not.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    metrics: ClassVar[Mapping[str, Metric]]
+    has_classes: ClassVar[bool] = False
+
+    def metric(self, name: str) -> Metric:
+        """The metric called `name`, or an error that lists the task's metrics."""
+        if name not in self.metrics:
+            raise FedquiltError(f"There is no metric '{name}'; choose one of: {', '.join(self.metrics)}.")
+        return self.metrics[name]
+
+    # -- data --------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def outputs(self, graph: Graph) -> int:
+        """Width of a model's output for this graph."""
+
+    def check(self, whose: str, outputs: int, metric: str) -> None:
+        """Refuse a metric that is not defined for so many outputs; `whose` begins the sentence, as in "Cora has"."""
+        return
+
+    def check_same(self, graph: Graph, outputs: int, output_names: tuple[str, ...] | None) -> None:
+        """Refuse a graph whose outputs are not those of a trained model: so many, with these names where they have names."""
+        return
+
+    def draw_split(self, split: Split, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
+        """[N] int8 of TRAIN, VAL, TEST or NONE: the part of each node of the whole graph, before it is partitioned."""
+        return split.draw(graph, seed, attempt)
+
+    def clients(self, graph: Graph, partition: Partition, split: np.ndarray, seed: int) -> list[Client]:
+        """The clients of a partition: each with its nodes, the edges among them, and its part of the split.
+
+        Training computes outputs at the nodes of a client that are TRAIN. A task that holds something back (edges) takes it
+        out of the clients' graphs here.
+        """
+        return clients_of(graph, partition, split)
+
+    @abstractmethod
+    def example_client(self, features: int, outputs: int) -> Client:
+        """A small made-up client with every kind of output among its training nodes: its messages show all shapes."""
+
+    def holdings(self, graph: Graph, partition: Partition) -> dict[str, np.ndarray]:
+        """What is worth knowing about each client's targets, as arrays with a row a client; saved with the partition."""
+        return {}
+
+    # -- learning ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def training_loss(self, cohort: Cohort, outputs: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
+        """The loss of a training step: the sum of the clients' own means (to differentiate), and each mean [M].
+
+        Args:
+            cohort: the clients.
+            outputs: [T, C], the rows of `cohort.training`.
+            draws: the step's random numbers, for tasks that sample.
+        """
+
+    @abstractmethod
+    def losses(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
+        """Each client's mean loss on a part, without dropout: outputs [R, C] -> [M]; NaN where it has nothing there."""
+
+    @abstractmethod
+    def evaluated_rows(self, cohort: Cohort) -> Sequence[Tensor]:
+        """The rows whose outputs metrics read: outputs that are not finite there make a client's metrics meaningless."""
+
+    def finite(self, cohort: Cohort, outputs: Tensor, rows: Sequence[Tensor] | None = None) -> Tensor:
+        """[M] 1 where all outputs of a client at the evaluated rows (or `rows`) are finite, else 0: outputs [R, C]."""
+        wrong = (~torch.isfinite(outputs).all(1)).float()
+        chosen = self.evaluated_rows(cohort) if rows is None else rows
+        return 1.0 - torch.stack([cohort.sum_over(wrong[some], some) for some in chosen]).sum(0).clamp_max(1.0)
+
+    # -- prediction --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def predict(self, outputs: Tensor) -> Tensor:
+        """Predictions from outputs, such as probabilities: [n, C] -> [n, C']."""
+
+    @abstractmethod
+    def prediction_rows(
+        self, ids: Sequence[object], predictions: np.ndarray, names: tuple[str, ...] | None
+    ) -> Iterator[list[str]]:
+        """The table that `predict` writes: its header, then a row a node; `names` are those of the outputs."""
+
+
+_TASKS: dict[str, type[Task]] = {}
+_T = TypeVar("_T", bound=type[Task])
+
+
+def register_task(name: str) -> Callable[[_T], _T]:
+    """Make a task known by `name`."""
+
+    def decorate(cls: _T) -> _T:
+        if name in _TASKS:
+            raise ValueError(f"two tasks are called '{name}'")
+        cls.name = name
+        _TASKS[name] = cls
+        return cls
+
+    return decorate
+
+
+def tasks() -> dict[str, type[Task]]:
+    """All tasks by name: those of this folder (a new file is all a new task needs) and any registered elsewhere."""
+    _import_all()
+    return dict(sorted(_TASKS.items()))
+
+
+@cache
+def _import_all() -> None:
+    """Import every module of this folder, once."""
+    package = importlib.import_module("fedquilt.tasks")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"fedquilt.tasks.{module.name}")
+
+
+def find_task(name: str) -> Task:
+    """The task called `name`, or an error with the nearest right name."""
+    known = tasks()
+    if name not in known:
+        raise unknown("task", name, known)
+    return known[name]()
+
+
+def find_metric(name: str) -> Metric:
+    """The metric called `name`, of whichever task has it: for tables of runs, which name only the metric."""
+    for task in tasks().values():
+        if name in task.metrics:
+            return task.metrics[name]
+    raise unknown("metric", name, {metric for task in tasks().values() for metric in task.metrics})
