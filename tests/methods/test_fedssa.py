@@ -33,7 +33,7 @@ from fedquilt.methods.fedssa import (
 )
 from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.spectral import KINDS, client_basis, homophily, normalised
+from fedquilt.nn.spectral import KINDS, client_basis, normalised
 from fedquilt.tasks.node_classification import labels
 from fedquilt.training.loop import Plan, Training
 from support.clients import assert_near, dense_adjacency, dense_features, lay, numbers, random_client
@@ -196,7 +196,7 @@ def test_labels_enter_only_where_they_train() -> None:
             assert_near(cohort.parts_of(found)[m], torch.from_numpy(expected))
     for client, other in zip(clients, others, strict=True):
         assert not np.array_equal(client.graph.y, other.graph.y)
-        assert homophily(client) == homophily(other)
+        assert training_homophily(client) == training_homophily(other)
         assert np.array_equal(client_basis(client, "unifilter", 4, 0.8), client_basis(other, "unifilter", 4, 0.8))
 
 

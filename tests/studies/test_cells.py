@@ -42,6 +42,7 @@ DETERMINING: dict[str, list[Any]] = {
     "rounds": [None, 1, 2],
     "epochs": [None, 1, 2],
     "split": [None, "40/30/30", "5fold"],
+    "task": ["node-classification", "another"],
     "metric": [None, "accuracy", "auc"],
     "settings": [{}, {"lr": 0.1}, {"lr": 0.2}, {"lr": 0.1, "hidden": 8}],
     "participation": [1.0, 0.5],
