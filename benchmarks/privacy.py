@@ -22,7 +22,8 @@ import fedquilt
 from fedquilt.common.files import write_json
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.base import find_method
-from fedquilt.reports.style import GREY, colour, metric_label, new_figure, save_figure, styled
+from fedquilt.reports.labels import metric_label
+from fedquilt.reports.style import GREY, colour, new_figure, save_figure, styled
 
 # Names of what sends nothing: the method, its settings, and a line style.
 FLOORS: dict[str, tuple[str, dict[str, Any], str]] = {

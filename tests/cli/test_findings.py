@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedquilt.cli import findings
-from fedquilt.cli.reading import read_run
-from fedquilt.reports import figures
-from fedquilt.reports import findings as findings_figures
+from fedquilt.reports import figures, findings, run_findings
+from fedquilt.reports.read_run import read_run
+from fedquilt.reports.run_figures import client_order
 from fedquilt.runs.folder import RunFolder
 
 SMALL = "--clients 4 --rounds 2 --set hidden=8 --device cpu -q"
@@ -61,9 +60,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         monkeypatch.setattr(module, name, watched)
 
     for module, name in [
-        (findings_figures, "filters_figure"),
-        (findings_figures, "class_means_figure"),
-        (findings_figures, "factors_figure"),
+        (findings, "filters_figure"),
+        (findings, "class_means_figure"),
+        (findings, "factors_figure"),
         (figures, "similarity_rounds_figure"),
     ]:
         watch(module, name)
@@ -104,9 +103,7 @@ def test_show_draws_a_matrix_a_factor(call: Callable, make: Callable, watched: d
 
 
 def findings_order(cut: Any) -> np.ndarray:
-    from fedquilt.cli.pictures import arrange
-
-    order, _ = arrange({"dataset": "patchwork", "partition": "disjoint"}, cut)
+    order, _ = client_order({"dataset": "patchwork", "partition": "disjoint"}, cut)
     assert order is not None
     return order
 
@@ -148,8 +145,8 @@ def test_what_one_of_two_runs_lacks_is_drawn_of_the_first_alone(
 
 
 def test_runs_of_other_seeds_are_called_by_them(make: Callable) -> None:
-    one, two = (findings.read_findings(read_run(make(f"s{n}", f"--seeds {n}")))[0] for n in (0, 4))
-    assert findings.differences(one, two) == ["seed=0", "seed=4"]
+    one, two = (run_findings.read_findings(read_run(make(f"s{n}", f"--seeds {n}"))) for n in (0, 4))
+    assert run_findings.differences(one, two) == ["seed=0", "seed=4"]
 
 
 def test_what_cannot_be_drawn_beside_it_is_one_sentence(make: Callable, refused: Callable, here: Path) -> None:

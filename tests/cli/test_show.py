@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedquilt.cli.pictures import arrange
 from fedquilt.graphs.graph import Graph
 from fedquilt.partition.make import make_partition
 from fedquilt.partition.partition import Partition
 from fedquilt.reports import figures
 from fedquilt.reports.figures import client_bars
+from fedquilt.reports.run_figures import client_order
 from fedquilt.runs import resolve
 
 SMALL = "--rounds 3 --set hidden=8 --device cpu -q"
@@ -72,13 +72,13 @@ def test_nothing_to_show_is_one_sentence(refused: Callable, here: Path) -> None:
 def test_clients_of_one_family_stand_together() -> None:
     # Nodes 0-559 are of family 0, 560-979 of family 1, the rest of family 2.
     cut = {"nodes": np.array([1200, 1201, 0, 600, 601, 5, 1]), "sizes": np.array([2, 1, 3, 1])}
-    order, groups = arrange({"dataset": "patchwork", "partition": "disjoint"}, cut)
+    order, groups = client_order({"dataset": "patchwork", "partition": "disjoint"}, cut)
     assert order is not None
     assert order.tolist() == [1, 3, 2, 0]
     assert groups == [0, 0, 1, 2]
     ten = {"nodes": np.arange(10), "sizes": np.ones(10, dtype=int)}
-    assert arrange({"dataset": "cora", "partition": "overlapping"}, ten) == (None, [0] * 5 + [1] * 5)
-    assert arrange({"dataset": "cora", "partition": "disjoint"}, ten) == (None, None)
+    assert client_order({"dataset": "cora", "partition": "overlapping"}, ten) == (None, [0] * 5 + [1] * 5)
+    assert client_order({"dataset": "cora", "partition": "disjoint"}, ten) == (None, None)
 
 
 def test_of_overlapping_clients_some_of_whom_were_held_out_each_stays_with_its_part() -> None:
@@ -87,7 +87,7 @@ def test_of_overlapping_clients_some_of_whom_were_held_out_each_stays_with_its_p
         "sizes": np.ones(6, dtype=int),
         "numbers": np.array([0, 3, 4, 5, 6, 9, 1, 2, 7, 8]),  # the last four were held out
     }
-    assert arrange({"dataset": "cora", "partition": "overlapping"}, cut) == (None, [0, 0, 0, 1, 1, 1])
+    assert client_order({"dataset": "cora", "partition": "overlapping"}, cut) == (None, [0, 0, 0, 1, 1, 1])
 
 
 def test_the_demo_compares_four_methods_and_never_overwrites(call: Callable, here: Path) -> None:

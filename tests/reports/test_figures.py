@@ -11,8 +11,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from fedquilt.errors import FedquiltError
-from fedquilt.reports import figures, style
+from fedquilt.reports import figures
 from fedquilt.reports.figures import client_bars, convergence, heatmap, similarity_rounds
+from fedquilt.reports.labels import metric_label
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -183,5 +184,5 @@ def test_the_users_own_style_neither_leaks_in_nor_is_changed() -> None:
 
 
 def test_metric_labels() -> None:
-    assert style.metric_label("accuracy") == "Accuracy (%)"
-    assert style.metric_label("balanced_accuracy") == "Balanced accuracy (%)"
+    assert metric_label("accuracy") == "Accuracy (%)"
+    assert metric_label("balanced_accuracy") == "Balanced accuracy (%)"

@@ -12,10 +12,9 @@ import typer
 from fedquilt.cli import options as o
 from fedquilt.cli.console import results, say
 from fedquilt.cli.errors import resumable
-from fedquilt.cli.pictures import draw_convergence
 from fedquilt.cli.progress import watching
-from fedquilt.cli.reading import COMPARISON, configs_of, read_run, runs_of
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.comparison_folder import COMPARISON, configs_of, runs_of
 
 if TYPE_CHECKING:
     from fedquilt.graphs.graph import Graph
@@ -175,6 +174,8 @@ def _one(
 
 def _write(folder: Path, table: list[dict[str, Any]]) -> None:
     from fedquilt.common.files import write_text
+    from fedquilt.reports.read_run import read_run
+    from fedquilt.reports.run_figures import draw_convergence
     from fedquilt.reports.tables import comparison_table, to_markdown
 
     write_text(folder / "comparison.md", to_markdown(comparison_table(table)))

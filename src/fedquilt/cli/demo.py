@@ -48,8 +48,8 @@ def demo(
 ) -> None:
     """Compare five methods on patchwork, a small graph that is built in: ten clients of three families."""
     from fedquilt.cli import compare
-    from fedquilt.cli.pictures import draw_similarity
-    from fedquilt.cli.reading import read_run
+    from fedquilt.reports.read_run import read_run
+    from fedquilt.reports.run_figures import draw_similarity
     from fedquilt.reports.tables import comparison_table
 
     values: dict[str, Any] = {

@@ -84,7 +84,7 @@ def resume(
 ) -> None:
     """Go on with a run or a comparison that was stopped; what is done is not done again."""
     from fedquilt.cli import compare
-    from fedquilt.cli.reading import is_comparison
+    from fedquilt.runs.comparison_folder import is_comparison
 
     if is_comparison(folder):
         with resumable([folder]), watching(quiet) as watch:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fedquilt.reports.labels import metric_label
 from fedquilt.reports.page.condense import mean_over_factors
 from fedquilt.reports.page.data import Holdings, Page, PageRun, PageSeed, Similarity
-from fedquilt.reports.style import PALETTE, metric_label
+from fedquilt.reports.style import PALETTE
 
 # Above so many runs only the first seed's similarities and clients' holdings are in the page.
 MANY_RUNS = 12

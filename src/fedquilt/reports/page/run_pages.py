@@ -1,4 +1,4 @@
-"""The page of a run, and of several that are compared."""
+"""The pages of a run and of a comparison."""
 
 from __future__ import annotations
 
@@ -7,59 +7,71 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedquilt.reports.labels import metric_label
+from fedquilt.reports.page.chart_data import page_run
 from fedquilt.reports.page.data import Page, PageFacts
-from fedquilt.reports.page.folders import read_page_run
-from fedquilt.reports.page.of_tables import page_table
 from fedquilt.reports.page.rerun import command_of_all
-from fedquilt.reports.style import metric_label
+from fedquilt.reports.page.rich_table import page_table
+from fedquilt.reports.read_run import StoredRun, read_runs
 from fedquilt.reports.tables import comparison_table, run_table
 
 Result = Mapping[str, Any]
-"""The content of a result.json, of a run that is done or as far as it is."""
+"""The content of result.json, of a finished run or of one that still trains."""
 
 _HOW = "The test metric of the round with the best mean validation metric"
 
 
-def page_of_run(folder: Path, result: Result, notes: Sequence[str] = ()) -> Page:
-    """The page of one run."""
-    seeds = result["seeds"]
+def page_of_folder(folder: Path) -> Page:
+    """The page of a run's folder or of a comparison's; an error before the first evaluation."""
+    runs, several = read_runs(folder)
+    return page_of_comparison(folder.resolve().name, runs) if several else page_of_run(runs[0])
+
+
+def page_of_run(run: StoredRun) -> Page:
+    """The page of one run, which was evaluated at least once."""
+    result = run.result
+    assert result is not None
     lead = (
-        f"{_metric(result)} of {_score(result)} on test nodes, the mean over clients and {_count(len(seeds), 'seed')}."
+        f"{_metric(result)} of {_score(result)} on test nodes, "
+        f"the mean over clients and {_count(len(result['seeds']), 'seed')}."
     )
     table = page_table(run_table(result), "", f"{_HOW}, for each seed.", bold="")
     return Page(
         title=f"{result['method']} on {setting_of(result)}",
         lead=lead,
-        notes=tuple(notes),
+        notes=tuple(run.unfinished),
         tables=(table,),
-        runs=(read_page_run(folder, str(result["method"]), setting_of(result)),),
+        runs=(page_run([run], str(result["method"]), setting_of(result)),),
     )
 
 
-def page_of_comparison(
-    name: str, folders: Sequence[Path], results: Sequence[Result], notes: Sequence[str] = ()
-) -> Page:
-    """The page of several runs, a folder and a result each; `name` is what to call them where their settings differ."""
+def page_of_comparison(name: str, runs: Sequence[StoredRun]) -> Page:
+    """The page of several runs; `name` is the title where their settings differ.
+
+    Runs that were not evaluated yet have no row and no charts; the notes name them.
+    """
+    pairs = [(run, result) for run in runs if (result := run.result) is not None]
+    results = [result for _, result in pairs]
     settings = list(dict.fromkeys(map(setting_of, results)))
     seeds = max(len(result["seeds"]) for result in results)
     caption = f"{_HOW}; mean ± deviation over seeds." if seeds > 1 else f"{_HOW}."
-    runs = tuple(
-        read_page_run(folder, label, setting_of(result))
-        for folder, label, result in zip(folders, _labels(folders, results), results, strict=True)
+    labels = _labels([run.folder for run, _ in pairs], results)
+    charts = tuple(
+        page_run([run], label, setting_of(result)) for (run, result), label in zip(pairs, labels, strict=True)
     )
-    command = command_of_all(runs)
+    command = command_of_all(charts)
     return Page(
         title=settings[0] if len(settings) == 1 else name,
         lead=_lead(results, len(settings)),
-        notes=tuple(notes),
+        notes=tuple(f"{run.method}: {sentence}" for run in runs for sentence in run.unfinished),
         tables=(page_table(comparison_table(results), "", f"{caption} {_setting_caption(results)}".strip()),),
-        runs=runs,
+        runs=charts,
         facts=(PageFacts("To run all of it again", code=command),) if command else (),
     )
 
 
 def setting_of(result: Result) -> str:
-    """What a run was trained on: "cora, disjoint, 10 clients"."""
+    """What a run was trained on, such as "cora, disjoint, 10 clients"."""
     return f"{result['dataset']}, {_stem(result['partition'])}, {_count(result['clients'], 'client')}"
 
 
@@ -110,7 +122,7 @@ def _score(result: Result) -> str:
 
 
 def _stem(partition: Any) -> str:
-    """A partition's name; of a file, without the folders it is in."""
+    """A partition's name; of a partition file, its name without folders."""
     return Path(str(partition)).name
 
 
