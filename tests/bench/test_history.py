@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from fedquilt.bench.history import changes, keep, newest_before
+from fedquilt.bench.history import changes, newest_before, store
 from fedquilt.bench.result import read_result
 from support.bench import made_up
 
@@ -31,18 +31,18 @@ def test_only_what_both_measured_is_compared() -> None:
 
 
 def test_a_result_is_kept_under_date_device_and_commit(tmp_path: Path) -> None:
-    path = keep(tmp_path / "new", made_up())
+    path = store(tmp_path / "new", made_up())
     assert path == tmp_path / "new" / "2025-03-01T120000-some-r-cpu-3-ghz-abc1234.json"
     assert read_result(path) == made_up()
-    assert keep(tmp_path, made_up(commit=None)).name.endswith("-0.1.0.json")
+    assert store(tmp_path, made_up(commit=None)).name.endswith("-0.1.0.json")
 
 
 def test_the_newest_earlier_result_of_the_same_device_and_threads_is_found(tmp_path: Path) -> None:
     now = made_up()
     assert newest_before(tmp_path / "none", now, print) is None
     for day, about in enumerate(({}, {}, {"threads": 1}, {"device_name": "another"}), start=10):
-        keep(tmp_path, made_up(date=f"2025-02-{day}T00:00:00+00:00", **about))
-    keep(tmp_path, made_up(date="2025-03-02T00:00:00+00:00"))  # later than now
+        store(tmp_path, made_up(date=f"2025-02-{day}T00:00:00+00:00", **about))
+    store(tmp_path, made_up(date="2025-03-02T00:00:00+00:00"))  # later than now
     (tmp_path / "2025-02-28-notes.json").write_text("{}")
     notes: list[str] = []
     found = newest_before(tmp_path, now, notes.append)
