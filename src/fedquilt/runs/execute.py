@@ -11,7 +11,7 @@ import torch
 from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.export.conversion import constants_of, has_constants
 from fedquilt.export.personal import training_facts
-from fedquilt.loggers.journal import Journal
+from fedquilt.loggers.run_loggers import RunLoggers
 from fedquilt.methods.base import Method
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.finished import Run
@@ -31,18 +31,18 @@ def run_seeds(experiment: ResolvedRun, folder: RunFolder | None, watch: Watcher 
     config = experiment.config
     assert config.rounds is not None
     out = Run(result={}, folder=None if folder is None else folder.path)
-    journal = Journal(log, experiment, folder)
+    loggers = RunLoggers(log, experiment, folder)
     summaries = []
     for seed in config.seeds:
         place = None if folder is None else folder.seed(seed)
         if place is None or not place.done:
             on_round = watch(config, seed, 1 if experiment.method.single_round else config.rounds) if watch else None
-            with journal.seed(seed, on_round) as entry:
-                summary = entry.summary = _train_seed(experiment, seed, place, entry.round, out)
+            with loggers.seed(seed, on_round) as seed_log:
+                summary = seed_log.summary = _train_seed(experiment, seed, place, seed_log.round, out)
         else:
             summary = place.summary or {}
             read_seed(place, seed, experiment.device, out)
-            journal.catch_up(seed, out.records[seed], summary)
+            loggers.catch_up(seed, out.records[seed], summary)
         summaries.append(summary)
     out.result = build_result(config.model_dump() | {"dataset": experiment.label}, summaries)
     if folder is not None and folder.result != out.result:
