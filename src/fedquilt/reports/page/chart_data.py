@@ -12,7 +12,7 @@ import numpy as np
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.page.condense import curve, holdings, similarity, thinned
 from fedquilt.reports.page.data import PageRun, PageSeed, Similarity
-from fedquilt.reports.page.rerun import command_of, facts_of
+from fedquilt.reports.page.rerun import command_of, config_of, facts_of
 from fedquilt.reports.read_run import Record, StoredRun, StoredSeed, read_run
 from fedquilt.runs.folder import SeedFolder
 
@@ -39,19 +39,19 @@ def page_run(runs: Sequence[StoredRun], label: str, setting: str) -> PageRun:
     seeds = [seed for run in runs for seed in run.seeds]
     records = [seed.records for seed in seeds]
     numbers = [seed.seed for seed in seeds]
-    first = runs[0]
+    first, config = runs[0], config_of(runs[0])
     return PageRun(
         label=label,
         setting=setting,
-        method=str(first.config.get("method", label)),
+        method=str(config.get("method", label)),
         metric=_metric(first, seeds),
         curve=curve(records),
         seeds=tuple(map(_page_seed, seeds)),
         upload=_bytes_a_round(records, "bytes_up"),
         download=_bytes_a_round(records, "bytes_down"),
         phases=_seconds_a_round(records),
-        facts=facts_of(first.config, numbers),
-        command=command_of(first.config, numbers),
+        facts=facts_of(config, numbers),
+        command=command_of(config, numbers),
     )
 
 
