@@ -108,8 +108,8 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> str:
     return f"{slope:.2f}"
 
 
-def line(name: str, cells: Sequence[str]) -> None:
-    print(f"{name:26}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
+def line(name: str, columns: Sequence[str]) -> None:
+    print(f"{name:26}" + "".join(f"{column:>16}" for column in columns), flush=True)
 
 
 def synthetic_table(nodes: Sequence[int], clients: Sequence[int]) -> None:
@@ -120,8 +120,8 @@ def synthetic_table(nodes: Sequence[int], clients: Sequence[int]) -> None:
             if n < FEWEST_NODES * m:
                 continue
             rows[n, m] = steps = apart(n, m)
-            cells = [f"{steps.seconds[step]:.2f} ({steps.megabytes[step]:,.0f})" for step in STEPS]
-            line(f"{n:,} in {m:,}", (*cells, f"{sum(steps.seconds.values()):.2f}"))
+            columns = [f"{steps.seconds[step]:.2f} ({steps.megabytes[step]:,.0f})" for step in STEPS]
+            line(f"{n:,} in {m:,}", (*columns, f"{sum(steps.seconds.values()):.2f}"))
     for m in clients:
         sizes = [n for n in nodes if (n, m) in rows]
         fits = [exponent(sizes, [rows[n, m].seconds[step] for n in sizes]) for step in STEPS]
@@ -141,9 +141,9 @@ def pubmed_table() -> None:
         for method in METHODS:
             steps = apart(kind, clients, method)
             cut, engine, first, second = steps.seconds.values()
-            figures = [cut, engine, first, second, cut + engine + max(0.0, first - second)]
-            cells = [*(f"{figure:.2f}" for figure in figures), f"{max(steps.megabytes.values()):,.0f}"]
-            line(f"{kind} {clients}, {method}", cells)
+            values = [cut, engine, first, second, cut + engine + max(0.0, first - second)]
+            columns = [*(f"{value:.2f}" for value in values), f"{max(steps.megabytes.values()):,.0f}"]
+            line(f"{kind} {clients}, {method}", columns)
 
 
 def numbers(text: str) -> list[int]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedquilt.bench.cases import SYNTHETIC, Case, load_cases, parse_case
+from fedquilt.bench.cases import DEFAULTS, SYNTHETIC, Case, chosen_cases, load_cases, parse_case
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.npz import write_npz
 from support.small_runs import own_graph
@@ -54,3 +54,9 @@ def test_a_graph_of_ones_own_can_be_a_case(tmp_path: Path) -> None:
     training.advance(2)
     assert not left_out
     assert [record["round"] for record in training.records] == [0, 1]
+
+
+def test_the_named_cases_or_the_defaults_are_chosen_and_the_built_in_graph_always() -> None:
+    assert chosen_cases(None) == [*DEFAULTS, SYNTHETIC]
+    assert chosen_cases(None, quick=True) == [SYNTHETIC]
+    assert chosen_cases(["cora/disjoint/5"]) == [Case("cora", "disjoint", 5), SYNTHETIC]

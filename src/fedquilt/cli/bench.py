@@ -131,7 +131,7 @@ def bench(
         say(f"Written to {out}.")
     if figure is not None:
         from fedquilt.bench.figure import bench_figure
-        from fedquilt.reports.labels import method_title
+        from fedquilt.reports.names import method_title
         from fedquilt.reports.style import save_figure
 
         save_figure(bench_figure(result, {name: method_title(name) for name in names}), figure)

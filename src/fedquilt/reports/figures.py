@@ -15,7 +15,7 @@ import numpy as np
 
 from fedquilt.errors import FedquiltError
 from fedquilt.reports import style
-from fedquilt.reports.labels import metric_label
+from fedquilt.reports.names import metric_name
 from fedquilt.reports.over_seeds import Records, best_column, mean_and_std, values_by_round
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def convergence_figure(curves: Mapping[str, Sequence[Records]], metric: str = "a
 
     if not any(len(records) for seeds in curves.values() for records in seeds):
         raise FedquiltError("There are no rounds to draw yet.")
+    name_of_metric = metric_name(metric)
     outside = len(curves) > 5
     with style.styled():
         figure = style.new_figure(6.4 if outside else 5.0, 3.3)
@@ -88,7 +89,7 @@ def convergence_figure(curves: Mapping[str, Sequence[Records]], metric: str = "a
                 if shade and len(seeds) > 1:
                     low, high = (mean - test_std)[seen], (mean + test_std)[seen]
                     axes.fill_between(rounds[seen], low, high, color=look["color"], alpha=shade, linewidth=0, zorder=2)
-            best = best_column(val, test)
+            best = best_column(val, test, name_of_metric.higher_is_better)
             if best is not None:
                 axes.plot(
                     rounds[best],
@@ -103,7 +104,7 @@ def convergence_figure(curves: Mapping[str, Sequence[Records]], metric: str = "a
                     zorder=4,
                 )
         axes.set_xlabel("Round")
-        axes.set_ylabel(metric_label(metric))
+        axes.set_ylabel(name_of_metric.label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=_STEPS))
         axes.grid(axis="y")
         axes.margins(x=0.02)
@@ -196,7 +197,7 @@ def client_bars_figure(
             keys.append(axes.hlines(level, where - 0.46, where + 0.46, **look))
         axes.set_title(title)
         axes.set_xlabel("Client")
-        axes.set_ylabel(metric_label(metric))
+        axes.set_ylabel(metric_name(metric).label)
         axes.set_xlim(-0.7, clients - 0.3)
         axes.set_ylim(bottom=0)
         if clients <= 30:

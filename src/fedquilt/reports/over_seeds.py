@@ -33,7 +33,7 @@ def mean_and_std(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, std
 
 
-def best_column(val: np.ndarray, test: np.ndarray) -> int | None:
+def best_column(val: np.ndarray, test: np.ndarray, higher_is_better: bool = True) -> int | None:
     """The position of the best validation value, of those that also have a test value; the first of equals."""
-    score = np.where(np.isfinite(test), val, np.nan)
+    score = np.where(np.isfinite(test), val if higher_is_better else -val, np.nan)
     return int(np.nanargmax(score)) if np.isfinite(score).any() else None

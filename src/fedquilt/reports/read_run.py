@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.errors import FedquiltError
+from fedquilt.reports.names import metric_name
 from fedquilt.runs.comparison_folder import is_comparison, runs_of
 from fedquilt.runs.folder import RunFolder, SeedFolder
 from fedquilt.runs.result import build_result
@@ -72,7 +73,9 @@ def read_run(path: Path) -> StoredRun:
     """Read a run folder."""
     folder = RunFolder.open(path)
     config = folder.config
-    return StoredRun(path, config, [_read_seed(folder, seed) for seed in config.get("seeds") or folder.seeds()])
+    return StoredRun(
+        path, config, [_read_seed(folder, seed, config.get("metric")) for seed in config.get("seeds") or folder.seeds()]
+    )
 
 
 def read_runs(path: Path) -> tuple[list[StoredRun], bool]:
@@ -84,12 +87,16 @@ def read_runs(path: Path) -> tuple[list[StoredRun], bool]:
     return runs, several
 
 
-def summary_so_far(seed: int, records: Sequence[Record]) -> dict[str, Any] | None:
-    """The summary of an unfinished seed: its best validation round so far; None before the first evaluation."""
+def summary_so_far(seed: int, records: Sequence[Record], metric: str | None = None) -> dict[str, Any] | None:
+    """The summary of an unfinished seed: its best validation round so far; None before the first evaluation.
+
+    `metric` names the metric, which says whether higher is better.
+    """
     evaluated = [record for record in records if record.get("val") is not None]
     if not evaluated:
         return None
-    best = max(evaluated, key=lambda record: record["val"])
+    choose = max if metric_name(metric or "accuracy").higher_is_better else min
+    best = choose(evaluated, key=lambda record: record["val"])
     seconds = sum(record.get("seconds", 0.0) for record in records)
     return {
         "seed": seed,
@@ -104,7 +111,7 @@ def summary_so_far(seed: int, records: Sequence[Record]) -> dict[str, Any] | Non
     }
 
 
-def _read_seed(folder: RunFolder, seed: int) -> StoredSeed:
+def _read_seed(folder: RunFolder, seed: int, metric: str | None) -> StoredSeed:
     place = folder.seed(seed)
     records, summary = place.records(), place.summary
-    return StoredSeed(seed, place, records, summary or summary_so_far(seed, records), summary is not None)
+    return StoredSeed(seed, place, records, summary or summary_so_far(seed, records, metric), summary is not None)

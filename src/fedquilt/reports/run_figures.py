@@ -10,7 +10,7 @@ import numpy as np
 
 from fedquilt.partition.kinds import COPIES
 from fedquilt.reports import figures, findings
-from fedquilt.reports.labels import method_title
+from fedquilt.reports.names import method_title
 from fedquilt.reports.read_run import Record, StoredRun, StoredSeed
 from fedquilt.reports.style import save_figure, styled
 

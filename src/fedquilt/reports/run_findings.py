@@ -11,7 +11,7 @@ import numpy as np
 
 from fedquilt.errors import FedquiltError
 from fedquilt.reports import findings
-from fedquilt.reports.labels import method_title
+from fedquilt.reports.names import method_title
 from fedquilt.reports.read_run import StoredRun
 from fedquilt.reports.style import save_figure
 

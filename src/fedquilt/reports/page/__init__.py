@@ -1,4 +1,4 @@
-"""The HTML report: one file with tables and charts of a run, a comparison or a study, which needs no network."""
+"""The HTML report of a run, a comparison or a study: one file with tables and charts that needs no network."""
 
 from fedquilt.reports.page.build import write_page
 from fedquilt.reports.page.chart_data import page_run, read_page_run

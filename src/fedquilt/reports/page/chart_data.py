@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fedquilt.errors import FedquiltError
+from fedquilt.reports.names import metric_name
 from fedquilt.reports.page.condense import curve, holdings, similarity, thinned
 from fedquilt.reports.page.data import PageRun, PageSeed, Similarity
 from fedquilt.reports.page.rerun import command_of, config_of, facts_of
@@ -39,13 +40,13 @@ def page_run(runs: Sequence[StoredRun], label: str, setting: str) -> PageRun:
     seeds = [seed for run in runs for seed in run.seeds]
     records = [seed.records for seed in seeds]
     numbers = [seed.seed for seed in seeds]
-    first, config = runs[0], config_of(runs[0])
+    config, metric = config_of(runs[0]), _metric(runs[0], seeds)
     return PageRun(
         label=label,
         setting=setting,
         method=str(config.get("method", label)),
-        metric=_metric(first, seeds),
-        curve=curve(records),
+        metric=metric,
+        curve=curve(records, metric_name(metric).higher_is_better),
         seeds=tuple(map(_page_seed, seeds)),
         upload=_bytes_a_round(records, "bytes_up"),
         download=_bytes_a_round(records, "bytes_down"),

@@ -20,7 +20,7 @@ _MAX_CLASSES = 15
 T = TypeVar("T")
 
 
-def curve(seeds: Sequence[Records]) -> Curve:
+def curve(seeds: Sequence[Records], higher_is_better: bool = True) -> Curve:
     """The mean and the deviation over seeds, round by round; of many rounds a part, with the first, last and best."""
     evaluated = [[r for r in records if r.get("val") is not None or r.get("test") is not None] for records in seeds]
     rounds, val = values_by_round(evaluated, "val")
@@ -28,7 +28,7 @@ def curve(seeds: Sequence[Records]) -> Curve:
         return Curve()
     mean_val, _ = mean_and_std(val)
     mean_test, deviation = mean_and_std(values_by_round(evaluated, "test")[1])
-    best = best_column(mean_val, mean_test)
+    best = best_column(mean_val, mean_test, higher_is_better)
     always = set() if best is None else {best}
     kept = sorted(set(_spread(len(rounds), _MAX_POINTS - len(always))) | always)
     return Curve(
@@ -36,6 +36,7 @@ def curve(seeds: Sequence[Records]) -> Curve:
         test=tuple(_rounded(mean_test[i]) for i in kept),
         deviation=tuple(_rounded(deviation[i]) for i in kept),
         val=tuple(_rounded(mean_val[i]) for i in kept),
+        best=None if best is None else kept.index(best),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedquilt.reports.labels import metric_label
+from fedquilt.reports.names import metric_name
 from fedquilt.reports.page.chart_data import page_run
 from fedquilt.reports.page.data import Page, PageFacts
 from fedquilt.reports.page.rerun import command_of_all
@@ -32,7 +32,7 @@ def page_of_run(run: StoredRun) -> Page:
     result = run.result
     assert result is not None
     lead = (
-        f"{_metric(result)} of {_score(result)} on test nodes, "
+        f"{metric_name(result['metric']).heading} of {_score(result)} on test nodes, "
         f"the mean over clients and {_count(len(result['seeds']), 'seed')}."
     )
     table = page_table(run_table(result), "", f"{_HOW}, for each seed.", bold="")
@@ -64,7 +64,7 @@ def page_of_comparison(name: str, runs: Sequence[StoredRun]) -> Page:
         title=settings[0] if len(settings) == 1 else name,
         lead=_lead(results, len(settings)),
         notes=tuple(f"{run.method}: {sentence}" for run in runs for sentence in run.unfinished),
-        tables=(page_table(comparison_table(results), "", f"{caption} {_setting_caption(results)}".strip()),),
+        tables=(page_table(comparison_table(results), "", f"{caption} {_metric_caption(results)}".strip()),),
         runs=charts,
         facts=(PageFacts("To run all of it again", code=command),) if command else (),
     )
@@ -76,13 +76,14 @@ def setting_of(result: Result) -> str:
 
 
 def _lead(results: Sequence[Result], settings: int) -> str:
-    measured = sorted((r for r in results if r["test_mean"] is not None), key=lambda r: -r["test_mean"])
+    measured = [result for result in results if result["test_mean"] is not None]
     if settings > 1 or len(measured) < 2:
         return f"{_count(len(results), 'run')} side by side."
-    first, second = measured[:2]
+    metric = metric_name(measured[0]["metric"])
+    first, second = sorted(measured, key=lambda result: result["test_mean"], reverse=metric.higher_is_better)[:2]
     seeds = _count(len(first["seeds"]), "seed")
     return (
-        f"{first['method']} has the best test {_spoken(first)}, "
+        f"{first['method']} has the best test {metric.title}, "
         f"{_score(first)}; next is {second['method']} with {_score(second)}. {len(results)} methods, {seeds}."
     )
 
@@ -95,19 +96,11 @@ def _labels(folders: Sequence[Path], results: Sequence[Result]) -> list[str]:
     return [folder.name if several else method for folder, (method, _) in zip(folders, pairs, strict=True)]
 
 
-def _setting_caption(results: Sequence[Result]) -> str:
-    metrics = list(dict.fromkeys(_metric(result) for result in results))
-    return f"{metrics[0]} in %." if len(metrics) == 1 else ""
-
-
-def _metric(result: Result) -> str:
-    return metric_label(result["metric"]).removesuffix(" (%)")
-
-
-def _spoken(result: Result) -> str:
-    """The metric's name inside a sentence: "accuracy", "ROC AUC"."""
-    name = _metric(result)
-    return name if name[1:2].isupper() else name.lower()
+def _metric_caption(results: Sequence[Result]) -> str:
+    names = list(dict.fromkeys(metric_name(result["metric"]) for result in results))
+    if len(names) > 1:
+        return ""
+    return f"{names[0].heading} in %." if names[0].percent else f"{names[0].heading}."
 
 
 def _score(result: Result) -> str:
@@ -117,7 +110,7 @@ def _score(result: Result) -> str:
     return (
         f"{mean:.2f}"
         + (f"\u00a0±\u00a0{deviation:.2f}" if len(result["seeds"]) > 1 and deviation is not None else "")
-        + "\u00a0%"
+        + metric_name(result["metric"]).unit
     )
 
 
