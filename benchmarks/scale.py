@@ -5,12 +5,12 @@ Synthetic graphs (`mosaic`) and a process for each measurement, so that its peak
 - clients: 100 nodes each, so that 10,000 clients have a million nodes;
 - nodes: a fixed number of clients, cut by METIS;
 - cohorts: many clients, the cohort size from ten to all of them;
-- limit: many clients under a hard limit of memory (RLIMIT_DATA, which counts what no file backs), with clients' states at rest
-  on disk as they are by themselves, and with everything in memory; and the latter without a limit.
+- limit: many clients under a hard limit of memory (RLIMIT_DATA, which counts what no file backs), with clients' states
+  offloaded to disk as by default, and with everything in memory; and the latter without a limit.
 
 A round is down, local training, up, aggregation and an evaluation of all clients. Seconds are the median over the rounds after
 the first; exponents are slopes in log-log coordinates, over all sizes and over the largest decade. A measurement during which
-others left this process too few cores is tried again, and the quietest counts.
+other processes used the cores is repeated, and the one with least other load counts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Point:
     clients: int
     cohort_size: int
     partition: str = "natural"
-    rests: bool = True
+    offloads: bool = True
     limit: int = 0
 
 
@@ -70,7 +70,7 @@ class Measured:
     prepared: int = 0
     anonymous: int = 0
     resident: int = 0
-    resting: int = 0
+    offloaded: int = 0
     others: float = 0.0
     failed: str = ""
 
@@ -119,7 +119,7 @@ def train(point: Point, rounds: int) -> Measured:
     from fedquilt.runs.resolve import ResolvedRun
 
     keep_freed_memory()
-    if not point.rests:
+    if not point.offloads:
         offload.LIMIT = 2**62
     values: dict[str, Any] = {
         "dataset": f"mosaic:nodes={point.nodes}",
@@ -151,7 +151,7 @@ def train(point: Point, rounds: int) -> Measured:
         out.others = (all_ - own) / (time.perf_counter() - began)
         out.anonymous = anonymous()
     out.resident = status("VmHWM")
-    out.resting = sum(map(len, offload._resting.values()))
+    out.offloaded = sum(map(len, offload._resting.values()))
     return out
 
 
@@ -186,10 +186,12 @@ def points(chosen: argparse.Namespace) -> Iterator[Point]:
             yield Point("nodes", method, nodes, chosen.node_clients, chosen.cohort_size, "disjoint")
         for size in chosen.cohort_sizes:
             yield Point("cohorts", method, many * NODES_A_CLIENT, many, size)
-        for rests in (True, False):
+        for offloads in (True, False):
             limit = int(chosen.limit * 2**30)
-            yield Point("limit", method, many * NODES_A_CLIENT, many, chosen.cohort_size, rests=rests, limit=limit)
-        yield Point("limit", method, many * NODES_A_CLIENT, many, chosen.cohort_size, rests=False)
+            yield Point(
+                "limit", method, many * NODES_A_CLIENT, many, chosen.cohort_size, offloads=offloads, limit=limit
+            )
+        yield Point("limit", method, many * NODES_A_CLIENT, many, chosen.cohort_size, offloads=False)
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -299,7 +301,7 @@ HEAD = (
     "before MB",
     "anon MB",
     "res MB",
-    "rest MB",
+    "disk MB",
     "others",
 )
 
@@ -310,11 +312,11 @@ def line(name: str, cells: Sequence[str]) -> None:
 
 def show(row: Measured) -> None:
     point = row.point
-    name = f"{point.part}, {point.method}" + ("" if point.rests else ", no rest")
+    name = f"{point.part}, {point.method}" + ("" if point.offloads else ", no offload")
     name += f", {point.limit / 2**30:g} GiB" if point.limit else ""
     sizes = (f"{n:,}" for n in (point.nodes, point.clients, point.cohort_size or point.clients))
     seconds = (f"{s:.3g}" for s in (row.prepare, row.first_round, row.round))
-    memory = (f"{b / MB:,.0f}" for b in (row.prepared, row.anonymous, row.resident, row.resting))
+    memory = (f"{b / MB:,.0f}" for b in (row.prepared, row.anonymous, row.resident, row.offloaded))
     line(name, (*sizes, *seconds, *memory, f"{row.others:.2f}"))
     if row.failed:
         print(f"    did not finish: {row.failed}")
@@ -369,7 +371,7 @@ def figure(rows: Sequence[Measured], path: Path) -> None:
 def unbounded(row: Measured, method: str) -> bool:
     """Whether this is the method's measurement with everything in memory and no limit."""
     point = row.point
-    return (point.part, point.method, point.rests, point.limit) == ("limit", method, False, 0)
+    return (point.part, point.method, point.offloads, point.limit) == ("limit", method, False, 0)
 
 
 def plain_ticks(axes: Any) -> None:

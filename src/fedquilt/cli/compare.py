@@ -14,7 +14,6 @@ from fedquilt.cli.console import results, say
 from fedquilt.cli.errors import resumable
 from fedquilt.cli.progress import watching
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.comparison_folder import COMPARISON, configs_of, runs_of
 
 if TYPE_CHECKING:
     from fedquilt.graphs.graph import Graph
@@ -108,6 +107,7 @@ def carry_out(
     from fedquilt.datasets.load import load_graph
     from fedquilt.loggers.base import check_loggers
     from fedquilt.runs.compare import check_plan, plan
+    from fedquilt.runs.comparison_folder import COMPARISON
     from fedquilt.runs.folder import RunFolder
 
     loggers = check_loggers(log)
@@ -130,6 +130,7 @@ def finish(path: Path, watch: Watcher | None, log: Sequence[str] = ()) -> list[d
     """Go on with a comparison: resume what was begun, start what was not; the results."""
     from fedquilt import api
     from fedquilt.loggers.base import check_loggers
+    from fedquilt.runs.comparison_folder import configs_of, runs_of
     from fedquilt.runs.config import RunConfig
     from fedquilt.runs.folder import RunFolder
 
@@ -177,6 +178,7 @@ def _write(folder: Path, table: list[dict[str, Any]]) -> None:
     from fedquilt.reports.read_run import read_run
     from fedquilt.reports.run_figures import draw_convergence
     from fedquilt.reports.tables import comparison_table, to_markdown
+    from fedquilt.runs.comparison_folder import runs_of
 
     write_text(folder / "comparison.md", to_markdown(comparison_table(table)))
     draw_convergence([read_run(run) for run in runs_of(folder)], folder / "convergence.png")
