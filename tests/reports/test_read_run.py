@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from fedquilt.errors import FedquiltError
-from fedquilt.reports.read_run import read_run, read_runs, summary_so_far
+from fedquilt.reports.read_run import BEST, read_run, read_runs, summary_so_far
 from fedquilt.runs.folder import RunFolder
+from fedquilt.training import loop
 from support.page_runs import write_run
 
 
@@ -51,3 +52,7 @@ def test_a_run_without_an_evaluated_round_is_refused(tmp_path: Path) -> None:
     folder.config = {"method": "fedavg", "seeds": [0], "rounds": 3, "dataset": "cora"}
     with pytest.raises(FedquiltError, match=r"^No round in .*run has been evaluated yet; try again later"):
         read_runs(tmp_path / "run")
+
+
+def test_the_best_rounds_similarity_is_read_under_the_key_it_is_written() -> None:
+    assert BEST == loop.BEST

@@ -13,6 +13,8 @@ from fedquilt.runs.comparison_folder import is_comparison, runs_of
 from fedquilt.runs.folder import RunFolder, SeedFolder
 from fedquilt.runs.result import build_result
 
+BEST = -1  # the best round's key in similarity.npz; `fedquilt.training.loop` has it too, but imports PyTorch
+
 Record = dict[str, Any]
 """One line of metrics.jsonl: a round."""
 

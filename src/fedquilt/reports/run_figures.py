@@ -11,13 +11,12 @@ import numpy as np
 from fedquilt.partition.kinds import COPIES
 from fedquilt.reports import figures, findings
 from fedquilt.reports.names import method_title
-from fedquilt.reports.read_run import Record, StoredRun, StoredSeed
+from fedquilt.reports.read_run import BEST, Record, StoredRun, StoredSeed
 from fedquilt.reports.style import save_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BEST = -1  # the key of the best round's matrix in similarity.npz
 _MAX_LABELS = 30  # clients named on the axes of one matrix
 _MAX_LABELS_SMALL = 12  # the same on each of several small matrices
 

@@ -14,10 +14,9 @@ from fedquilt.reports.names import metric_name
 from fedquilt.reports.page.condense import curve, holdings, similarity, thinned
 from fedquilt.reports.page.data import PageRun, PageSeed, Similarity
 from fedquilt.reports.page.rerun import command_of, config_of, facts_of
-from fedquilt.reports.read_run import Record, StoredRun, StoredSeed, read_run
+from fedquilt.reports.read_run import BEST, Record, StoredRun, StoredSeed, read_run
 from fedquilt.runs.folder import SeedFolder
 
-BEST = -1  # the key of the best round's matrix in similarity.npz
 _MAX_DOTS = 200  # clients of a seed that are drawn
 _OTHER = "other"
 
