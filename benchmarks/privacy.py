@@ -2,10 +2,10 @@
 
 Every method is trained with each budget (`--dp-epsilon`, spent over all rounds) and each clip norm, on the same clients and
 seeds; of the clip norms that with the best mean validation metric counts, test is the mean over seeds at the best validation
-round, as everywhere. (Neither choice is paid for by the budget.) `inf` is no protection at all. The floors send nothing: each
-client's most common class, each client alone with FedAvg's model, and alone with FedSSA's, which is what that method falls back
-to when noise drowns what it shares. What is measured is added to a JSON file after each case, so that it can be stopped and
-goes on where it was. `python -m benchmarks.privacy draw` makes docs/images/privacy.svg of it, and a table.
+round, as everywhere. (The budget does not account for these choices.) `inf` is no protection at all. The floors send nothing:
+each client's most common class, each client alone with FedAvg's model, and alone with FedSSA's, to which that method falls back
+when noise hides what it shares. Each case is added to a JSON file when it is measured, so that a stopped measurement can be
+continued. `python -m benchmarks.privacy draw` makes docs/images/privacy.svg of it, and a table.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def measure(given: argparse.Namespace) -> None:
             continue
         results["cells"].append(case | trained(case, common, given))
         write_json(given.out, results)
-        print(told(results["cells"][-1]), flush=True)
+        print(line_of(results["cells"][-1]), flush=True)
 
 
 def cases(given: argparse.Namespace) -> list[Case]:
@@ -122,7 +122,7 @@ def trained(case: Case, common: dict[str, Any], given: argparse.Namespace) -> Ca
     }
 
 
-def told(case: Case) -> str:
+def line_of(case: Case) -> str:
     epsilon = "no protection" if case["epsilon"] is None else f"epsilon {case['epsilon']:g}, clip {case['clip']:g}"
     return f"{case['method']}, {epsilon}: " + (case["why"] if case["test"] is None else f"{case['test']:.2f}")
 
@@ -148,7 +148,7 @@ def draw(results: dict[str, Any], picture: Path) -> None:
     if not budgets:
         raise SystemExit("Nothing was measured with protection yet.")
     ratio = min((b / a for a, b in pairwise(budgets)), default=2.0)
-    without = budgets[-1] * ratio**2  # where no protection is drawn, apart from the others
+    without = budgets[-1] * ratio**2  # where "no protection" is drawn, at a distance
     metric = next(case["metric"] for curve in curves.values() for case in curve.values())
     with styled():
         figure = new_figure(5.6, 3.4)
@@ -158,16 +158,17 @@ def draw(results: dict[str, Any], picture: Path) -> None:
                 level, label = curves[name][math.inf]["test"], f"{name[0].upper()}{name[1:]}: sends nothing"
                 ax.axhline(level, color=GREY, linestyle=style, linewidth=1.0, label=label)
         for place, (name, curve) in enumerate((n, c) for n, c in curves.items() if n not in FLOORS):
-            look = {"color": colour(place), "marker": "o", "markersize": 3.5, "capsize": 2, "linewidth": 1.4}
+            look: Any = {"color": colour(place), "marker": "o", "markersize": 3.5, "capsize": 2, "linewidth": 1.4}
             finite = sorted(epsilon for epsilon in curve if math.isfinite(epsilon))
-            aside = ratio ** (0.08 * (place - 1))  # so that curves on top of each other can be seen
-            for at, where, label in (
+            aside = ratio ** (0.08 * (place - 1))  # shifts curves that would cover each other
+            parts: list[tuple[list[float], list[float], str | None]] = [
                 (finite, finite, titled(name)),
                 ([e for e in curve if math.isinf(e)], [without], None),
-            ):
+            ]
+            for at, where, name_shown in parts:
                 if at:
                     y, spread = [curve[e]["test"] for e in at], [curve[e]["std"] for e in at]
-                    ax.errorbar([x * aside for x in where], y, spread, label=label, **look)
+                    ax.errorbar([x * aside for x in where], y, spread, label=name_shown, **look)
         ax.set_xscale("log")
         ax.set_xticks([*budgets, without], [*(f"{e:g}" for e in budgets), "none"])
         ax.minorticks_off()
@@ -180,18 +181,18 @@ def draw(results: dict[str, Any], picture: Path) -> None:
 
 
 def titled(name: str) -> str:
-    """What to call a method, or a floor."""
+    """The title of a method or a floor."""
     return name if name in FLOORS else find_method(name).title
 
 
 def table(curves: dict[str, dict[float, Case]], budgets: list[float]) -> str:
-    """The same as Markdown: a row a method, a column a budget."""
+    """The same as Markdown: a row for each method, a column for each budget."""
     lines = ["| method | " + " | ".join([*(f"ε = {e:g}" for e in budgets), "no protection"]) + " |"]
     lines.append("|---" * (len(budgets) + 2) + "|")
     for name, curve in curves.items():
         columns = [curve.get(e) for e in (*budgets, math.inf)]
-        said = ["" if case is None else f"{case['test']:.2f} ± {case['std']:.2f}" for case in columns]
-        lines.append(f"| {titled(name)} | " + " | ".join(said) + " |")
+        texts = ["" if case is None else f"{case['test']:.2f} ± {case['std']:.2f}" for case in columns]
+        lines.append(f"| {titled(name)} | " + " | ".join(texts) + " |")
     return "\n".join(lines)
 
 

@@ -55,7 +55,7 @@ class Point:
 
 @dataclass
 class Measured:
-    """Seconds and bytes; `others` is how many cores other processes kept busy meanwhile.
+    """Seconds and bytes; `others` is the number of cores that other processes used meanwhile.
 
     Anonymous memory (what no file backs) is `start` before the graph is made, `prepared` at most before the first round, and
     `anonymous` at most in all; `resident` is the peak with pages of files.
@@ -75,18 +75,18 @@ class Measured:
     failed: str = ""
 
 
-# -- in a process of its own ---------------------------------------------------------------------------------------------
+# -- in the measured process ----------------------------------------------------------------------------------------------
 
 
 def status(name: str) -> int:
-    """A figure of /proc/self/status, in bytes."""
+    """A number of /proc/self/status, in bytes."""
     text = Path("/proc/self/status").read_text()
     return int(next(line for line in text.splitlines() if line.startswith(name)).split()[1]) * 1024
 
 
 @contextmanager
 def watched(name: str, every: float = 0.005) -> Iterator[Callable[[], int]]:
-    """Looks at a figure of /proc/self/status all the while; gives a function that says how large it became."""
+    """Poll a number of /proc/self/status inside the `with` block; yields a function that returns its maximum so far."""
     peak, done = [status(name)], threading.Event()
 
     def watch() -> None:
@@ -110,7 +110,7 @@ def busy_seconds() -> tuple[float, float]:
 
 
 def train(point: Point, rounds: int) -> Measured:
-    """Train here, and measure."""
+    """Train in this process, and measure it."""
     if point.limit:
         resource.setrlimit(resource.RLIMIT_DATA, (point.limit, point.limit))
     from fedquilt.devices import offload
@@ -158,8 +158,8 @@ def train(point: Point, rounds: int) -> Measured:
 # -- all measurements ----------------------------------------------------------------------------------------------------
 
 
-def apart(point: Point, rounds: int, threads: int) -> Measured:
-    """A measurement in a process of its own; the quietest of a few where others disturb."""
+def measure_in_process(point: Point, rounds: int, threads: int) -> Measured:
+    """Measure in a separate process; repeated where other processes use the cores, and the one with least load counts."""
     command = [sys.executable, "-m", "benchmarks.scale", "--rounds", str(rounds), "--point", json.dumps(asdict(point))]
     tries: list[Measured] = []
     spare = (os.cpu_count() or 1) - threads
@@ -173,8 +173,8 @@ def apart(point: Point, rounds: int, threads: int) -> Measured:
     return min(tries, key=lambda one: one.others)
 
 
-def read(said: dict[str, Any]) -> Measured:
-    return Measured(**said | {"point": Point(**said["point"])})
+def read(values: dict[str, Any]) -> Measured:
+    return Measured(**values | {"point": Point(**values["point"])})
 
 
 def points(chosen: argparse.Namespace) -> Iterator[Point]:
@@ -221,7 +221,7 @@ WHAT: dict[str, Callable[[Measured], float]] = {
 
 
 def size_of(point: Point) -> int:
-    """What a part varies."""
+    """The size that a part varies."""
     sizes = {"clients": point.clients, "nodes": point.nodes, "cohorts": point.cohort_size or point.clients}
     return sizes[point.part]
 
@@ -273,7 +273,7 @@ def thin(clients: int, cohort_size: int, after: Sequence[int]) -> None:
         if not isinstance(sent, Factored):
             raise SystemExit("So few clients are averaged exactly; give more.")
         tau = training.method.settings.tau
-        told, rest = factor(unit, tau)
+        columns, rest = factor(unit, tau)
         left, right, own = (t.double() for t in shares(unit, unit, tau, torch.arange(clients)))
         weights = average = 0.0
         for some in torch.arange(clients).split(500):
@@ -285,8 +285,8 @@ def thin(clients: int, cohort_size: int, after: Sequence[int]) -> None:
             wanted = exact.float() @ sent.stack.flatten(1)
             gap = (sent.rows(first, last).flatten(1) - wanted).norm(dim=1) / wanted.norm(dim=1)
             average = max(average, float(gap.max()))
-        cells = (f"{float(rest.max()):.2g}", f"{weights:.2g}", f"{average:.2g}")
-        line("", (str(rounds), str(told.shape[1]), *cells))
+        errors = (f"{float(rest.max()):.2g}", f"{weights:.2g}", f"{average:.2g}")
+        line("", (str(rounds), str(columns.shape[1]), *errors))
 
 
 # -- what is shown -------------------------------------------------------------------------------------------------------
@@ -306,8 +306,8 @@ HEAD = (
 )
 
 
-def line(name: str, cells: Sequence[str]) -> None:
-    print(f"{name:30}" + "".join(f"{cell:>12}" for cell in cells), flush=True)
+def line(name: str, columns: Sequence[str]) -> None:
+    print(f"{name:30}" + "".join(f"{column:>12}" for column in columns), flush=True)
 
 
 def show(row: Measured) -> None:
@@ -353,9 +353,9 @@ def figure(rows: Sequence[Measured], path: Path) -> None:
                 name = find_method(method).title + ("" if slope is None else f", slope {slope:.2f}")
                 look = {"color": style.colour(place), "linestyle": style.DASHES[place % len(style.DASHES)]}
                 axes.plot(sizes, values, marker=marks[place % len(marks)], markersize=5, label=name, **look)
-                apart_ = next((r for r in rows if unbounded(r, method)), None)
-                if (part, what) == ("clients", "anonymous") and apart_:
-                    at = [apart_.point.clients], [value(apart_) / scale]
+                in_memory = next((r for r in rows if unbounded(r, method)), None)
+                if (part, what) == ("clients", "anonymous") and in_memory:
+                    at = [in_memory.point.clients], [value(in_memory) / scale]
                     axes.plot(*at, marks[place % len(marks)], color=style.colour(place), markersize=6, **open_mark)
                     alone = True
             if alone:
@@ -375,7 +375,7 @@ def unbounded(row: Measured, method: str) -> bool:
 
 
 def plain_ticks(axes: Any) -> None:
-    """1, 10, 1,000: no powers of ten to be read."""
+    """Label ticks as 1, 10, 1,000 instead of powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axes.get_ylim()
@@ -453,7 +453,7 @@ def main() -> None:
     line("", HEAD)
     if chosen.read:
         files = [json.loads(path.read_text()) for path in chosen.read]
-        rows = {row.point: row for said in files for row in map(read, said["rows"])}
+        rows = {row.point: row for file in files for row in map(read, file["rows"])}
         result = Result(files[-1]["about"], list(rows.values()))
         for row in result.rows:
             show(row)
@@ -461,14 +461,14 @@ def main() -> None:
         result = Result(about(torch.device("cpu"), chosen.threads))
         for point in points(chosen):
             if point.part in chosen.parts:
-                result.rows.append(apart(point, chosen.rounds, chosen.threads))
+                result.rows.append(measure_in_process(point, chosen.rounds, chosen.threads))
                 show(result.rows[-1])
                 write(result, chosen.out)
     result.fits = fits(result.rows, list(dict.fromkeys(row.point.method for row in result.rows)))
     line("\nexponents: largest decade", ("(overall)", *WHAT))
     for part, method in dict.fromkeys((fit.part, fit.method) for fit in result.fits):
-        cells = [f for f in result.fits if (f.part, f.method) == (part, method)]
-        line(f"{part}, {method}", ("", *(f"{f.largest_decade:.2f} ({f.overall:.2f})" for f in cells)))
+        found = [f for f in result.fits if (f.part, f.method) == (part, method)]
+        line(f"{part}, {method}", ("", *(f"{f.largest_decade:.2f} ({f.overall:.2f})" for f in found)))
     write(result, chosen.out)
     if chosen.figure:
         figure(result.rows, chosen.figure)

@@ -38,5 +38,5 @@ def test_a_folder_of_runs_without_compare_json_is_a_comparison_by_name(tmp_path:
 @pytest.mark.parametrize("text", ["", "[]", '{"configs": [{}]}', '{"configs": [{"method": 1}]}'])
 def test_a_damaged_compare_json_is_one_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / COMPARISON).write_text(text)
-    with pytest.raises(FedquiltError, match="cannot be read; resume the runs in .* one by one"):
+    with pytest.raises(FedquiltError, match=r"cannot be read; resume the runs in .* one by one"):
         configs_of(tmp_path)
