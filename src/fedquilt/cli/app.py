@@ -123,9 +123,9 @@ app.add_typer(graph, name="graph", rich_help_panel=PREPARE, epilog=example("fedq
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from fedquilt import __version__
+        from fedquilt.common.version import VERSION
 
-        say(f"fedquilt {__version__}")
+        say(f"fedquilt {VERSION}")
         raise typer.Exit
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-import types
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from fedquilt.cli.console import results, say
+from fedquilt.common.type_words import type_in_words
 
 if TYPE_CHECKING:
     from fedquilt.messages.message import TensorSpec
@@ -57,32 +57,6 @@ def meanings(settings: type) -> dict[str, str]:
     return found
 
 
-def in_words(kind: Any) -> str:
-    """A setting's type as a user would say it: `number > 0`, `gcn | sage`, `true | false`."""
-    if kind is type(None):
-        return "none"
-    if kind is bool:
-        return "true | false"
-    simple = {int: "whole number", float: "number", str: "text"}
-    if kind in simple:
-        return simple[kind]
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return f"{in_words(arguments[0])} {', '.join(_bounds(arguments[1:]))}".rstrip()
-    if origin is Literal:
-        return " | ".join(str(value) for value in arguments)
-    if origin in (Union, types.UnionType):
-        return " | ".join(in_words(part) for part in arguments)
-    return getattr(kind, "__name__", str(kind))
-
-
-def _bounds(metadata: tuple[Any, ...]) -> list[str]:
-    """The limits that pydantic's `Field` carries."""
-    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
-    limits = [limit for item in metadata for limit in getattr(item, "metadata", [item])]
-    return [f"{sign} {getattr(m, key)}" for m in limits for key, sign in signs.items() if hasattr(m, key)]
-
-
 def _describe(method: type[Method]) -> None:
     from rich.table import Table
 
@@ -103,7 +77,7 @@ def _describe(method: type[Method]) -> None:
         for field in listed:
             default = "" if field.default is MISSING else _value(field.default)
             starred = default + (" *" if field.name in varies else "")
-            table.add_row(field.name, in_words(hints[field.name]), starred, meaning.get(field.name, ""))
+            table.add_row(field.name, type_in_words(hints[field.name]), starred, meaning.get(field.name, ""))
         console.print(table)
         if varies:
             say("* follows the dataset or the partition unless you set it.")

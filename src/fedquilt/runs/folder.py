@@ -2,6 +2,7 @@
 
 <run>/config.json
       result.json
+      graph.npz                            optional: a copy of a graph that was given as an object
       seed-<s>/metrics.jsonl               one line a round
                checkpoints/                the state after the last rounds
                models.safetensors, .json   the personal models, and facts about them
@@ -32,6 +33,7 @@ from fedquilt.common.lock import locked
 from fedquilt.common.sealed import DamagedError, facts_path, read_pair, write_pair
 from fedquilt.errors import FedquiltError
 from fedquilt.runs import checkpoint as checkpoints
+from fedquilt.runs.config import RunConfig, stored_options
 
 if TYPE_CHECKING:
     import torch
@@ -87,9 +89,23 @@ class RunFolder:
         write_json(self.path / "config.json", value)
 
     @property
+    def run_config(self) -> RunConfig:
+        """The configuration with which the run can be resumed."""
+        options = stored_options(self.config, self.path)
+        return RunConfig.build({name: value for name, value in options.items() if name in RunConfig.model_fields})
+
+    @property
     def of_sites(self) -> bool:
-        """Whether the clients are sites somewhere else, who have their models with them."""
+        """Whether the clients are sites of a federation, which hold their own models."""
         return FEDERATION in self.config
+
+    def check_not_of_sites(self) -> None:
+        """Refuse to resume a run that only its sites can train."""
+        if self.of_sites:
+            raise FedquiltError(
+                f"The run in {self.path} is of sites, which train it: go on with the same 'flwr run' (out is {self.path}), or "
+                "'fedquilt rehearse' where it was one."
+            )
 
     @property
     def result(self) -> dict[str, Any] | None:

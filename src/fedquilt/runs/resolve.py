@@ -30,7 +30,7 @@ from fedquilt.partition.storage import check_fits
 from fedquilt.partition.storage import load as load_partition
 from fedquilt.partition.training_nodes import HOPELESS, lacking, training_nodes_check
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
-from fedquilt.runs.config import RunConfig
+from fedquilt.runs.config import GIVEN, RunConfig
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
@@ -42,7 +42,6 @@ from fedquilt.training.engines.base import Engine
 from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.loop import Plan, Record, Training
 
-GIVEN = "@given"  # the dataset of a run whose graph was given as an object
 REDRAWS = 200
 
 
