@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.runs.options import HOW, OUTPUT, WHAT, WHERE, Option
 from fedquilt.scenarios.kinds import AggregationRule, AttackKind
@@ -220,12 +221,9 @@ class RunConfig(BaseModel):
         try:
             return cls(**values)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = str(first["loc"][0])
-            wrong = first["msg"].removeprefix("Value error, ")
-            raise FedquiltError(
-                f"The option {where}={values.get(where)!r} is not possible: {wrong[0].lower()}{wrong[1:]}."
-            ) from None
+            problem = first_problem(error)
+            name = str(problem.path[0])
+            raise FedquiltError(problem.sentence(f"The option {name}={values.get(name)!r}")) from None
 
     @property
     def name(self) -> str:

@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedquilt.common.files import plain, read_npz, write_bytes, write_json, write_npz
+from fedquilt.common.files import read_npz, write_json, write_npz
+from fedquilt.common.json_lines import JsonLines
 from fedquilt.common.lock import locked
 from fedquilt.common.sealed import DamagedError, facts_path, read_pair, write_pair
 from fedquilt.errors import FedquiltError
@@ -135,7 +136,7 @@ class SeedFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
-        self._tail_is_whole = False
+        self._metrics = JsonLines(self.metrics_path, _is_record, "a round's record", compact=True)
 
     def __repr__(self) -> str:
         return f"SeedFolder({str(self.path)!r})"
@@ -146,28 +147,17 @@ class SeedFolder:
         return self.path / "metrics.jsonl"
 
     def append(self, record: Mapping[str, Any], sync: bool = False) -> None:
-        """Add a round's record to the metrics; `sync` waits until it is on the disk."""
-        self._mend()
-        line = json.dumps(plain(record), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.metrics_path, "ab") as file:
-            file.write(line.encode("utf-8"))
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
+        """Add a round's record to the metrics; with `sync` it is on the disk on return."""
+        self._metrics.append(record, sync=sync)
 
     def records(self) -> list[dict[str, Any]]:
-        """The records, oldest first; a last line that a kill tore is left out."""
-        return [record for record, _ in self._lines()]
+        """The records, oldest first; a last line that a kill left incomplete is left out."""
+        return self._metrics.read()
 
     def truncate_after(self, round: int) -> None:
-        """Forget the rounds after `round`, metrics and checkpoints both: training goes on from there."""
+        """Delete the records and checkpoints of the rounds after `round`, from which training goes on."""
         checkpoints.drop_after(self._checkpoints, round)
-        if self.metrics_path.exists():
-            write_bytes(
-                self.metrics_path,
-                b"".join(line + b"\n" for record, line in self._lines() if record["round"] <= round),
-            )
+        self._metrics.keep(lambda record: record["round"] <= round)
 
     def checkpoint(
         self, round: int, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], keep: int = 2
@@ -238,36 +228,13 @@ class SeedFolder:
     def _checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
-    def _lines(self) -> list[tuple[dict[str, Any], bytes]]:
-        """Each record with the bytes it was read from."""
-        try:
-            lines = self.metrics_path.read_bytes().rstrip(b"\n").split(b"\n")
-        except FileNotFoundError:
-            return []
-        pairs: list[tuple[dict[str, Any], bytes]] = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                if number == len(lines):
-                    break
-                raise FedquiltError(f"Line {number} of {self.metrics_path} is not JSON.") from error
-            if not isinstance(record, dict) or not isinstance(record.get("round"), int):
-                raise FedquiltError(f"Line {number} of {self.metrics_path} is not a round's record.")
-            pairs.append((record, line))
-        return pairs
 
-    def _mend(self) -> None:
-        """Before the first append, drop a torn last line, so that the new line is not glued to it."""
-        if not self._tail_is_whole and self.metrics_path.exists():
-            whole = b"".join(line + b"\n" for _, line in self._lines())
-            if whole != self.metrics_path.read_bytes():
-                write_bytes(self.metrics_path, whole)
-        self._tail_is_whole = True
+def _is_record(value: Mapping[str, Any]) -> bool:
+    return isinstance(value.get("round"), int)
 
 
 def _claim(path: Path) -> Path:
-    """Make the folder that the user named, or take it over when it is there and empty."""
+    """Make the folder that the user named, or take it where it exists and is empty."""
     taken = FedquiltError(
         f"{path} already holds a run; choose another --out, or continue it with 'fedquilt resume {path}'."
     )
