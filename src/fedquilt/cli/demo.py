@@ -1,4 +1,4 @@
-"""`fedquilt demo`: what personalised federated learning is for, in under a minute."""
+"""`fedquilt demo`: a comparison that shows what personalised federated learning is for, in under a minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fedquilt methods`: what there is, what can be set, and what each message reveals."""
+"""`fedquilt methods`: the methods, their settings, and what each of their messages reveals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def methods(
     from fedquilt.methods.base import methods as known
 
     if name is not None:
-        _describe(find_method(name))
+        _print_method(find_method(name))
         return
     table = Table()
     for heading in ("Name", "Method", "Paper", "A client uploads"):
@@ -45,7 +45,7 @@ def short(name: str) -> str:
 
 
 def meanings(settings: type) -> dict[str, str]:
-    """What each field of a settings class means, from the `Attributes:` of its docstring and its bases'."""
+    """The meaning of each field of a settings class, from the `Attributes:` of its docstring and its bases'."""
     found: dict[str, str] = {}
     for cls in reversed(settings.__mro__):
         section = re.search(r"^Attributes:\n((?:[ ]{4}.*\n?|\n)+)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
@@ -57,7 +57,7 @@ def meanings(settings: type) -> dict[str, str]:
     return found
 
 
-def _describe(method: type[Method]) -> None:
+def _print_method(method: type[Method]) -> None:
     from rich.table import Table
 
     console = results()
@@ -82,12 +82,12 @@ def _describe(method: type[Method]) -> None:
         if varies:
             say("* follows the dataset or the partition unless you set it.")
     console.print()
-    _crossings("A client uploads", method.uploads)
+    _print_messages("A client uploads", method.uploads)
     console.print()
-    _crossings("A client downloads", method.downloads)
+    _print_messages("A client downloads", method.downloads)
 
 
-def _crossings(heading: str, specs: tuple[TensorSpec, ...]) -> None:
+def _print_messages(heading: str, specs: tuple[TensorSpec, ...]) -> None:
     from rich.table import Table
 
     if not specs:
@@ -109,7 +109,7 @@ def _idea(method: type[Method]) -> list[str]:
 
 
 def _varying(method: type[Method]) -> set[str]:
-    """The settings whose default the method takes from the task."""
+    """The settings whose default depends on the dataset or the partition."""
     from fedquilt.datasets.catalogue import datasets
     from fedquilt.methods.base import RunContext
 

@@ -1,4 +1,4 @@
-"""The loggers of a run, side by side. None of them can stop the training: one that fails is left out from then on."""
+"""All loggers of a run. A logger that fails is dropped with a sentence on stderr; the training continues."""
 
 from __future__ import annotations
 

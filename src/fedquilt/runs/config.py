@@ -214,7 +214,7 @@ class RunConfig(BaseModel):
 
     @classmethod
     def build(cls, values: Mapping[str, Any]) -> RunConfig:
-        """From plain values, with one clear sentence for the first that is wrong."""
+        """Build a configuration from plain values; the first wrong one is an error of one sentence."""
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("option", name, cls.model_fields)
@@ -234,12 +234,12 @@ class RunConfig(BaseModel):
 
 
 def read_config(path: Path, example: str = "method: fedpub") -> dict[str, Any]:
-    """The options of a YAML (or JSON) config file; `example` is what one looks like."""
+    """The names and values in a YAML or JSON config file; `example` is a line of one, for an error."""
     import yaml
 
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
-        _check_said_once(path, root)
+        _check_distinct_keys(path, root)
         values = None if root is None else yaml.constructor.SafeConstructor().construct_document(root)
     except OSError as error:
         raise FedquiltError(f"The config file {path} cannot be read: {error.strerror}.") from None
@@ -273,16 +273,16 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return options
 
 
-def _check_said_once(path: Path, root: Any) -> None:
-    """Refuse a file that says something twice: YAML would take the last and say nothing."""
+def _check_distinct_keys(path: Path, root: Any) -> None:
+    """Refuse a file in which a key occurs twice: YAML would take the last one silently."""
     import yaml
 
-    nodes, looked_at = [root], set()
+    nodes, visited = [root], set()
     while nodes:
         node = nodes.pop()
-        if id(node) in looked_at:  # an alias, perhaps to itself
+        if id(node) in visited:  # an alias, perhaps to itself
             continue
-        looked_at.add(id(node))
+        visited.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             nodes.extend(node.value)
         if isinstance(node, yaml.MappingNode):
@@ -296,7 +296,7 @@ def _check_said_once(path: Path, root: Any) -> None:
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """`["lr=0.005", "masking=false"]` as a dict, values read as YAML reads them."""
+    """The settings in texts such as "lr=0.005" and "masking=false"; values are read as YAML."""
     import yaml
 
     out: dict[str, Any] = {}

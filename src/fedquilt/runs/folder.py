@@ -1,17 +1,17 @@
-"""The run folder: where a run keeps its config, its metrics, its checkpoints, its models and its result.
+"""The run folder: config, metrics, checkpoints, models and result of a run.
 
 <run>/config.json
       result.json
       graph.npz                            optional: a copy of a graph that was given as an object
-      seed-<s>/metrics.jsonl               one line a round
+      seed-<s>/metrics.jsonl               one record per round
                checkpoints/                the state after the last rounds
                models.safetensors, .json   the personal models, and facts about them
-               server.safetensors, .json   optional: what newcomers need of the server, and facts about it
+               server.safetensors, .json   optional: the server state that newcomers need, and facts about it
                similarity.npz              optional
                findings.npz                optional
-               split-and-partition.npz     which nodes were whose, and for what
-               summary.json                written last: the seed is done
-      logs/<tool>/                         optional: what `fedquilt.loggers` write
+               split-and-partition.npz     the nodes of each client, and the split
+               summary.json                written last; the seed is done
+      logs/<tool>/                         optional: written by `fedquilt.loggers`
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 _LOCK = ".lock"
 
-FEDERATION = "federation"  # what the config of a run with sites has beside that of any other
+FEDERATION = "federation"  # the key in config.json that only a run with sites has
 
 
 class RunFolder:
-    """One run on disk. Make it with `create` or `open`; nothing is cached, so two readers see the same."""
+    """One run on disk. Make it with `create` or `open`. Nothing is cached: every read sees the present files."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -79,7 +79,7 @@ class RunFolder:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the run was asked to do; assign a dict to write it."""
+        """The content of config.json; assign a dict to write it."""
         config = _read_json(self.path / "config.json")
         if config is None:
             raise FedquiltError(f"{self.path} is not a run folder: it has no config.json.")
@@ -110,7 +110,7 @@ class RunFolder:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What came of it, or None while the run is not done; assign a dict to write it."""
+        """The content of result.json, or None while the run is not done; assign a dict to write it."""
         return _read_json(self.path / "result.json")
 
     @result.setter
@@ -132,7 +132,7 @@ class RunFolder:
 
 
 class SeedFolder:
-    """What one seed of a run writes."""
+    """The folder of one seed of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -143,7 +143,7 @@ class SeedFolder:
 
     @property
     def metrics_path(self) -> Path:
-        """The file with one line a round."""
+        """The file with one record per round."""
         return self.path / "metrics.jsonl"
 
     def append(self, record: Mapping[str, Any], sync: bool = False) -> None:
@@ -170,7 +170,7 @@ class SeedFolder:
         return checkpoints.latest(self._checkpoints)
 
     def save_models(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
-        """Save the personal models and what one needs to know to use them."""
+        """Save the personal models and the facts needed to use them."""
         write_pair(self.path / "models", tensors, facts)
 
     def load_models(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -181,11 +181,11 @@ class SeedFolder:
         return models
 
     def save_server(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
-        """Save what newcomers need of the server, and what one needs to know to admit them."""
+        """Save the server state that newcomers need, and the facts needed to admit them."""
         write_pair(self.path / "server", tensors, facts)
 
     def load_server(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-        """The tensors and facts that `save_server` wrote, or None where the method admits nobody."""
+        """The tensors and facts that `save_server` wrote, or None where the method admits no newcomers."""
         return self._load_pair("server")
 
     def _load_pair(self, name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
