@@ -1,4 +1,4 @@
-"""The keyword arguments of `fedquilt.run`, for editors and type checkers. Made from `RunConfig` by `make options`."""
+"""The keyword arguments of `fedquilt.run`, for type checkers. Made from `RunConfig` by `make options`."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ class RunOptions(TypedDict, total=False):
 
     hold_out_clients: float
     """Share of the clients that is kept out of training and admitted after it. Default: 0."""
+
+    task: str
+    """What is learned. Default: node-classification."""
 
     metric: str | None
     """accuracy or auc. Default: the dataset's."""

@@ -94,8 +94,8 @@ def _split_and_partition(resolved: ResolvedRun, seed: int) -> dict[str, np.ndarr
     """The arrays of split-and-partition.npz.
 
     nodes [sum of sizes] and sizes [M]: the nodes of the M clients that trained, one client after the other. split [n]: the
-    part of each node of the graph. Arrays of the task with leading axis M, such as class_counts [M, C]. Where clients were held out: new_nodes and new_sizes, theirs, and
-    numbers: every client's number in the partition, those that trained first.
+    part of each node of the graph. Arrays of the task with leading axis M, such as class_counts [M, C]. Where clients were
+    held out: new_nodes and new_sizes, theirs, and numbers: every client's number in the partition, those that trained first.
     """
     partition, split = resolved.cut(seed)
     order = resolved.order(seed, partition.clients)
