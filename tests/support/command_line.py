@@ -1,4 +1,4 @@
-"""Fixtures of command-line tests: an empty working folder, and functions that call commands."""
+"""Fixtures of tests that call commands: a clean working folder, and a way to call `fedquilt` in this process."""
 
 from __future__ import annotations
 
