@@ -1,37 +1,30 @@
-"""fedquilt from Python: `run`, `compare`, `resume`, which the command line calls too, and `load_run`."""
+"""fedquilt from Python: `run`, `compare`, `resume` and `load_run`. The commands call the same functions."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-import torch
-
-from fedquilt import __version__
 from fedquilt.datasets.load import load_graph
-from fedquilt.devices.device import pick_device
-from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
-from fedquilt.runs.compare import check_plan, plan
-from fedquilt.runs.config import RunConfig
-from fedquilt.runs.execute import Watcher, read_seed, run_seeds
+from fedquilt.reports.comparison import write_comparison
+from fedquilt.runs import finished
+from fedquilt.runs.compare import Comparison, comparison_configs
+from fedquilt.runs.config import GIVEN, RunConfig
+from fedquilt.runs.execute import Watcher, execute_run, resume_run
 from fedquilt.runs.finished import Run
-from fedquilt.runs.folder import RunFolder
-from fedquilt.runs.resolve import GIVEN, ResolvedRun
+from fedquilt.runs.option_files import with_option_signature
+from fedquilt.runs.run_options import RunOptions
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-GRAPH_FILE = "graph.npz"  # where the run folder keeps a graph that was given as an object
 
-
+@with_option_signature
 def run(
     method: str = "quilt",
     dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
@@ -39,9 +32,9 @@ def run(
     out: str | os.PathLike[str] | None = None,
     watch: Watcher | None = None,
     log: str | Sequence[str] = (),
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> Run:
-    """Train one method on one cut of one graph, for some seeds.
+    """Train one method on one partition of one graph, for some seeds.
 
     Args:
         method: its name; see `fedquilt methods`.
@@ -49,13 +42,14 @@ def run(
         out: folder to write to (must be new); None keeps everything in memory.
         watch: called when a seed starts; see `Watcher`.
         log: loggers, such as ["tensorboard"], which write to logs/ in `out`, else to a folder of the run's name in logs/ here.
-        **options: any other field of `RunConfig`: clients, partition, seeds, rounds, settings, ...
+        **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
     name, given = _named(dataset)
     config = RunConfig.build({**options, "method": method, "dataset": name})
-    return execute(config, None if out is None else Path(out), given, watch, log=log)
+    return execute_run(config, _path(out), given, watch, log=log)
 
 
+@with_option_signature
 def compare(
     methods: Sequence[str],
     dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
@@ -63,98 +57,94 @@ def compare(
     out: str | os.PathLike[str] | None = None,
     watch: Watcher | None = None,
     log: str | Sequence[str] = (),
-    settings: Mapping[str, Any] | None = None,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> list[Run]:
-    """Train several methods on the same cuts and splits. `settings` go to every method that has them; see `run`.
+    """Train several methods on the same partitions and splits; see `run`.
 
-    A setting that none of the methods knows is an error.
+    A folder `out` gets a run folder for each method, compare.json, comparison.md and convergence.png. `settings` go to every
+    method that has them; a setting that none of the methods knows is an error.
+
+    Args:
+        methods: their names, in the order of the table.
+        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
+        out: folder to write to (must be new); None keeps everything in memory.
+        watch: called when a seed starts; see `Watcher`.
+        log: loggers; see `run`.
+        **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
+    check_loggers(log)
     name, given = _named(dataset)
-    configs = plan(methods, {**options, "dataset": name, "settings": dict(settings or {})})
-    check_plan(configs, given)
-    with workplace(configs[0]):
-        return [execute(c, None if out is None else Path(out) / c.method, given, watch, log=log) for c in configs]
+    configs = comparison_configs(methods, {**options, "dataset": name})
+    comparison = Comparison.create(configs, _path(out), given)
+    runs = list(comparison.runs(watch, log))
+    if comparison.folder is not None:
+        write_comparison(comparison.folder, [run.result for run in runs])
+    return runs
+
+
+def compare_to_folder(
+    methods: Sequence[str],
+    options: Mapping[str, Any],
+    out: Path | None,
+    watch: Watcher | None = None,
+    *,
+    new_folder: tuple[Path, str] = (Path("runs"), ""),
+    on_folder: Callable[[Path], None] | None = None,
+    log: str | Sequence[str] = (),
+) -> tuple[Path, list[dict[str, Any]]]:
+    """As `compare`, but only results stay in memory, not the models; returns the folder and the results.
+
+    Args:
+        methods: their names; options: those they share.
+        out: the folder to write; None: a new one, see `Comparison.create` for `new_folder`.
+        watch: see `Watcher`.
+        new_folder: the parent and the name of a new folder.
+        on_folder: called with the folder as soon as the comparison can be resumed from it.
+        log: loggers; see `run`.
+    """
+    check_loggers(log)
+    comparison = Comparison.create(comparison_configs(methods, options), out, new_folder=new_folder)
+    assert comparison.folder is not None
+    if on_folder is not None:
+        on_folder(comparison.folder)
+    return comparison.folder, _finish(comparison, comparison.folder, watch, log)
+
+
+def resume_comparison(
+    path: str | os.PathLike[str], watch: Watcher | None = None, log: str | Sequence[str] = ()
+) -> list[dict[str, Any]]:
+    """Resume a comparison from its folder: runs that began go on, the others start; returns the results."""
+    check_loggers(log)
+    return _finish(Comparison.open(Path(path)), Path(path), watch, log)
+
+
+def _finish(
+    comparison: Comparison, folder: Path, watch: Watcher | None, log: str | Sequence[str]
+) -> list[dict[str, Any]]:
+    results = [run.result for run in comparison.runs(watch, log)]
+    write_comparison(folder, results)
+    return results
 
 
 def load_run(path: str | os.PathLike[str], device: str = "auto") -> Run:
-    """A finished run from its folder; nothing is trained and no graph is needed. `device` is where it admits clients."""
-    folder = RunFolder.open(Path(path))
-    result = folder.result
-    if result is None:
-        _check_no_sites(folder)
-        raise FedquiltError(f"The run in {path} is not done; go on with it: 'fedquilt resume {path}'.")
-    out = Run(result, folder=folder.path)
-    for seed in folder.config["seeds"]:
-        read_seed(folder.seed(seed), seed, pick_device(device), out, models=not folder.of_sites)
-    return out
+    """Read a finished run from its folder. Nothing is trained and no graph is read; `device` is where it admits clients."""
+    return finished.load_run(Path(path), device)
 
 
 def resume(path: str | os.PathLike[str], watch: Watcher | None = None, log: str | Sequence[str] = ()) -> Run:
-    """Go on with a run that was killed; a run that is done is returned as it is.
+    """Resume a run that was stopped; a finished run is returned as it is.
 
-    Loggers in `log` get all rounds, those of seeds that were done before as well where they have not had them.
+    Loggers in `log` get all rounds, also those of seeds that were done before, where they do not have them yet.
     """
-    names = check_loggers(log)
-    folder = RunFolder.open(Path(path))
-    _check_no_sites(folder)
-    config = RunConfig.build({k: v for k, v in folder.config.items() if k in RunConfig.model_fields})
-    given = load_graph(folder.path / GRAPH_FILE) if config.dataset == GIVEN else None
-    with folder.lock(), workplace(config):
-        return run_seeds(ResolvedRun(config, given), folder, watch, names)
-
-
-def _check_no_sites(folder: RunFolder) -> None:
-    """Refuse to go on by ourselves with what only sites can do."""
-    if folder.of_sites:
-        raise FedquiltError(
-            f"The run in {folder.path} is of sites, which train it: go on with the same 'flwr run' (out is {folder.path}), or "
-            "'fedquilt rehearse' where it was one."
-        )
-
-
-def execute(
-    config: RunConfig,
-    out: Path | None,
-    given: tuple[Graph, Protocol] | None = None,
-    watch: Watcher | None = None,
-    unnamed: bool = False,
-    on_folder: Callable[[Path], None] | None = None,
-    log: str | Sequence[str] = (),
-) -> Run:
-    """Carry a run out: in `out`, in a folder of its own under runs/ (`unnamed`), or in memory only.
-
-    `on_folder` is told the folder as soon as it can be resumed. For `log` see `run`.
-    """
-    names = check_loggers(log)
-    experiment = ResolvedRun(config, given)  # everything that can be wrong is found before a folder is made
-    if out is None and not unnamed:
-        with workplace(config):
-            return run_seeds(experiment, None, watch, names)
-    folder = RunFolder.create(out, experiment.config.name)
-    if config.dataset == GIVEN and given is not None:
-        write_npz(given[0], folder.path / GRAPH_FILE)
-    folder.config = experiment.config.model_dump() | {
-        "resolved": experiment.facts(),
-        "versions": {"fedquilt": __version__, "torch": torch.__version__, "numpy": np.__version__},
-    }
-    if on_folder is not None:
-        on_folder(folder.path)
-    with folder.lock(), workplace(config):
-        return run_seeds(experiment, folder, watch, names)
-
-
-def workplace(config: RunConfig) -> AbstractContextManager[None]:
-    """Where a run's workers are, for the time of a block; nothing where it asks for none."""
-    if config.workers is None:
-        return nullcontext()
-    from fedquilt.training.engines.ray_workers import cluster
-
-    return cluster()
+    return resume_run(Path(path), watch, log)
 
 
 def _named(dataset: str | os.PathLike[str] | Graph | Data) -> tuple[str, tuple[Graph, Protocol] | None]:
-    """What a run calls its dataset, and the graph itself where that was given as an object."""
+    """The dataset as `RunConfig` has it, and the graph where it was given as an object."""
     if isinstance(dataset, str | os.PathLike):
         return os.fspath(dataset), None
     return GIVEN, load_graph(dataset)
+
+
+def _path(out: str | os.PathLike[str] | None) -> Path | None:
+    return None if out is None else Path(out)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GCNConv
 
-from fedquilt.api import execute
 from fedquilt.cohort.client import Client
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.config import RunConfig
+from fedquilt.runs.execute import execute_run
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.studies.cross_evaluation import at_clients, at_neighbours, check_split, whole
 from fedquilt.studies.run_cell import DONE, FAILED, carry_out
@@ -59,7 +59,7 @@ def accuracy(client: Client, w: dict[str, Tensor], part: int) -> float:
 @pytest.mark.parametrize("partition", ["disjoint", "overlapping"])
 def test_the_oracle_at_its_clients_is_a_loop_over_them(partition: str) -> None:
     asked = config(method="local", partition=partition, clients=10 if partition == "overlapping" else 4)
-    run = execute(whole(asked), None)
+    run = execute_run(whole(asked), None)
     assert run.models[1]["conv1.weight"].shape[0] == 1
     model = {name: tensor[0] for name, tensor in run.models[1].items()}
     clients = ResolvedRun(asked).clients(1)
@@ -99,7 +99,7 @@ def test_an_oracle_that_would_see_test_labels_is_refused(tmp_path: Path) -> None
 
 def test_models_at_neighbours_are_a_loop_over_pairs() -> None:
     asked = config(method="fedavg")
-    experiment, run = ResolvedRun(asked), execute(asked, None)
+    experiment, run = ResolvedRun(asked), execute_run(asked, None)
     clients = experiment.clients(1)
     held = np.full(experiment.graph.nodes, -1)
     for m, nodes in enumerate(experiment.cut(1)[0].nodes):

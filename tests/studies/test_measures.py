@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import jensenshannon
 
-from fedquilt.api import execute
 from fedquilt.partition.statistics import statistics
 from fedquilt.runs.config import RunConfig
+from fedquilt.runs.execute import execute_run
 from fedquilt.runs.finished import Run
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.studies.measures import measure_at, measure_partition, measure_run
@@ -22,7 +22,7 @@ BASE: dict[str, Any] = {"dataset": "communities-3", "rounds": 3, "epochs": 1, "s
 
 def trained(**options: Any) -> tuple[ResolvedRun, Run, dict[str, float | None]]:
     config = RunConfig.build(BASE | {"clients": 4, "settings": {"hidden": 8}} | options)
-    run = execute(config, None)
+    run = execute_run(config, None)
     experiment = ResolvedRun(config)
     return experiment, run, measure_run(experiment, run)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-import fedquilt
+from fedquilt.common.version import VERSION
 
 
 def about(device: torch.device, threads: int) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def about(device: torch.device, threads: int) -> dict[str, Any]:
 
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "fedquilt": fedquilt.__version__,
+        "fedquilt": VERSION,
         "commit": commit(),
         "torch": torch.__version__,
         "torch_geometric": torch_geometric.__version__,
@@ -47,7 +47,7 @@ def device_name(device: torch.device) -> str:
 
 def commit() -> str | None:
     """The commit of this code, with -changed where the code differs from it; None outside a checkout."""
-    folder = Path(fedquilt.__file__).resolve().parent
+    folder = Path(__file__).resolve().parents[1]
     # An installed copy may lie inside somebody else's repository.
     if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None

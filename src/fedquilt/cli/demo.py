@@ -1,4 +1,4 @@
-"""`fedquilt demo`: what personalised federated learning is for, in under a minute."""
+"""`fedquilt demo`: a comparison that shows what personalised federated learning is for, in under a minute."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def demo(
     quiet: o.Quiet = False,
 ) -> None:
     """Compare five methods on patchwork, a small graph that is built in: ten clients of three families."""
-    from fedquilt.cli import compare
+    from fedquilt.api import compare_to_folder
     from fedquilt.reports.read_run import read_run
     from fedquilt.reports.run_figures import draw_similarity
     from fedquilt.reports.tables import comparison_table
@@ -62,7 +62,9 @@ def demo(
         values["rounds"] = rounds
     made: list[Path] = []
     with resumable(made), watching(quiet) as watch:
-        folder, table = compare.carry_out(METHODS, values, out, watch, (Path("."), "demo"), made)
+        folder, table = compare_to_folder(
+            METHODS, values, out, watch, new_folder=(Path("."), "demo"), on_folder=made.append
+        )
     heat = draw_similarity(read_run(folder / "fedpub"), folder)
     results().print(comparison_table(table))
     for line in STORY:

@@ -3,35 +3,41 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedquilt.loggers.base import Logger, find_logger
 from fedquilt.loggers.tags import hyperparameters
-from fedquilt.methods.settings import as_dict
-from fedquilt.runs.folder import RunFolder
 
-if TYPE_CHECKING:
-    from fedquilt.runs.resolve import ResolvedRun
-
-FOLDER = "logs"
 _MAX_MESSAGE = 200  # characters of a tool's own error message that are printed
 Record = dict[str, Any]
 
 
 class RunLoggers:
-    """A run's loggers. Their folder is logs/ in the run's; for a run in memory, one of its name in logs/ here."""
+    """The loggers of one run."""
 
-    def __init__(self, names: Sequence[str], experiment: ResolvedRun, folder: RunFolder | None) -> None:
-        self._config, self._settings = experiment.config, as_dict(experiment.settings)
-        self._loggers: list[Logger] = []
-        if names:
-            found = [find_logger(name) for name in names]
-            here = folder or RunFolder.create(None, self._config.name, Path(FOLDER))
-            root = here.path if folder is None else here.path / FOLDER
-            self._loggers = [logger(root) for logger in found]
+    def __init__(
+        self,
+        names: Sequence[str],
+        run: str,
+        options: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        folder: Callable[[], Path],
+    ) -> None:
+        """Make the loggers.
+
+        Args:
+            names: which loggers; with none, nothing is written.
+            run: the run's name.
+            options: the run's options, and `settings`, the method's: logged as hyperparameters.
+            folder: makes the folder of the logs; called only where there is a logger.
+        """
+        self._run, self._options, self._settings = run, options, settings
+        found = [find_logger(name) for name in names]
+        root = folder() if found else Path()
+        self._loggers: list[Logger] = [logger(root) for logger in found]
 
     @contextmanager
     def seed(self, seed: int, watch: Callable[[Record], None] | None) -> Iterator[SeedLog]:
@@ -68,7 +74,7 @@ class RunLoggers:
                 print(f"fedquilt: {sentence}", file=sys.stderr, flush=True)
 
     def _start(self, logger: Logger, seed: int) -> None:
-        logger.start(self._config.name, seed, hyperparameters(self._config, self._settings, seed))
+        logger.start(self._run, seed, hyperparameters(self._options, self._settings, seed))
 
     @staticmethod
     def _finish(logger: Logger, seed: int, summary: Record | None) -> None:

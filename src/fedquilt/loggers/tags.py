@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedquilt.runs.config import RunConfig
-
 CLIENTS_TEST = "clients/test"
 # All histograms of percentages have these edges, so that rounds can be compared.
 EDGES = [2.0 * edge for edge in range(51)]
@@ -41,9 +39,11 @@ def best(summary: Mapping[str, Any]) -> dict[str, float]:
     return {tag: float(value) for tag, value in named.items() if value is not None}
 
 
-def hyperparameters(config: RunConfig, settings: Mapping[str, Any], seed: int) -> dict[str, bool | int | float | str]:
+def hyperparameters(
+    options: Mapping[str, Any], settings: Mapping[str, Any], seed: int
+) -> dict[str, bool | int | float | str]:
     """All that determines a seed: the run's options, the method's settings as settings/<name>, and the seed."""
-    named = config.model_dump(exclude={"seeds", "settings"}) | {"seed": seed}
+    named = {name: value for name, value in options.items() if name not in ("seeds", "settings")} | {"seed": seed}
     named |= {f"settings/{name}": value for name, value in settings.items()}
     return {
         name: value if isinstance(value, bool | int | float | str) else str(value)

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from fedquilt import __version__
-from fedquilt.api import execute, resume
+from fedquilt.common.version import VERSION
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.config import RunConfig
+from fedquilt.runs.execute import execute_run, resume_run
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.resolve import ResolvedRun
@@ -56,7 +56,7 @@ def carry_out(cell: Cell, keeping: CellStore, keep_models: bool = False, on_roun
             "seconds": time.monotonic() - began,
             "finished": time.time(),
             "device": _device_name(cell.config),
-            "versions": {"fedquilt": __version__, "torch": torch.__version__, "python": platform.python_version()},
+            "versions": {"fedquilt": VERSION, "torch": torch.__version__, "python": platform.python_version()},
         }
         keeping.finish(cell, facts, keep_models)
         return DONE
@@ -88,10 +88,10 @@ def _train(config: RunConfig, folder: Path, on_round: OnRound | None) -> Run:
         # It may have been begun on another machine, or with the graphs in another folder.
         run = RunFolder(folder)
         run.config = run.config | {"device": config.device, "data": config.data}
-        return resume(folder, watch)
+        return resume_run(folder, watch)
     if folder.exists():
         shutil.rmtree(folder)
-    return execute(config, folder, watch=watch)
+    return execute_run(config, folder, watch=watch)
 
 
 def _device_name(config: RunConfig) -> str:

@@ -18,8 +18,7 @@ import numpy as np
 import optuna
 import torch
 
-from fedquilt import __version__
-from fedquilt.api import GRAPH_FILE, workplace
+from fedquilt.common.version import VERSION
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.errors import FedquiltError
@@ -28,8 +27,8 @@ from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.methods.settings import as_dict, build_settings
 from fedquilt.partition.fingerprint import fingerprint
-from fedquilt.runs.config import RunConfig
-from fedquilt.runs.resolve import GIVEN
+from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
+from fedquilt.runs.execute import worker_cluster
 from fedquilt.tuning import storage
 from fedquilt.tuning.figure import draw_history
 from fedquilt.tuning.hidden_test import Blind, old_memory_set_apart, validations
@@ -123,7 +122,7 @@ class Search:
     def versions(self) -> dict[str, str]:
         """Of the packages that results may depend on."""
         packages = {"torch": torch, "numpy": np, "optuna": optuna}
-        return {"fedquilt": __version__} | {name: str(package.__version__) for name, package in packages.items()}
+        return {"fedquilt": VERSION} | {name: str(package.__version__) for name, package in packages.items()}
 
     def facts(self) -> dict[str, Any]:
         """What is searched: a folder holds one search."""
@@ -159,7 +158,7 @@ class Search:
         tried = Trials(where, self.config.seeds[0])
         ended = tried.ended()
         pace = Pace(len(ended) + 1, trials, timeout)
-        with workplace(self.config), old_memory_set_apart():
+        with worker_cluster(self.config), old_memory_set_apart():
             while len(ended) < trials and not (ended and pace.over):
                 self._trial(tried, ended, trials, pace, watch)
                 ended = tried.ended()

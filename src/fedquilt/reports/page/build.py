@@ -59,6 +59,6 @@ def _asset(name: str) -> str:
 
 
 def _version() -> str:
-    from fedquilt import __version__
+    from fedquilt.common.version import VERSION
 
-    return __version__
+    return VERSION

@@ -1,4 +1,4 @@
-"""What the command-line tests share: a clean folder to stand in, and a way to call commands."""
+"""Fixtures of tests that call commands: a clean working folder, and a way to call `fedquilt` in this process."""
 
 from __future__ import annotations
 
