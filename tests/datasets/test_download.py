@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedquilt.datasets import download as fetching
+from fedquilt.datasets import download
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.npz import read_npz
@@ -239,7 +239,7 @@ def test_half_a_download_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         Path(self.raw_paths[0]).write_bytes(b"half")
         raise RuntimeError("connection lost")
 
-    monkeypatch.setattr(fetching, "_reach", lambda _: None)
+    monkeypatch.setattr(download, "_reach", lambda _: None)
     monkeypatch.setattr(Amazon, "download", half)
     with pytest.raises(FedquiltError, match=r"could not be downloaded .RuntimeError: connection lost."):
         load_graph("amazon-photo", tmp_path)
@@ -264,6 +264,6 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
 
 def test_waits_are_bounded_and_the_setting_restored() -> None:
     before = socket.getdefaulttimeout()
-    with fetching._patience():
-        assert socket.getdefaulttimeout() == fetching.PATIENCE
+    with download._bounded_waits():
+        assert socket.getdefaulttimeout() == download.TIMEOUT
     assert socket.getdefaulttimeout() == before

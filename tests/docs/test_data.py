@@ -34,7 +34,7 @@ def test_the_catalogue_table_is_the_catalogue() -> None:
             f"| `{dataset.name}` | {dataset.description} | {dataset.nodes:,} | {dataset.edges:,} "
             f"| {dataset.features:,} | {dataset.classes} | {protocol.metric} "
             f"| {'yes' if protocol.largest_component else 'no'} | {format_split(protocol.split)} "
-            f"| {protocol.rounds} x {protocol.epochs} | {dataset.fetched} |"
+            f"| {protocol.rounds} x {protocol.epochs} | {dataset.origin} |"
         )
         assert row in PAGE
 
