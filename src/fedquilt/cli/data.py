@@ -48,8 +48,8 @@ def graph_check(
     table = Table(title=report.name, title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for what, figure in report.rows():
-        table.add_row(what, figure)
+    for row in report.rows():
+        table.add_row(*row)
     results().print(table)
     for warning in report.warnings:
         say(f"Warning: {warning}")

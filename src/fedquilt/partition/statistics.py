@@ -26,10 +26,10 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.storage import check_fits
 
-_BLOCK = 4_000_000  # products in one block of the triangle count
-_DISTANCES = (
-    65_536  # label distances in one block: few enough to stay in the cache, as each class passes over the block again
-)
+# How many products a block of the triangle count holds, and how many distances a block of label distances: the latter should
+# stay in the cache, because each class passes over the block again.
+_BLOCK = 4_000_000
+_DISTANCES = 65_536
 _TINY = np.finfo(np.float64).tiny
 
 
