@@ -74,11 +74,14 @@ def test_a_generated_dataset_runs_by_name_with_its_natural_clients() -> None:
 
 
 @pytest.mark.usefixtures("shops")
-def test_it_is_listed_and_offered_where_a_name_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_listed_and_offered_where_a_name_is_wrong(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["datasets"]) == 0
-    listed = capsys.readouterr().out
-    assert "shops" in listed
-    assert "customers" in listed
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "shops" in line]
+    assert "customers of a few shops" in line
+    assert "built in" in line
     with pytest.raises(FedquiltError, match="There is no dataset 'shosp'; did you mean 'shops'"):
         fedquilt.load_graph("shosp")
     with pytest.raises(FedquiltError, match="'shops' has no parameter 'size'; write it like shops:nodes=60, shops=3"):

@@ -76,8 +76,11 @@ def test_its_option_is_validated() -> None:
         fedquilt.run("fedavg", partition="tiny", sizes=[1, 2])
 
 
-def test_a_new_file_in_the_folder_of_kinds_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_file_in_the_folder_of_kinds_is_in_the_help(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Help lists the files of `fedquilt/partition/kinds`, as importing them would be slow."""
+    monkeypatch.setenv("COLUMNS", "200")
     assert main(["partition", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "disjoint, imbalanced, louvain, louvain-50, natural, overlapping, random" in text
