@@ -98,27 +98,27 @@ def draw_similarity(run: RunSoFar, into: Path, suffix: str = ".png") -> list[Pat
 def arrange(config: dict[str, Any], cut: dict[str, np.ndarray] | None) -> tuple[np.ndarray | None, list[int] | None]:
     """In which order to draw the clients, and the group of each then, where groups are known.
 
-    The parts of a METIS cut come in any order; on patchwork, clients are ordered by the family most of their
-    nodes are of. Of an overlapping cut, five clients in a row share a part; where some were held out, by their
-    numbers in the cut.
+    Where several clients in a row share a part of the graph (overlapping), the part is the group; held-out clients keep their
+    numbers in the partition. Otherwise, where the dataset has groups of nodes (the families of patchwork), clients are ordered
+    by the group that most of their nodes belong to.
     """
     if cut is None:
         return None, None
     import numpy as np
 
+    from fedquilt.datasets.catalogue import node_groups
+    from fedquilt.partition.source import clients_per_part
+
     clients = len(cut["sizes"])
-    if config["partition"] == "overlapping":
-        from fedquilt.partition.kinds import COPIES
-
+    shared = clients_per_part(config["partition"])
+    if shared > 1:
         numbers = cut.get("numbers", np.arange(clients))[:clients]
-        return None, (numbers // COPIES).tolist()
-    if str(config["dataset"]).partition(":")[0] != "patchwork":
+        return None, (numbers // shared).tolist()
+    groups = node_groups(str(config["dataset"]))
+    if groups is None:
         return None, None
-    from fedquilt.datasets.synthetic import patchwork_communities
-
-    family = patchwork_communities()[1][cut["nodes"]]
-    owner = np.repeat(np.arange(clients), cut["sizes"])
-    most = np.array([np.bincount(family[owner == client]).argmax() for client in range(clients)])
+    held, owner = groups[cut["nodes"]], np.repeat(np.arange(clients), cut["sizes"])
+    most = np.array([np.bincount(held[owner == client]).argmax() for client in range(clients)])
     order = np.argsort(most, kind="stable")
     return order, most[order].tolist()
 
