@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from fedquilt.cli.pictures import draw_similarity
-from fedquilt.cli.reading import read_run
 from fedquilt.datasets.load import load_graph
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
 from fedquilt.reports.comparison import write_comparison
+from fedquilt.reports.read_run import read_run
+from fedquilt.reports.run_figures import draw_similarity
 from fedquilt.runs import finished
 from fedquilt.runs.compare import Comparison, comparison_configs
 from fedquilt.runs.config import GIVEN, RunConfig

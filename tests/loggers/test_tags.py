@@ -18,7 +18,7 @@ RECORD = {
 }
 
 
-def test_a_rounds_figures_have_the_same_names_everywhere() -> None:
+def test_a_rounds_metrics_have_the_same_names_everywhere() -> None:
     assert scalars(RECORD) == {
         "val": 50.0,
         "loss/train": 0.5,

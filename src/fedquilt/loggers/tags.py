@@ -1,4 +1,4 @@
-"""What is logged, and by which names: the same in every tool."""
+"""What is logged, and under which names: the same in every tool."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 CLIENTS_TEST = "clients/test"
-# Every histogram of percentages has these edges, so that they can be compared from round to round.
+# All histograms of percentages have these edges, so that rounds can be compared.
 EDGES = [2.0 * edge for edge in range(51)]
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """A round's figures: val, test, loss/train, loss/val, epsilon, bytes_up/<name>, bytes_down/<name>, phases/<name>, seconds.
+    """A round's metrics: val, test, loss/train, loss/val, epsilon, bytes_up/<name>, bytes_down/<name>, phases/<name>, seconds.
 
-    What is undefined, or was not evaluated in this round, is left out. `seconds` are always there, and come last.
+    A metric that is undefined, or was not evaluated in this round, is left out. `seconds` is always there, and last.
     """
     named: dict[str, Any] = {
         "val": record.get("val"),
@@ -29,12 +29,12 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def clients_test(record: Mapping[str, Any]) -> list[float]:
-    """The clients' test metrics in percent, of those for which it is defined; none where the round was not evaluated."""
+    """The clients' test metrics where they are defined; an empty list where the round was not evaluated."""
     return [value for value in record.get("clients", {}).get("test", ()) if value is not None]
 
 
 def best(summary: Mapping[str, Any]) -> dict[str, float]:
-    """What a seed came to: the best validation round, and validation and test metric there."""
+    """The best validation round of a seed, and its validation and test metric."""
     named = {"best/val": summary["val"], "best/test": summary["test"], "best/round": summary["best_round"]}
     return {tag: float(value) for tag, value in named.items() if value is not None}
 

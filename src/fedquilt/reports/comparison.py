@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedquilt.cli.pictures import draw_convergence
-from fedquilt.cli.reading import read_run
 from fedquilt.common.files import write_text
+from fedquilt.reports.read_run import read_run
+from fedquilt.reports.run_figures import draw_convergence
 from fedquilt.reports.tables import comparison_table, to_markdown
 from fedquilt.runs.comparison_folder import runs_of
 

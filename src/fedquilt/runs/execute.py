@@ -15,7 +15,7 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
-from fedquilt.loggers.journal import Journal
+from fedquilt.loggers.run_loggers import RunLoggers
 from fedquilt.methods.settings import as_dict
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.finished import Run, read_seed
@@ -111,7 +111,7 @@ def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | 
     config = resolved.config
     assert config.rounds is not None
     run = Run(result={}, folder=None if folder is None else folder.path)
-    journal = Journal(
+    loggers = RunLoggers(
         log, config.name, config.model_dump(), as_dict(resolved.settings), lambda: _log_folder(folder, config.name)
     )
     summaries = []
@@ -119,12 +119,12 @@ def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | 
         seed_folder = None if folder is None else folder.seed(seed)
         if seed_folder is None or not seed_folder.done:
             on_round = watch(config, seed, 1 if resolved.method.single_round else config.rounds) if watch else None
-            with journal.seed(seed, on_round) as entry:
-                summary = entry.summary = train_seed(resolved, seed, seed_folder, entry.round, run)
+            with loggers.seed(seed, on_round) as seed_log:
+                summary = seed_log.summary = train_seed(resolved, seed, seed_folder, seed_log.round, run)
         else:
             summary = seed_folder.summary or {}
             read_seed(seed_folder, seed, resolved.device, run)
-            journal.catch_up(seed, run.records[seed], summary)
+            loggers.catch_up(seed, run.records[seed], summary)
         summaries.append(summary)
     run.result = build_result(config.model_dump() | {"dataset": resolved.label}, summaries)
     if folder is not None and folder.result != run.result:

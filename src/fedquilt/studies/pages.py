@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedquilt.reports.page.chart_data import read_page_run
 from fedquilt.reports.page.data import HeaderCell, Page, PageCell, PageFacts, PageRun, PageTable
-from fedquilt.reports.page.folders import read_page_run
 from fedquilt.studies.grids import SIGNS, Grid, GridCell, all_grids, heading
 from fedquilt.studies.summary import Entry, Summary
 from fedquilt.studies.writing import LEGEND, absences, provenance, verdict_sentences

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from fedquilt.bench.cases import SYNTHETIC, load_cases
+from fedquilt.bench.measure import bench, chosen_device, chosen_methods
 from fedquilt.bench.result import OURS, PLAIN_LOOP
-from fedquilt.bench.running import bench, chosen_device, chosen_methods
 from fedquilt.devices.device import using_threads
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.base import Method, methods
@@ -43,10 +43,10 @@ def test_threads_are_as_before_when_it_is_over() -> None:
 
 
 def test_every_side_is_measured() -> None:
-    cells, _ = load_cases([SYNTHETIC], ["fedavg", "fedpub", "local"], "cpu")
+    cases, _ = load_cases([SYNTHETIC], ["fedavg", "fedpub", "local"], "cpu")
     seen: list[tuple[str, int, int]] = []
     result = bench(
-        cells, ["fedavg", "fedpub", "local"], 2, torch.device("cpu"), False, watch=lambda *at: seen.append(at)
+        cases, ["fedavg", "fedpub", "local"], 2, torch.device("cpu"), False, watch=lambda *at: seen.append(at)
     )
     sides = [(row.side, row.method) for row in result.rows]
     assert sides == [

@@ -1,18 +1,15 @@
-"""Loggers side by side, with one that only remembers what it was told."""
+"""The loggers of a run, with one that only stores what it was called with."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
 import fedquilt
-from fedquilt.loggers import base
-from fedquilt.loggers.base import Logger
+from fedquilt.loggers.base import Logger, loggers
 from fedquilt.runs.folder import RunFolder
 from support.federations import assert_same, without_seconds
 from support.small_runs import SMALL, stop_after
@@ -23,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 class Parrot(Logger):
     """Remembers what it was told, and fails where it is asked to."""
 
-    name = "parrot"
+    name, title = "parrot", "Parrot"
     told: ClassVar[list[tuple]] = []
     fails: ClassVar[str] = ""
 
@@ -46,8 +43,7 @@ class Parrot(Logger):
 @pytest.fixture
 def parrot(monkeypatch: pytest.MonkeyPatch) -> type[Parrot]:
     monkeypatch.setattr(Parrot, "told", [])
-    monkeypatch.setitem(base.TOOLS, "parrot", "Parrot")
-    monkeypatch.setitem(sys.modules, "fedquilt.loggers.parrot", SimpleNamespace(LOGGER=Parrot))
+    monkeypatch.setitem(loggers(), "parrot", Parrot)
     return Parrot
 
 

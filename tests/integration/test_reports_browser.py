@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fedquilt.reports.page.build import write_page
+from fedquilt.reports.page.chart_data import read_page_run
 from fedquilt.reports.page.data import HeaderCell, Page, PageCell, PageTable
-from fedquilt.reports.page.folders import read_page_run
 from support.page_runs import HOSTILE, write_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium: pip install 'fedquilt[dev]'")

@@ -1,4 +1,4 @@
-"""All loggers of a run. A logger that fails is dropped with a sentence on stderr; the training continues."""
+"""All loggers of a run, called together. None can stop the training: a logger that fails is dropped."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fedquilt.loggers.base import TOOLS, Logger, find_logger
+from fedquilt.loggers.base import Logger, find_logger
 from fedquilt.loggers.tags import hyperparameters
 
-_LONG = 200  # characters of a library's own words that a sentence can bear
+_MAX_MESSAGE = 200  # characters of a tool's own error message that are printed
 Record = dict[str, Any]
 
 
-class Journal:
+class RunLoggers:
     """The loggers of one run."""
 
     def __init__(
@@ -40,17 +40,17 @@ class Journal:
         self._loggers: list[Logger] = [logger(root) for logger in found]
 
     @contextmanager
-    def seed(self, seed: int, watch: Callable[[Record], None] | None) -> Iterator[Entry]:
-        """Log a seed that trains inside the block; `watch`, if any, is called with each record as well."""
-        entry = Entry(self, watch)
+    def seed(self, seed: int, watch: Callable[[Record], None] | None) -> Iterator[SeedLog]:
+        """Log a seed that trains inside the `with` block; `watch`, if any, is called with each record too."""
+        log = SeedLog(self, watch)
         self.each(lambda logger: self._start(logger, seed))
         try:
-            yield entry
+            yield log
         finally:
-            self.each(lambda logger: self._finish(logger, seed, entry.summary))
+            self.each(lambda logger: self._finish(logger, seed, log.summary))
 
     def catch_up(self, seed: int, records: Sequence[Record], summary: Record) -> None:
-        """Log a seed that trained before, where that was not done, or not to the end."""
+        """Log a seed that trained before, in each logger that has no complete log of it."""
 
         def replay(logger: Logger) -> None:
             if logger.noted(seed).get("finished"):
@@ -63,14 +63,14 @@ class Journal:
         self.each(replay)
 
     def each(self, act: Callable[[Logger], None]) -> None:
-        """Have each logger do something; one that cannot is named in a sentence, and is not asked again."""
+        """Call `act` with each logger. Where it raises, print a sentence and drop that logger."""
         for logger in list(self._loggers):
             try:
                 act(logger)
             except Exception as error:
                 self._loggers.remove(logger)
-                why = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".: ")[:_LONG]
-                sentence = f"Logging to {TOOLS[logger.name]} failed ({why}); the training goes on without it."
+                why = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".: ")[:_MAX_MESSAGE]
+                sentence = f"Logging to {logger.title} failed ({why}); the training goes on without it."
                 print(f"fedquilt: {sentence}", file=sys.stderr, flush=True)
 
     def _start(self, logger: Logger, seed: int) -> None:
@@ -83,15 +83,15 @@ class Journal:
             logger.note(seed, finished=True)
 
 
-class Entry:
-    """A seed in the journal. `summary` is what the seed came to, once it is known."""
+class SeedLog:
+    """The log of one seed in all loggers. Set `summary` when the seed is done."""
 
-    def __init__(self, journal: Journal, watch: Callable[[Record], None] | None) -> None:
-        self._journal, self._watch = journal, watch
+    def __init__(self, loggers: RunLoggers, watch: Callable[[Record], None] | None) -> None:
+        self._loggers, self._watch = loggers, watch
         self.summary: Record | None = None
 
     def round(self, record: Record) -> None:
-        """A round is done."""
-        self._journal.each(lambda logger: logger.round(record))
+        """Log a round that is done."""
+        self._loggers.each(lambda logger: logger.round(record))
         if self._watch is not None:
             self._watch(record)

@@ -1,4 +1,4 @@
-"""A table as the terminal shows it, for the page."""
+"""Convert a table of the terminal to a table of the page."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fedquilt.reports.page.data import HeaderCell, PageCell, PageTable
 
 
 def page_table(table: Table, title: str | None = None, caption: str = "", bold: str = "best") -> PageTable:
-    """A rich table for the page; its first column names the rows, and what is bold in it gets the tone `bold`.
+    """Convert a rich table. Its first column names the rows; bold cells get the tone `bold`.
 
-    `title` is the table's own unless another is given; "" is none.
+    `title` replaces the table's own title; "" means no title.
     """
     columns = list(table.columns)
     headers = tuple(HeaderCell(str(column.header)) for column in columns)

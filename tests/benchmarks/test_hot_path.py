@@ -1,4 +1,4 @@
-"""What a round costs is counted, not timed, and held against what was recorded in hot_path.json."""
+"""The cost of a round is counted, not timed, and compared with what is recorded in hot_path.json."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from fedquilt.bench.counters import (
+from benchmarks.hot_path import (
     HOW_TO_UPDATE,
     Counter,
     Counts,
     count_method,
-    dearer,
+    increases,
     read_counts,
     same_torch,
     write_counts,
 )
-from fedquilt.bench.running import chosen_methods
+
+from fedquilt.bench.measure import chosen_methods
 from fedquilt.devices.device import using_threads
 from fedquilt.methods.base import Update
 from fedquilt.methods.fedavg import FedAvg
 from support.federations import registered
 
 RECORD = Path(__file__).with_name("hot_path.json")
-HOW = HOW_TO_UPDATE.format("tests/bench/hot_path.json")
+HOW = HOW_TO_UPDATE.format("tests/benchmarks/hot_path.json")
 
 
 @pytest.mark.parametrize("method", sorted(chosen_methods(None)))
@@ -34,7 +34,7 @@ def test_a_round_takes_no_more_than_was_recorded(method: str) -> None:
         pytest.skip(f"the counts were recorded with another PyTorch than {torch.__version__}")
     if method not in recorded:
         pytest.skip(f"nothing is recorded for {method}; {HOW}")
-    found = dearer(method, count_method(method), recorded[method])
+    found = increases(method, count_method(method), recorded[method])
     assert not found, "\n".join([*found, HOW])
 
 
@@ -51,8 +51,8 @@ class Slowed(FedAvg):
 def test_a_slowed_method_is_caught() -> None:
     before = count_method("fedavg")
     with registered(Slowed, "slowed"):
-        found = dearer("slowed", count_method("slowed"), before)
-    assert [figure in sentence for sentence, figure in zip(found, ["operators", "bytes"] * 2, strict=True)] == [
+        found = increases("slowed", count_method("slowed"), before)
+    assert [quantity in sentence for sentence, quantity in zip(found, ["operators", "bytes"] * 2, strict=True)] == [
         True
     ] * 4
     assert found[0].startswith("5 rounds of slowed on patchwork/natural/10 take ")
@@ -66,14 +66,14 @@ def test_counts_do_not_depend_on_threads() -> None:
     assert counted[0] == counted[1]
 
 
-def test_only_more_than_a_twentieth_more_is_dearer() -> None:
-    old = {"cell": Counts(100, 1000, 0)}
-    assert dearer("m", {"cell": Counts(105, 10, 0)}, old) == []
-    assert dearer("m", {"cell": Counts(106, 1000, 0)}, old) == [
-        "5 rounds of m on cell take 106 operators, over 5% more than the 100 recorded."
+def test_only_more_than_a_twentieth_more_is_an_increase() -> None:
+    old = {"case": Counts(100, 1000, 0)}
+    assert increases("m", {"case": Counts(105, 10, 0)}, old) == []
+    assert increases("m", {"case": Counts(106, 1000, 0)}, old) == [
+        "5 rounds of m on case take 106 operators, over 5% more than the 100 recorded."
     ]
-    assert len(dearer("m", {"cell": Counts(1, 1051, 1)}, old)) == 2
-    assert dearer("m", {"other": Counts(1, 1, 1)}, old) == ["Nothing is recorded for 5 rounds of m on other."]
+    assert len(increases("m", {"case": Counts(1, 1051, 1)}, old)) == 2
+    assert increases("m", {"other": Counts(1, 1, 1)}, old) == ["Nothing is recorded for 5 rounds of m on other."]
 
 
 def test_views_write_nothing_and_changes_in_place_do() -> None:
@@ -97,7 +97,7 @@ def test_products_are_counted_forward_and_backward() -> None:
 
 
 def test_counts_are_read_as_they_were_recorded(tmp_path: Path) -> None:
-    counts = {"m": {"cell": Counts(1, 2, 3)}}
+    counts = {"m": {"case": Counts(1, 2, 3)}}
     write_counts(tmp_path / "c.json", counts)
     assert read_counts(tmp_path / "c.json") == counts
     assert same_torch(tmp_path / "c.json")

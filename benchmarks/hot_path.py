@@ -1,7 +1,7 @@
-"""What a round costs without a clock: operators called, bytes written, floating-point operations of matrix products.
+"""`python -m benchmarks.hot_path`: the cost of a round without a clock.
 
-The counts are the same on every run and with any number of threads, so they can be checked where time cannot.
-`python -m fedquilt.bench.counters --update FILE` records them.
+Counted are operators called, bytes written, and floating-point operations of matrix products. The counts are the same in
+every run and with any number of threads, so a test can check them. `--update FILE` records them.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import flop_registry
 
 from fedquilt.bench.cases import SYNTHETIC, Case, load_cases
-from fedquilt.bench.running import chosen_methods
+from fedquilt.bench.measure import chosen_methods
 from fedquilt.common.files import write_json
 from fedquilt.training.loop import Training
 
-# Sparse features, more than hidden units; and dense ones, fewer. They take different ways through the code.
-CELLS = (SYNTHETIC, Case("communities-3", "natural", 20))
+# Sparse features, more than hidden units; dense features, fewer than hidden units. They run different code.
+CASES = (SYNTHETIC, Case("communities-3", "natural", 20))
 # Five rounds, since some methods do more in every fifth.
 WARM_UP, ROUNDS = 2, 5
 TOLERANCE = 0.05
-HOW_TO_UPDATE = "Where that is meant, record it: python -m fedquilt.bench.counters --update {}"
+HOW_TO_UPDATE = "Where that is meant, record it: python -m benchmarks.hot_path --update {}"
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What `ROUNDS` rounds cost."""
+    """The cost of `ROUNDS` rounds."""
 
     operators: int
     bytes: int
@@ -43,7 +43,7 @@ class Counts:
 
 
 class Counter(TorchDispatchMode):
-    """Counts what PyTorch does inside the block.
+    """Counts the operators that PyTorch calls inside a `with` block, and their bytes and FLOPs.
 
     Bytes are those of tensors that an operator makes or changes; a view of another tensor writes nothing.
     """
@@ -83,7 +83,7 @@ def _tensors(tree: Any) -> Iterator[Tensor]:
 
 
 def _storage(tensor: Tensor) -> int:
-    """What tells memory apart; a sparse tensor is always its own."""
+    """An identifier of the memory that a tensor uses; each sparse tensor has its own."""
     return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else id(tensor)
 
 
@@ -93,7 +93,7 @@ def _size(tensor: Tensor) -> int:
 
 
 def count_rounds(training: Training) -> Counts:
-    """What the rounds after the first ones cost, each of them as if it were the best so far (its models are kept)."""
+    """The cost of the rounds after the warm-up. Each counts as the best so far, so that keeping its models is counted."""
     training.advance(WARM_UP)
     with Counter() as counter:
         for _ in range(ROUNDS):
@@ -103,36 +103,36 @@ def count_rounds(training: Training) -> Counts:
 
 
 def count_method(method: str) -> dict[str, Counts]:
-    """The counts of a method on each of `CELLS`."""
-    ready, _ = load_cases(CELLS, [method], "cpu")
-    return {str(one.cell): count_rounds(one.experiment(method).training(0)) for one in ready}
+    """The counts of a method on each of `CASES`."""
+    cases, _ = load_cases(CASES, [method], "cpu")
+    return {str(one.case): count_rounds(one.resolve(method).training(0)) for one in cases}
 
 
-def dearer(method: str, now: Mapping[str, Counts], recorded: Mapping[str, Counts]) -> list[str]:
-    """A sentence for each count that is notably above the recorded one, or that was not recorded."""
+def increases(method: str, now: Mapping[str, Counts], recorded: Mapping[str, Counts]) -> list[str]:
+    """A sentence for each count that is more than `TOLERANCE` above the recorded one, or that was not recorded."""
     found = []
-    for cell, counts in now.items():
-        what = f"{ROUNDS} rounds of {method} on {cell}"
-        if cell not in recorded:
+    for case, counts in now.items():
+        what = f"{ROUNDS} rounds of {method} on {case}"
+        if case not in recorded:
             found.append(f"Nothing is recorded for {what}.")
             continue
-        for figure, new in asdict(counts).items():
-            old = getattr(recorded[cell], figure)
+        for quantity, new in asdict(counts).items():
+            old = getattr(recorded[case], quantity)
             if new > old * (1 + TOLERANCE):
-                found.append(f"{what} take {new:,} {figure}, over {TOLERANCE:.0%} more than the {old:,} recorded.")
+                found.append(f"{what} take {new:,} {quantity}, over {TOLERANCE:.0%} more than the {old:,} recorded.")
     return found
 
 
 def write_counts(path: Path, methods: Mapping[str, Mapping[str, Counts]]) -> None:
     """Record counts, with the version of PyTorch that they were counted with."""
-    figures = {method: {cell: asdict(c) for cell, c in cells.items()} for method, cells in methods.items()}
-    write_json(path, {"torch": _version(torch.__version__), "rounds": ROUNDS, "methods": figures})
+    counts = {method: {case: asdict(c) for case, c in cases.items()} for method, cases in methods.items()}
+    write_json(path, {"torch": _version(torch.__version__), "rounds": ROUNDS, "methods": counts})
 
 
 def read_counts(path: Path) -> dict[str, dict[str, Counts]]:
-    """What `write_counts` recorded, by method and cell."""
+    """Read what `write_counts` wrote, by method and case."""
     methods = json.loads(path.read_text(encoding="utf-8"))["methods"]
-    return {method: {cell: Counts(**c) for cell, c in cells.items()} for method, cells in methods.items()}
+    return {method: {case: Counts(**c) for case, c in cases.items()} for method, cases in methods.items()}
 
 
 def same_torch(path: Path) -> bool:
@@ -141,19 +141,19 @@ def same_torch(path: Path) -> bool:
 
 
 def _version(full: str) -> str:
-    """2.13.0+cpu as 2.13.0: builds of a version count alike."""
+    """2.13.0+cpu as 2.13.0: all builds of a version have the same counts."""
     return full.partition("+")[0]
 
 
 def main() -> None:
-    """Count what rounds of every method cost, print it, and record it where asked."""
-    parser = argparse.ArgumentParser(prog="python -m fedquilt.bench.counters", description=main.__doc__)
+    """Count the cost of rounds of every method, print it, and record it with --update."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hot_path", description=main.__doc__)
     parser.add_argument("--update", type=Path, metavar="FILE", help="the JSON file to record the counts in")
     chosen = parser.parse_args()
     methods = {method: count_method(method) for method in sorted(chosen_methods(None))}
-    for method, cells in methods.items():
-        for cell, c in cells.items():
-            print(f"{method:10} {cell:24} {c.operators:8,} operators {c.bytes:15,} bytes {c.flops:15,} flops")
+    for method, cases in methods.items():
+        for case, c in cases.items():
+            print(f"{method:10} {case:24} {c.operators:8,} operators {c.bytes:15,} bytes {c.flops:15,} flops")
     if chosen.update:
         write_counts(chosen.update, methods)
 
