@@ -51,7 +51,7 @@ def synthetic(nodes: int, clients: int) -> Steps:
     from fedquilt.graphs.prepare import prepare
     from fedquilt.graphs.split import draw_split
     from fedquilt.partition.make import make_partition
-    from fedquilt.partition.training_nodes import training_nodes_check
+    from fedquilt.partition.training_nodes import check_training_nodes
 
     def operators() -> None:
         cohort = Cohort(made)
@@ -62,7 +62,7 @@ def synthetic(nodes: int, clients: int) -> Steps:
     graph = prepare(graph, protocol)
     partition = steps.take("partition", lambda: make_partition(graph, "disjoint", clients))
     split = steps.take("split", lambda: draw_split(graph, protocol.split, 0))
-    training_nodes_check(partition, split)
+    check_training_nodes(partition, split)
     made = steps.take("clients", lambda: clients_of(graph, partition, split))
     steps.take("cohorts", operators)
     return steps

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedquilt.datasets.synthetic import patchwork
+from fedquilt.datasets.entries.patchwork import patchwork
 from fedquilt.graphs.npz import write_npz
 from fedquilt.partition.storage import load
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from fedquilt.graphs.graph import Graph
+from fedquilt.partition import source
 from fedquilt.partition.make import make_partition
 from fedquilt.partition.partition import Partition
 from fedquilt.reports import figures, findings
 from fedquilt.reports.figures import client_bars
 from fedquilt.reports.run_figures import client_order
-from fedquilt.runs import resolve
 from fedquilt.runs.folder import RunFolder
 
 SMALL = "--rounds 3 --set hidden=8 --device cpu -q"
@@ -53,7 +53,7 @@ def test_where_seeds_have_other_clients_the_first_seeds_are_drawn(
         drawn.append((values, title))
         client_bars(values, *rest, title=title, **options)
 
-    monkeypatch.setattr(resolve, "make_partition", found)
+    monkeypatch.setattr(source, "make_partition", found)
     monkeypatch.setattr(figures, "client_bars", watched)
     assert call(f"run -m fedpub -p louvain-50 --seeds 2,0,1 {SMALL} --out out").status == 0
     called = call("show out")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import numpy as np
 import pytest
 
-from fedquilt.datasets.catalogue import CATALOGUE, choose, datasets
+from fedquilt.datasets.catalogue import (
+    CATALOGUE,
+    choose,
+    datasets,
+    in_catalogue,
+    natural_clients,
+    node_groups,
+    register_synthetic,
+)
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.prepare import prepare
+from fedquilt.graphs.graph import Graph
 
 NAMES = [
     "cora",
@@ -40,13 +47,13 @@ def test_names_are_all_there_and_described() -> None:
     assert sorted(NAMES) == sorted(dataset.name for dataset in datasets())
     for dataset in datasets():
         assert dataset.description
-        assert dataset.fetched
+        assert dataset.origin
         assert min(dataset.nodes, dataset.edges, dataset.features, dataset.classes) > 0
         assert sum(dataset.protocol.split) == pytest.approx(1)
 
 
 def test_protocols() -> None:
-    of = {name: dataset.protocol for name, dataset in CATALOGUE.items()}
+    of = {name: dataset.protocol for name, dataset in CATALOGUE.all().items()}
     assert {name for name in NAMES if of[name].metric == "auc"} == {
         "minesweeper",
         "tolokers",
@@ -75,26 +82,12 @@ def test_parameters() -> None:
     assert choose("credit").files == ["credit", "credit-137k"]
 
 
-def test_all_homophily_levels_are_eleven_graphs_of_one_repetition() -> None:
-    choice = choose("Syn-Cora:r=2,h=All")
-    assert choice.name == "syn-cora:h=all,r=2"
-    levels = ("0.00", "0.10", "0.20", "0.30", "0.40", "0.50", "0.60", "0.70", "0.80", "0.90", "1.00")
-    assert [part.files for part in choice.parts] == [[f"syn-cora-h{level}-r2"] for level in levels]
-    assert choose("syn-cora:h=all").parts[3] == choose("syn-cora")
-    for one in ("syn-cora", "syn-cora:h=0.99", "cora", "patchwork"):
-        assert choose(one).parts == []
-    assert choose("cora").name == "cora"
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("corra", "There is no dataset 'corra'; did you mean 'cora'?"),
         ("syn-cora:q=1", "'syn-cora' has no parameter 'q'; write it like syn-cora:h=0.30, r=1"),
         ("cora:h=1", "'cora' has no parameter 'h'; it takes none"),
-        ("syn-cora:h=2", "'2' is not a homophily"),
-        ("syn-cora:h=x", "'x' is not a homophily for syn-cora; write a number from 0 to 1, such as h=0.30, or h=all."),
-        ("syn-cora:r=all", "'all' is not a value for r of syn-cora"),
         ("syn-cora:r=one", "'one' is not a value for r of syn-cora; write a whole number"),
     ],
 )
@@ -104,28 +97,46 @@ def test_faults(name: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("ogbn-arxiv", "flickr")])
-def test_figures_are_those_of_the_graph(name: str, data_folder: Path) -> None:
-    generated = CATALOGUE[name].route == "generated"
-    if not generated and not any((data_folder / f"{file}.npz").exists() for file in choose(name).files):
-        pytest.skip(f"{name} is not in the data folder")
-    graph, _ = load_graph(name, data_folder)
-    entry = CATALOGUE[name]
-    figures = (graph.nodes, graph.edges.shape[1], graph.features, graph.classes)
-    assert figures == (entry.nodes, entry.edges, entry.features, entry.classes)
-    assert generated or graph.sparse == entry.sparse
+def test_natural_clients() -> None:
+    for name, clients, nodes in (
+        ("patchwork", 10, 140),
+        ("communities-1", 50, 30),
+        ("communities-3:seed=4", 20, 30),
+    ):
+        client = natural_clients(name)
+        assert np.bincount(client).tolist() == [nodes] * clients
+        assert len(client) == load_graph(name)[0].nodes
+    for repetition in ("", ",r=3"):
+        assert np.array_equal(natural_clients(f"syn-cora:h=all{repetition}"), np.repeat(np.arange(11), 1490))
+    for name in ("cora", "syn-cora", "syn-cora:h=1.00"):
+        assert natural_clients(name) is None
+    assert natural_clients("somebody's own") is None
 
 
-@pytest.mark.parametrize(
-    ("name", "nodes", "directed_edges"),
-    [
-        ("cora", 2485, 10138),
-        ("citeseer", 2120, 7358),
-        ("pubmed", 19717, 88648),
-        ("amazon-computers", 13381, 491556),
-        ("amazon-photo", 7487, 238086),
-    ],
-)
-def test_largest_components_are_the_papers(name: str, nodes: int, directed_edges: int, data_folder: Path) -> None:
-    graph = prepare(*load_graph(name, data_folder))
-    assert (graph.nodes, 2 * graph.edges.shape[1]) == (nodes, directed_edges)
+def test_groups_of_nodes() -> None:
+    assert [name for name in NAMES if node_groups(name) is not None] == ["patchwork"]
+    assert node_groups("somebody's own") is None
+
+
+def test_the_order_is_first_what_needs_no_file() -> None:
+    needs_file = [dataset.raw is not None for dataset in datasets()]
+    assert needs_file == sorted(needs_file)
+
+
+def test_a_generated_dataset_takes_its_functions_arguments_as_parameters() -> None:
+    @register_synthetic(
+        "path", "nodes in a row", size=(4, 3, 1, 2), natural_clients=lambda nodes, **_: np.arange(nodes) // 2
+    )
+    def path(nodes: int = 4, seed: int = 0) -> Graph:
+        x = np.full((nodes, 1), seed)
+        return Graph.from_arrays("path", np.stack([np.arange(nodes - 1), np.arange(1, nodes)]), x, np.arange(nodes) % 2)
+
+    try:
+        assert choose("path:seed=7").parameters == {"nodes": "4", "seed": "7"}
+        graph, _ = load_graph("Path:nodes=6,seed=2")
+        assert graph.edges.tolist() == [[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]]
+        assert graph.x.tolist() == [[2.0]] * 6
+        assert natural_clients("path:nodes=5").tolist() == [0, 0, 1, 1, 2]
+    finally:
+        CATALOGUE.remove("path")
+    assert not in_catalogue("path")

@@ -12,20 +12,17 @@ import pytest
 
 from fedquilt.datasets.catalogue import CATALOGUE
 from fedquilt.datasets.load import data_folder, load_graph
-from fedquilt.datasets.synthetic import natural_clients
-from fedquilt.datasets.union import disjoint_union
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
-from support.graphs import assert_same, dense, tiny
+from support.graphs import assert_same, tiny
 
 
 def test_by_name_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_npz(tiny(), tmp_path / "cora.npz")
     graph, protocol = load_graph("cora", tmp_path)
     assert graph.name == "cora"
-    assert protocol == CATALOGUE["cora"].protocol
+    assert protocol == CATALOGUE.find("cora").protocol
     monkeypatch.setenv("FEDQUILT_DATA", str(tmp_path))
     assert_same(load_graph("Cora")[0], graph)
 
@@ -35,46 +32,6 @@ def test_credit_prefers_the_plain_name(tmp_path: Path) -> None:
     assert load_graph("credit", tmp_path)[0].name == "credit-137k"
     write_npz(tiny(), tmp_path / "credit.npz")
     assert load_graph("credit", tmp_path)[0].name == "credit"
-
-
-@pytest.fixture
-def levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
-    """A tiny graph for each homophily level, as files; the catalogue says they are tiny."""
-    monkeypatch.setitem(CATALOGUE, "syn-cora", replace(CATALOGUE["syn-cora"], nodes=4, features=3, classes=2))
-    graphs = [tiny(x=(level + 1) * np.eye(4, 3)) for level in range(11)]
-    for level, graph in enumerate(graphs):
-        write_npz(graph, tmp_path / f"syn-cora-h{level / 10:.2f}-r1.npz")
-    return graphs
-
-
-def test_all_levels_are_read_as_one_graph_in_rising_order(levels: list[Graph], tmp_path: Path) -> None:
-    before = sorted(tmp_path.iterdir())
-    graph, protocol = load_graph("syn-cora:h=all", tmp_path)
-    assert_same(graph, disjoint_union("all", levels))
-    assert graph.name == "syn-cora:h=all,r=1"
-    assert protocol == CATALOGUE["syn-cora"].protocol
-    clients = natural_clients("syn-cora:h=all")
-    assert clients is not None
-    for level, one in enumerate(levels):
-        assert np.array_equal(dense(graph.subgraph(np.flatnonzero(clients == level))), dense(one))
-    assert sorted(tmp_path.iterdir()) == before  # nothing is stored twice
-
-
-def test_a_level_that_is_missing_or_another_graph_is_named(levels: list[Graph], tmp_path: Path) -> None:
-    write_npz(tiny(x=np.eye(4)), tmp_path / "syn-cora-h0.40-r1.npz")
-    with pytest.raises(FedquiltError) as caught:
-        load_graph("syn-cora:h=all", tmp_path)
-    assert str(caught.value) == (
-        "syn-cora-h0.40-r1 has 4 nodes, 4 features and 2 classes, where syn-cora has 4 nodes, 3 features and 2 classes; "
-        "get the published file."
-    )
-    (tmp_path / "syn-cora-h0.40-r1.npz").unlink()
-    with pytest.raises(
-        FedquiltError, match=r"syn-cora-h0.40-r1 is not in .* and cannot be downloaded: put syn-cora-h0"
-    ):
-        load_graph("syn-cora:h=all", tmp_path)
-    with pytest.raises(FedquiltError, match=r"syn-cora-h0.00-r2 is not in"):
-        load_graph("syn-cora:h=all,r=2", tmp_path)
 
 
 def test_by_path(tmp_path: Path) -> None:
@@ -112,7 +69,9 @@ def test_where_graphs_are_sought(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_importing_is_light() -> None:
     heavy = ("torch", "igraph", "pyarrow", "ogb")
-    code = f"import sys, fedquilt.graphs; print([name for name in {heavy} if name in sys.modules])"
+    code = (
+        f"import sys, fedquilt.datasets, fedquilt.partition; print([name for name in {heavy} if name in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

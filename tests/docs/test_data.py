@@ -12,6 +12,8 @@ from fedquilt.datasets.catalogue import datasets
 from fedquilt.datasets.check import check_graph
 from fedquilt.datasets.load import load_graph
 from fedquilt.graphs.split import format_split
+from fedquilt.partition.kind import KINDS
+from fedquilt.partition.storage import load
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 
@@ -34,9 +36,18 @@ def test_the_catalogue_table_is_the_catalogue() -> None:
             f"| `{dataset.name}` | {dataset.description} | {dataset.nodes:,} | {dataset.edges:,} "
             f"| {dataset.features:,} | {dataset.classes} | {protocol.metric} "
             f"| {'yes' if protocol.largest_component else 'no'} | {format_split(protocol.split)} "
-            f"| {protocol.rounds} x {protocol.epochs} | {dataset.fetched} |"
+            f"| {protocol.rounds} x {protocol.epochs} | {dataset.origin} |"
         )
         assert row in PAGE
+
+
+def test_the_tables_of_partition_kinds_are_the_declarations() -> None:
+    rows = []
+    for name, kind in sorted(KINDS.all().items()):
+        rows.append(f"| `{name}` | {kind.description} | {kind.clients} | {'yes' if kind.seeded else 'no'} |")
+        rows += [f"| `{name}` | `{option.name}` | {option.help} |" for option in kind.options]
+    listed = PAGE[PAGE.index("## Partitions") : PAGE.index("## Where named graphs")]
+    assert sorted(rows) == sorted(line for line in listed.splitlines() if line.startswith("| `"))
 
 
 def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,6 +66,8 @@ def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     exec(block("from fedquilt.datasets import check_graph"), {})
     assert "nodes 3" in capsys.readouterr().out
     assert check_graph("mine/").split == (1, 1, 1)
+    exec(block("from fedquilt.partition import make_partition, save"), {"graph": load_graph("patchwork")[0]})
+    assert load(tmp_path / "communities.npz").sizes.min() >= 20
 
 
 def test_every_key_is_one_that_is_read() -> None:

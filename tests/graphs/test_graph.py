@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from fedquilt.cohort.client import clients_of
-from fedquilt.datasets.union import disjoint_union
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
+from fedquilt.graphs.union import disjoint_union
 from fedquilt.partition.partition import Partition
 from fedquilt.scenarios.edge_noise import with_edge_noise
 from support.graphs import assert_same, dense, graphs, tiny

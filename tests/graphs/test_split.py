@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.build import build_graph
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import (
     NONE,
@@ -30,7 +29,7 @@ from support.graphs import tiny
 
 def labelled(count: int, unlabelled: int = 0) -> Graph:
     y = np.array([0] * count + [-1] * unlabelled)
-    return build_graph("some", np.zeros((2, 0), int), np.ones((len(y), 1)), y)
+    return Graph.from_arrays("some", np.zeros((2, 0), int), np.ones((len(y), 1)), y)
 
 
 @given(
@@ -151,12 +150,14 @@ def test_copies_of_one_thing_are_in_one_part(seed: int, text: str) -> None:
     rng = np.random.default_rng(seed)
     copies = rng.integers(0, 30, 200)
     y = np.where(rng.random(200) < 0.1, -1, rng.integers(0, 3, 200))
-    graph = replace(build_graph("copied", np.zeros((2, 0)), np.ones((200, 2)), y), copies=copies)
+    graph = replace(Graph.from_arrays("copied", np.zeros((2, 0)), np.ones((200, 2)), y), copies=copies)
     parts = parse_split(text).draw(graph, seed)
     assert set(parts[y < 0]) <= {NONE}
     things = np.unique(copies[y >= 0])
     each = [set(parts[(copies == thing) & (y >= 0)]) for thing in things]
     assert all(len(part) == 1 for part in each)
     # As many things are in each part as nodes would be, were each a thing of its own.
-    alone = parse_split(text).draw(build_graph("alone", np.zeros((2, 0)), np.ones((len(things), 2)), things % 3), seed)
+    alone = parse_split(text).draw(
+        Graph.from_arrays("alone", np.zeros((2, 0)), np.ones((len(things), 2)), things % 3), seed
+    )
     assert sorted(part.pop() for part in each) == sorted(alone)

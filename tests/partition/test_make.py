@@ -6,27 +6,13 @@ import pytest
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.partition import fingerprint
-from fedquilt.partition import make as registry
-from fedquilt.partition.make import make_partition, partition_kinds
-from support.partitions import make_graph, random_graph
+from fedquilt.partition.make import make_partition
+from support.partitions import covers_once, make_graph, random_graph
 
 
 @pytest.fixture
 def graph() -> Graph:
     return random_graph(60)
-
-
-def test_kinds_have_one_line_each() -> None:
-    assert set(partition_kinds()) == {
-        "disjoint",
-        "overlapping",
-        "louvain",
-        "louvain-50",
-        "random",
-        "imbalanced",
-        "natural",
-    }
-    assert all(text and "\n" not in text for text in partition_kinds().values())
 
 
 def test_partition_says_where_it_comes_from(graph: Graph) -> None:
@@ -36,19 +22,6 @@ def test_partition_says_where_it_comes_from(graph: Graph) -> None:
     assert partition.settings == {"parts": 4}
     assert partition.clients == 4
     assert np.array_equal(partition.sizes, [len(held) for held in partition.nodes])
-
-
-def test_a_new_kind_needs_only_the_decorator(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_KINDS", dict(registry._KINDS))
-
-    @registry.kind("odd-even", "odd nodes and even nodes", needs_clients=False)
-    def odd_even(graph: Graph, clients: int | None, seed: int) -> registry.Drawn:
-        return [np.arange(start, graph.nodes, 2) for start in (0, 1)], {}
-
-    assert partition_kinds()["odd-even"] == "odd nodes and even nodes"
-    assert make_partition(graph, "odd-even").clients == 2
-    monkeypatch.undo()
-    assert "odd-even" not in partition_kinds()
 
 
 def test_unknown_kind_names_the_nearest(graph: Graph) -> None:
@@ -85,3 +58,15 @@ def test_an_option_of_another_kind_is_an_error(graph: Graph, kind: str, options:
 def test_a_graph_without_nodes_is_an_error(kind: str) -> None:
     with pytest.raises(FedquiltError, match="no nodes"):
         make_partition(make_graph(np.zeros((2, 0), np.int64), 0), kind)
+
+
+def test_real_cora(cora: Graph) -> None:
+    for kind in ("disjoint", "louvain", "random"):
+        partition = make_partition(cora, kind, 10, 0)
+        assert partition.clients == 10
+        assert covers_once(partition)
+    sizes = make_partition(cora, "disjoint", 10).sizes
+    assert sizes.max() < 1.05 * cora.nodes / 10
+    large = make_partition(cora, "louvain-50", seed=0)
+    assert covers_once(large)
+    assert large.sizes.min() >= 50

@@ -119,7 +119,6 @@ def test_rows_are_ready_to_print() -> None:
     assert ("Nodes", "10", "5.0") in found.rows()
     assert ("Clustering coefficient", "1.000", "1.000") in found.rows()
     assert ("Edges held by no client", "0 (0.0%)", "") in found.rows()
-    assert found.client_rows() == [(0, 5, 10, 1.0), (1, 5, 10, 1.0)]
 
 
 def test_partition_of_another_graph() -> None:

@@ -6,7 +6,13 @@ import pytest
 from fedquilt.errors import FedquiltError
 from fedquilt.partition.make import make_partition
 from fedquilt.partition.partition import Partition
-from fedquilt.partition.training_nodes import HOPELESS, lacking, training_nodes, training_nodes_check
+from fedquilt.partition.training_nodes import (
+    MAX_SHORT_CLIENTS,
+    check_training_nodes,
+    short_clients,
+    training_nodes,
+    worth_redrawing,
+)
 from support.partitions import random_graph
 
 
@@ -22,10 +28,10 @@ def test_counts(partition: Partition) -> None:
 
 def test_who_lacks_training_nodes(partition: Partition) -> None:
     split = np.array([0, 0, 1, 0, 2, 0], dtype=np.int8)
-    training_nodes_check(partition, split)
-    assert lacking(partition, split).tolist() == []
-    assert lacking(partition, split, 1).tolist() == []
-    assert lacking(partition, split, 2).tolist() == [1, 2]
+    check_training_nodes(partition, split)
+    assert short_clients(partition, split).tolist() == []
+    assert short_clients(partition, split, 1).tolist() == []
+    assert short_clients(partition, split, 2).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -61,17 +67,17 @@ def test_the_first_client_that_lacks_is_named(
     partition: Partition, split: list[int], minimum: int, message: str
 ) -> None:
     with pytest.raises(FedquiltError) as caught:
-        training_nodes_check(partition, np.array(split, dtype=np.int8), minimum)
+        check_training_nodes(partition, np.array(split, dtype=np.int8), minimum)
     assert str(caught.value) == message
 
 
 def test_drawing_again_is_not_advised_where_it_cannot_help(partition: Partition) -> None:
     split = np.array([0, 0, 0, 1, 2, 0], dtype=np.int8)
     with pytest.raises(FedquiltError, match=r"has no training node; use fewer clients, or a larger training share\.$"):
-        training_nodes_check(partition, split, redraw=False)
-    many = make_partition(random_graph(3 * HOPELESS), "random", HOPELESS + 1)
-    with pytest.raises(FedquiltError, match=rf"and {HOPELESS} more have too few; use fewer clients"):
-        training_nodes_check(many, np.ones(3 * HOPELESS, np.int8))
+        check_training_nodes(partition, split, redraw=False)
+    many = make_partition(random_graph(3 * MAX_SHORT_CLIENTS), "random", MAX_SHORT_CLIENTS + 1)
+    with pytest.raises(FedquiltError, match=rf"and {MAX_SHORT_CLIENTS} more have too few; use fewer clients"):
+        check_training_nodes(many, np.ones(3 * MAX_SHORT_CLIENTS, np.int8))
 
 
 def test_a_node_held_twice_counts_for_both() -> None:
@@ -81,4 +87,14 @@ def test_a_node_held_twice_counts_for_both() -> None:
 
 def test_split_of_another_graph(partition: Partition) -> None:
     with pytest.raises(FedquiltError, match=r"shape \(5,\).*6 nodes"):
-        lacking(partition, np.zeros(5, np.int8))
+        short_clients(partition, np.zeros(5, np.int8))
+
+
+@pytest.mark.parametrize(
+    ("short", "worth"), [(0, False), (1, True), (MAX_SHORT_CLIENTS, True), (MAX_SHORT_CLIENTS + 1, False)]
+)
+def test_another_draw_helps_only_where_few_clients_are_short(short: int, worth: bool) -> None:
+    clients = MAX_SHORT_CLIENTS + 5
+    partition = make_partition(random_graph(clients), "natural", labels=np.arange(clients))
+    split = np.where(np.arange(clients) < short, 1, 0).astype(np.int8)
+    assert worth_redrawing(partition, split, 1) == worth

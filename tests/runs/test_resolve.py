@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import fedquilt
-import fedquilt.runs.resolve as experiment_module
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import TEST, Folds, draw_split
+from fedquilt.partition import source
 from fedquilt.partition.make import make_partition
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.storage import save
@@ -115,7 +115,7 @@ def test_where_communities_are_found_each_seed_counts_its_own(monkeypatch: pytes
     def found(graph: Graph, kind: str, clients: int | None, seed: int, **options: Any) -> Partition:
         return make_partition(graph, "random", 3 + seed, seed)
 
-    monkeypatch.setattr(experiment_module, "make_partition", found)
+    monkeypatch.setattr(source, "make_partition", found)
     run = fedquilt.run("fedpub", partition="louvain-50", seeds=[0, 2], **SMALL)
     assert [len(run.records[seed][0]["clients"]["val"]) for seed in (0, 2)] == [3, 5]
     assert run.similarities[2][-1].shape == (5, 5)

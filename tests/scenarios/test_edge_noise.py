@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedquilt.graphs.build import build_graph, validate
 from fedquilt.graphs.graph import Graph
 from fedquilt.scenarios.edge_noise import _number, _pair, with_edge_noise
 from support.graphs import graphs
 
 
 def some(nodes: int, edges: np.ndarray) -> Graph:
-    return build_graph("some", edges, np.ones((nodes, 1)), np.zeros(nodes, dtype=np.int64))
+    return Graph.from_arrays("some", edges, np.ones((nodes, 1)), np.zeros(nodes, dtype=np.int64))
 
 
 def pairs(graph: Graph) -> set[tuple[int, int]]:
@@ -25,7 +24,7 @@ def pairs(graph: Graph) -> set[tuple[int, int]]:
 def test_the_number_of_edges_stays_and_moved_ones_are_new(graph: Graph, chance: float, seed: int) -> None:
     before = pairs(graph)
     noisy = with_edge_noise(graph, chance, np.random.default_rng(seed))
-    validate(noisy)
+    noisy.validate()
     assert noisy.edges.dtype == np.int64
     assert noisy.edges.shape == graph.edges.shape
     assert len(pairs(noisy)) == graph.edges.shape[1]  # no two the same

@@ -22,7 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fedquilt.cohort import features as features_module
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.graphs.graph import Features, Graph
+from fedquilt.graphs.arrays import Features
+from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import NONE
 
 PADDING = {"padded": 1e9, "compact": -1.0}

@@ -8,19 +8,18 @@ import numpy as np
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
-from fedquilt.graphs.build import build_graph
 from fedquilt.graphs.graph import Graph
 
 
 def tiny(**changes: object) -> Graph:
-    """Four nodes in a path; any argument of `build_graph` can be replaced."""
+    """Four nodes in a path; any argument of `Graph.from_arrays` can be replaced."""
     parts: dict[str, object] = {
         "name": "tiny",
         "edges": np.array([[0, 1, 2], [1, 2, 3]]),
         "x": np.eye(4, 3),
         "y": np.array([0, 1, 1, -1]),
     }
-    return build_graph(**{**parts, **changes})  # type: ignore[arg-type]
+    return Graph.from_arrays(**{**parts, **changes})  # type: ignore[arg-type]
 
 
 @st.composite
@@ -34,7 +33,7 @@ def graphs(draw: Callable[..., object]) -> Graph:
     y[0] = 0
     part = rng.integers(0, 4, nodes)
     masks = {name: part == number for number, name in enumerate(("train", "val", "test"))}
-    return build_graph(
+    return Graph.from_arrays(
         "any",
         edges,
         sp.csr_matrix(x) if draw(st.booleans()) else x,

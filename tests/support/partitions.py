@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 
 from fedquilt.graphs.graph import Graph
+from fedquilt.partition.partition import Partition
 
 
 def make_graph(edges: np.ndarray, nodes: int, *, y: np.ndarray | None = None, name: str = "toy") -> Graph:
@@ -30,6 +31,15 @@ def cliques(*sizes: int, name: str = "cliques") -> Graph:
     return make_graph(np.concatenate(edges, axis=1).astype(np.int64), int(starts[-1]), name=name)
 
 
+def loose_communities() -> Graph:
+    """Eight loosely tied communities of 60 nodes, and ten of 10."""
+    base = cliques(*[60] * 8, *[10] * 10)
+    rng = np.random.default_rng(0)
+    ties = np.sort(rng.integers(base.nodes, size=(2, 60)), axis=0)
+    edges = np.unique(np.concatenate([base.edges, ties[:, ties[0] < ties[1]]], axis=1), axis=1)
+    return Graph("communities", edges, base.x, base.y, base.classes)
+
+
 @st.composite
 def graphs(draw: st.DrawFn, least: int = 1, most: int = 40) -> Graph:
     """Any small graph: sparse, dense, without edges, in pieces."""
@@ -48,3 +58,13 @@ def largest_component(path: Path) -> Graph:
     graph = make_graph(edges, len(y), y=y, name=path.stem)
     _, labels = sp.csgraph.connected_components(graph.adjacency(), directed=False)
     return graph.subgraph(np.flatnonzero(labels == np.bincount(labels).argmax()))
+
+
+def covers_once(partition: Partition) -> bool:
+    """Whether each node of the graph belongs to exactly one client."""
+    return np.array_equal(np.sort(partition.flat()[0]), np.arange(partition.total))
+
+
+def well_formed(partition: Partition) -> bool:
+    """Whether each client has nodes, sorted and distinct."""
+    return all(held.size and held.dtype == np.int64 and (np.diff(held) > 0).all() for held in partition.nodes)

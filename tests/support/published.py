@@ -7,7 +7,7 @@ import math
 from fedquilt.datasets.catalogue import choose
 from fedquilt.methods.base import RunContext, methods
 from fedquilt.methods.settings import resolve_settings
-from fedquilt.partition.make import partition_kinds
+from fedquilt.partition.kind import partition_kinds
 from fedquilt.runs.config import RunConfig
 from fedquilt.studies.published import Published, read_published, wrong_averages
 from fedquilt.studies.spec import Study, find_study

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from fedquilt.datasets.catalogue import Choice
+from fedquilt.datasets.dataset import Choice
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.studies.cells import Cell, expand
@@ -110,7 +110,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(choice: Choice, folder: Path) -> Graph:
         raise FedquiltError(f"The graph {choice.name} is not in {folder} and cannot be downloaded.")
 
-    monkeypatch.setattr("fedquilt.datasets.load.fetch", refuse)
+    monkeypatch.setattr("fedquilt.datasets.load.download", refuse)
 
 
 class Inline(_Worker):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fedquilt.datasets.catalogue import choose, in_catalogue
 from fedquilt.datasets.load import load_graph
-from fedquilt.errors import FedquiltError, unknown
+from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
-from fedquilt.partition.make import partition_kinds
+from fedquilt.partition.kind import KINDS
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 
@@ -46,8 +46,7 @@ def parse_case(text: str) -> Case:
     if len(pieces) < 3 or not pieces[0] or not pieces[2].isdecimal() or int(pieces[2]) < 1:
         raise FedquiltError(f"'{text}' is not a cell; write dataset/partition/clients, such as cora/disjoint/10.")
     dataset, partition, clients = pieces
-    if partition not in partition_kinds():
-        raise unknown("partition", partition, partition_kinds())
+    KINDS.find(partition)
     if in_catalogue(dataset):
         choose(dataset)
     return Case(dataset, partition, int(clients))

@@ -1,4 +1,4 @@
-"""`fedquilt datasets`, `fedquilt graph check` and `fedquilt partition`: before any training."""
+"""The commands before training: `fedquilt datasets`, `fedquilt graph check` and `fedquilt partition`."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import typer
 from fedquilt.cli import options as o
 from fedquilt.cli.console import results, say
 from fedquilt.cli.targets import PICTURES, check_target
-from fedquilt.errors import FedquiltError
 
 if TYPE_CHECKING:
-    from fedquilt.datasets.catalogue import Dataset
+    from fedquilt.datasets.dataset import Dataset
 
 
 def datasets(data: o.Data = None) -> None:
@@ -30,8 +29,8 @@ def datasets(data: o.Data = None) -> None:
         table.add_column(heading, justify="right" if heading in ("Nodes", "Edges", "Features", "Classes") else "left")
     for entry in known():
         split = "/".join(f"{100 * share:g}" for share in entry.protocol.split)
-        figures = (f"{figure:,}" for figure in (entry.nodes, entry.edges, entry.features, entry.classes))
-        table.add_row(entry.name, entry.description, *figures, entry.protocol.metric, split, _here(entry, folder))
+        sizes = (f"{size:,}" for size in (entry.nodes, entry.edges, entry.features, entry.classes))
+        table.add_row(entry.name, entry.description, *sizes, entry.protocol.metric, split, _here(entry, folder))
     results().print(table)
     say(f"Looked in {folder}. A graph that is not here is fetched, where possible, when it is first used.")
 
@@ -49,8 +48,8 @@ def graph_check(
     table = Table(title=report.name, title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    for what, figure in report.rows():
-        table.add_row(what, figure)
+    for row in report.rows():
+        table.add_row(*row)
     results().print(table)
     for warning in report.warnings:
         say(f"Warning: {warning}")
@@ -61,7 +60,7 @@ def partition(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A name, an npz file or a folder of tables.")],
     kind: Annotated[
         str,
-        typer.Option("--kind", "-k", help="disjoint, overlapping, louvain, louvain-50, random, imbalanced or natural."),
+        typer.Option("--kind", "-k", help=f"One of: {o.PARTITION_KINDS}."),
     ] = "disjoint",
     clients: Annotated[
         int | None,
@@ -91,29 +90,25 @@ def partition(
     from rich.table import Table
 
     from fedquilt.datasets.load import load_graph
-    from fedquilt.datasets.synthetic import natural_clients
     from fedquilt.graphs.prepare import prepare
-    from fedquilt.partition.make import make_partition
+    from fedquilt.partition.kind import KINDS
+    from fedquilt.partition.source import KindSource
     from fedquilt.partition.statistics import statistics
     from fedquilt.partition.storage import save
 
     graph = prepare(*load_graph(dataset, data))
-    labels = None
-    if kind == "natural":
-        labels = natural_clients(dataset)
-        if labels is None:
-            raise FedquiltError(f"{dataset} has no natural clients; choose another kind, such as disjoint.")
-    elif clients is None and sizes is None and kind not in ("imbalanced", "louvain-50"):
+    chosen = KINDS.find(kind)
+    if clients is None and chosen.clients == "given":
         clients = 10
     shares = None if sizes is None else o.whole_numbers("sizes", sizes)
-    cut = make_partition(graph, kind, clients, seed, sizes=shares, labels=labels)
-    figures = statistics(graph, cut)
+    cut = KindSource(chosen, dataset).partition(graph, clients, seed, sizes=shares)
+    summary = statistics(graph, cut)
     heading = f"{graph.name}, {kind}, {cut.clients} clients, seed {seed}"
     table = Table(title=heading, title_justify="left", title_style="bold")
     table.add_column("")
     table.add_column("Whole graph", justify="right")
     table.add_column("Mean client", justify="right")
-    for row in figures.rows():
+    for row in summary.rows():
         table.add_row(*row)
     results().print(table)
     if out is not None:
@@ -128,7 +123,7 @@ def partition(
 
 def _here(entry: Dataset, folder: Path) -> str:
     """Whether a dataset's file is in the data folder, whatever its parameters."""
-    if entry.route == "generated":
+    if entry.raw is None:
         return "built in"
     patterns = [re.sub(r"\{\w+\}", "*", name) for name in entry.files or (entry.name,)]
     return "yes" if any(next(folder.glob(f"{pattern}.npz"), None) for pattern in patterns) else "no"

@@ -13,10 +13,10 @@ import typer
 from pydantic import BaseModel
 
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.config import RunConfig, parse_settings, read_options
+from fedquilt.runs.config import PARTITION_KINDS, RunConfig, parse_settings, read_options
 from fedquilt.runs.options import GROUPS, HOW, OUTPUT, WHAT, WHERE, RunOption, options_of
 
-__all__ = ["HOW", "OUTPUT", "WHAT", "WHERE"]
+__all__ = ["HOW", "OUTPUT", "PARTITION_KINDS", "WHAT", "WHERE"]
 
 RUN_OPTIONS = "options"  # the parameter of a command that gets the run options; see `takes_run_options`
 _OPTIONS = options_of(RunConfig)

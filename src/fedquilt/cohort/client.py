@@ -11,7 +11,8 @@ import scipy.sparse as sp
 
 from fedquilt.cohort.memo import Memo
 from fedquilt.graphs import operators
-from fedquilt.graphs.graph import Features, Graph
+from fedquilt.graphs.arrays import Features
+from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TRAIN
 from fedquilt.partition.partition import Partition
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedquilt.cohort.rows import Rows
 from fedquilt.cohort.sparse import SparseMatrix
-from fedquilt.graphs.graph import Features
+from fedquilt.graphs.arrays import Features
 
 # Share of non-zeros up to which a product with sparse features beats a dense one (the dense kernel is that much faster).
 SPARSE_LIMIT = 0.15

@@ -1,9 +1,10 @@
-"""The graphs with a name: catalogue, download, raw files, synthetic ones; and `load_graph`, which loads any graph."""
+"""Named graphs: the catalogue, download, raw files, synthetic graphs; and `load_graph`, which loads any graph."""
 
-from fedquilt.datasets.catalogue import Dataset, datasets
-from fedquilt.datasets.check import GraphReport, check_graph
+from fedquilt.datasets.catalogue import datasets, natural_clients, register, register_synthetic
+from fedquilt.datasets.check import check_graph
+from fedquilt.datasets.dataset import Dataset
 from fedquilt.datasets.load import data_folder, load_graph
-from fedquilt.datasets.synthetic import natural_clients, patchwork, patchwork_communities
+from fedquilt.graphs.check import GraphReport
 
 __all__ = [
     "Dataset",
@@ -13,6 +14,6 @@ __all__ = [
     "datasets",
     "load_graph",
     "natural_clients",
-    "patchwork",
-    "patchwork_communities",
+    "register",
+    "register_synthetic",
 ]

@@ -1,134 +1,20 @@
-"""Whether a graph is sound, and what it looks like: the figures a user wants to see before training on it."""
+"""Load a graph and describe it."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from fedquilt.datasets.load import load_graph
+from fedquilt.graphs.check import GraphReport, describe_graph
 from fedquilt.graphs.graph import Graph
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-@dataclass(frozen=True)
-class GraphReport:
-    """What a graph looks like.
-
-    Attributes:
-        name: the graph's name.
-        nodes, edges, features, classes: its size; each undirected edge counted once.
-        homophily: the share of edges between labelled nodes that join two of one class; NaN without such
-            edges.
-        clustering: the average local clustering coefficient, nodes of degree 0 and 1 counting as 0.
-        components: connected components.
-        isolated: nodes without an edge.
-        unlabelled: nodes without a label.
-        class_counts: [C] labelled nodes in each class.
-        split: the sizes of the given split's train, val and test parts, or None.
-        warnings: one sentence for each thing that is allowed but worth knowing.
-    """
-
-    name: str
-    nodes: int
-    edges: int
-    features: int
-    classes: int
-    homophily: float
-    clustering: float
-    components: int
-    isolated: int
-    unlabelled: int
-    class_counts: tuple[int, ...]
-    split: tuple[int, int, int] | None
-    warnings: tuple[str, ...]
-
-    def rows(self) -> list[tuple[str, str]]:
-        """(what, figure) pairs in the order in which to print them; warnings are not among them."""
-        given = "none" if self.split is None else "{:,} train, {:,} val, {:,} test".format(*self.split)
-        shown = ", ".join(f"{count:,}" for count in self.class_counts[:20])
-        return [
-            ("nodes", f"{self.nodes:,}"),
-            ("edges", f"{self.edges:,}"),
-            ("features", f"{self.features:,}"),
-            ("classes", f"{self.classes:,}"),
-            ("nodes in each class", shown + (", ..." if len(self.class_counts) > 20 else "")),
-            ("unlabelled nodes", f"{self.unlabelled:,}"),
-            ("edge homophily", "-" if np.isnan(self.homophily) else f"{self.homophily:.3f}"),
-            ("average clustering", f"{self.clustering:.3f}"),
-            ("connected components", f"{self.components:,}"),
-            ("isolated nodes", f"{self.isolated:,}"),
-            ("given split", given),
-        ]
-
-
 def check_graph(source: str | os.PathLike[str] | Graph | Data, data: Path | None = None) -> GraphReport:
-    """Describe the graph that `load_graph` finds; what is wrong with it is raised as an error."""
-    from scipy.sparse.csgraph import connected_components
-
+    """Describe the graph that `load_graph` finds. A fault in it is raised as an error."""
     graph, _ = load_graph(source, data)
-    components, _ = connected_components(graph.adjacency(), directed=False)
-    degree = np.bincount(graph.edges.ravel(), minlength=graph.nodes)
-    masks = graph.masks
-    counts = np.bincount(graph.y[graph.y >= 0], minlength=graph.classes)
-    return GraphReport(
-        name=graph.name,
-        nodes=graph.nodes,
-        edges=graph.edges.shape[1],
-        features=graph.features,
-        classes=graph.classes,
-        homophily=_homophily(graph),
-        clustering=_clustering(graph),
-        components=int(components),
-        isolated=int((degree == 0).sum()),
-        unlabelled=int((graph.y < 0).sum()),
-        class_counts=tuple(int(count) for count in counts),
-        split=None if masks is None else (int(masks["train"].sum()), int(masks["val"].sum()), int(masks["test"].sum())),
-        warnings=tuple(_warnings(graph, degree, counts)),
-    )
-
-
-def _homophily(graph: Graph) -> float:
-    u, v = graph.y[graph.edges]
-    both = (u >= 0) & (v >= 0)
-    return float((u == v)[both].mean()) if both.any() else float("nan")
-
-
-def _clustering(graph: Graph) -> float:
-    import igraph
-
-    # Counting triangles in C takes a second at half a million edges; squaring the adjacency matrix would fill
-    # memory.
-    drawn = igraph.Graph(n=graph.nodes, edges=graph.edges.T)
-    return float(drawn.transitivity_avglocal_undirected(mode="zero"))
-
-
-def _warnings(graph: Graph, degree: np.ndarray, counts: np.ndarray) -> list[str]:
-    found = []
-    if isolated := int((degree == 0).sum()):
-        found.append(
-            f"{isolated:,} of {graph.nodes:,} nodes have no edge: a graph network learns from their features only."
-        )
-    if (few := np.flatnonzero(counts < 3)).size:
-        named = ", ".join(_class_name(graph, int(number)) for number in few[:10])
-        more = ", ..." if few.size > 10 else ""
-        found.append(
-            f"Fewer than 3 nodes in class {named}{more}: such a class cannot be in training, validation and test."
-        )
-    unused = graph.features - int(np.count_nonzero(np.asarray(abs(graph.x).sum(axis=0))))
-    if unused:
-        found.append(f"{unused:,} of {graph.features:,} features are 0 for every node: they can be dropped.")
-    if (graph.y < 0).sum() > 0.9 * graph.nodes:
-        found.append("More than nine in ten nodes are unlabelled: a client may get no labelled node at all.")
-    if not graph.edges.size:
-        found.append("There are no edges: a graph network sees nothing but each node's own features.")
-    return found
-
-
-def _class_name(graph: Graph, number: int) -> str:
-    return str(number) if graph.class_names is None else f"'{graph.class_names[number]}'"
+    return describe_graph(graph)

@@ -1,6 +1,6 @@
-"""Graphs by their usual public route: PyTorch Geometric's classes, OGB, files placed by hand.
+"""Read a dataset from its public raw files, downloading them first: PyTorch Geometric, OGB, and files placed by hand.
 
-Raw files live in `<data folder>/raw/<route>`; those already there are used and nothing is downloaded.
+Raw files are kept in `<data folder>/raw/<folder of the source>`. Files that are already there are not downloaded again.
 """
 
 from __future__ import annotations
@@ -9,159 +9,188 @@ import shutil
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from fedquilt.datasets.catalogue import Choice
-from fedquilt.datasets.raw_files import as_sparse, read_h2gcn, read_nifty_credit, read_ogb
+from fedquilt.datasets.dataset import Choice
+from fedquilt.datasets.raw_files import read_h2gcn, read_nifty_credit, read_ogb
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.arrays import as_sparse
 from fedquilt.graphs.graph import Graph
 
-# How long a server may stay silent before we call it unreachable.
-PATIENCE = 20.0
-
-_HOSTS = {
-    "planetoid": "https://github.com",
-    "amazon": "https://github.com",
-    "heterophilous": "https://github.com",
-    "wikipedia": "https://raw.githubusercontent.com",
-    "actor": "https://raw.githubusercontent.com",
-    "flickr": "https://drive.usercontent.google.com",
-    "ogb": "http://snap.stanford.edu",
-}
+TIMEOUT = 20.0  # seconds that a server may stay silent
 
 
-class _NotDownloadedError(Exception):
-    """A download did not work out; turned into a sentence where the folder is known."""
+class _DownloadError(Exception):
+    """A download failed. `download` turns it into a sentence that names the data folder."""
 
 
-def fetch(choice: Choice, folder: Path) -> Graph:
-    """The graph of a catalogue entry from its public route, with raw files under `folder`/raw."""
-    dataset = choice.dataset
+class _FilesMissingError(Exception):
+    """Files that cannot be downloaded are not in place. The text says which files to put where."""
+
+
+@dataclass(frozen=True)
+class PyGDataset:
+    """A dataset class of PyTorch Geometric, such as `Planetoid(root, "Cora")`.
+
+    Attributes:
+        folder: the folder under `raw/`.
+        class_name: the class in `torch_geometric.datasets`.
+        host: the server that the class downloads from.
+        arguments: the arguments of the class after its root folder.
+    """
+
+    folder: str
+    class_name: str
+    host: str
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def description(self) -> str:
+        """See `RawFiles`."""
+        return f"PyTorch Geometric's {self.class_name}"
+
+    def read(self, name: str, parameters: Mapping[str, str], folder: Path) -> Graph:
+        """See `RawFiles`."""
+        from torch_geometric import datasets
+
+        folder.mkdir(parents=True, exist_ok=True)
+        checked = _with_checked_download(getattr(datasets, self.class_name), self.host)
+        try:
+            # Our npz file is the cache. A processed file of an older or broken run must not be used instead.
+            dataset = checked(str(folder), *self.arguments, force_reload=True)
+        except (_DownloadError, OSError):
+            raise
+        except Exception as error:
+            raise FedquiltError(
+                f"The raw files of {name} in {folder} could not be read ({type(error).__name__}); delete that "
+                "folder and try again."
+            ) from error
+        graph = Graph.from_data(dataset[0], name)
+        shutil.rmtree(dataset.processed_dir, ignore_errors=True)
+        return graph
+
+
+@dataclass(frozen=True)
+class OgbDataset:
+    """A node classification dataset of the Open Graph Benchmark."""
+
+    folder: ClassVar[str] = "ogb"
+    description: ClassVar[str] = "the ogb package (pip install 'fedquilt[ogb]')"
+    host: ClassVar[str] = "http://snap.stanford.edu"
+
+    def read(self, name: str, parameters: Mapping[str, str], folder: Path) -> Graph:
+        """See `RawFiles`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        unpacked = folder / name.replace("-", "_")
+        edges = unpacked / "raw" / "edge.csv.gz"
+        if not edges.is_file():
+            try:
+                from ogb.nodeproppred import NodePropPredDataset
+            except ImportError as error:
+                raise _DownloadError("the ogb package is not installed: pip install 'fedquilt[ogb]'") from error
+            try:
+                _reach(self.host)
+                # Used for its download only: it caches by pickling, so we read the raw files ourselves.
+                NodePropPredDataset(name, root=str(folder))
+            except Exception as error:
+                if not edges.is_file():
+                    raise _DownloadError(_reason(error)) from error
+        return read_ogb(unpacked, name)
+
+
+@dataclass(frozen=True)
+class H2gcnFiles:
+    """An npz file that H2GCN publishes and the user puts in place. `{h}` in its name stands for a parameter."""
+
+    file: str
+    folder: ClassVar[str] = "h2gcn"
+    description: ClassVar[str] = "H2GCN's syn-cora files, placed by you"
+
+    def read(self, name: str, parameters: Mapping[str, str], folder: Path) -> Graph:
+        """See `RawFiles`."""
+        path = folder / self.file.format(**parameters)
+        if not path.is_file():
+            raise _FilesMissingError(f"H2GCN's {path.name} into {folder}")
+        return read_h2gcn(path, name)
+
+
+@dataclass(frozen=True)
+class NiftyFiles:
+    """The credit graph of NIFTY, two files that the user puts in place."""
+
+    folder: ClassVar[str] = "nifty"
+    description: ClassVar[str] = "NIFTY's credit files, placed by you"
+
+    def read(self, name: str, parameters: Mapping[str, str], folder: Path) -> Graph:
+        """See `RawFiles`."""
+        if not folder.is_dir():
+            raise _FilesMissingError(f"NIFTY's credit.csv and credit_edges.txt into {folder}")
+        return read_nifty_credit(folder, name)
+
+
+def download(choice: Choice, data: Path) -> Graph:
+    """Read the graph of a catalogue entry from its raw files under `data`/raw, downloading them first if needed."""
+    raw = choice.dataset.raw
+    assert raw is not None
     name = choice.files[0]
-    root = folder / "raw" / dataset.route
     try:
-        with _patience():
-            if dataset.route == "h2gcn":
-                return _placed(root / f"{dataset.key.format(**choice.parameters)}.npz", name, folder)
-            if dataset.route == "nifty":
-                return _credit(root, name, folder)
-            root.mkdir(parents=True, exist_ok=True)
-            graph = (
-                _open_graph_benchmark(root, name)
-                if dataset.route == "ogb"
-                else _from_pyg(dataset.route, dataset.key, root, name)
-            )
-    except _NotDownloadedError as error:
-        _remove_empty(folder / "raw")
+        with _bounded_waits():
+            graph = raw.read(name, choice.parameters, data / "raw" / raw.folder)
+    except _FilesMissingError as error:
         raise FedquiltError(
-            f"{name} is not in {folder} and could not be downloaded ({error}): put {name}.npz there, "
+            f"{name} is not in {data} and cannot be downloaded: put {name}.npz there, or {error}, "
+            "or point --data or FEDQUILT_DATA at a folder that has it."
+        ) from error
+    except _DownloadError as error:
+        _remove_empty_folders(data / "raw")
+        raise FedquiltError(
+            f"{name} is not in {data} and could not be downloaded ({error}): put {name}.npz there, "
             "or point --data or FEDQUILT_DATA at a folder that has it."
         ) from error
     except OSError as error:
         raise FedquiltError(
-            f"{name} is not in {folder}, and nothing can be stored there ({error.strerror or error}): "
+            f"{name} is not in {data}, and nothing can be stored there ({error.strerror or error}): "
             "point --data or FEDQUILT_DATA at a folder that has it or that you may write to."
         ) from error
-    return replace(graph, x=as_sparse(graph.x)) if dataset.sparse else graph
+    return replace(graph, x=as_sparse(graph.x)) if choice.dataset.sparse else graph
 
 
-def _from_pyg(route: str, key: str, root: Path, name: str) -> Graph:
-    from torch_geometric import datasets
+def _with_checked_download(dataset_class: Any, host: str) -> Any:
+    """A subclass of a PyTorch Geometric dataset whose download fails at once when offline and leaves no partial file."""
 
-    classes: dict[str, tuple[Any, tuple[str, ...]]] = {
-        "planetoid": (datasets.Planetoid, (key,)),
-        "amazon": (datasets.Amazon, (key,)),
-        "heterophilous": (datasets.HeterophilousGraphDataset, (key,)),
-        "wikipedia": (datasets.WikipediaNetwork, (key,)),
-        "actor": (datasets.Actor, ()),
-        "flickr": (datasets.Flickr, ()),
-    }
-    kind, arguments = classes[route]
-
-    class Guarded(kind):  # type: ignore[misc, valid-type]
-        """The same dataset, whose failed download says so at once and leaves no half a file behind."""
-
+    class CheckedDownload(dataset_class):
         def download(self) -> None:
             before = set(Path(self.raw_dir).iterdir())
             try:
-                _reach(_HOSTS[route])
+                _reach(host)
                 super().download()
             except Exception as error:
                 for path in set(Path(self.raw_dir).iterdir()) - before:
                     path.unlink()
-                raise _NotDownloadedError(_reason(error)) from error
+                raise _DownloadError(_reason(error)) from error
 
-    try:
-        # Our npz is the cache; a processed file from an older or broken run must not be taken for the truth.
-        dataset = Guarded(str(root), *arguments, force_reload=True)
-    except (_NotDownloadedError, OSError):
-        raise
-    except Exception as error:
-        raise FedquiltError(
-            f"The raw files of {name} in {root} could not be read ({type(error).__name__}); delete that "
-            "folder and try again."
-        ) from error
-    graph = Graph.from_data(dataset[0], name)
-    shutil.rmtree(dataset.processed_dir, ignore_errors=True)
-    return graph
+    return CheckedDownload
 
 
-def _open_graph_benchmark(root: Path, name: str) -> Graph:
-    folder = root / name.replace("-", "_")
-    if not (folder / "raw" / "edge.csv.gz").is_file():
-        try:
-            from ogb.nodeproppred import NodePropPredDataset
-        except ImportError as error:
-            raise _NotDownloadedError("the ogb package is not installed: pip install 'fedquilt[ogb]'") from error
-        try:
-            _reach(_HOSTS["ogb"])
-            # Used for its download only; it caches by pickling, so we read the raw files ourselves.
-            NodePropPredDataset(name, root=str(root))
-        except Exception as error:
-            if not (folder / "raw" / "edge.csv.gz").is_file():
-                raise _NotDownloadedError(_reason(error)) from error
-    return read_ogb(folder, name)
-
-
-def _placed(path: Path, name: str, folder: Path) -> Graph:
-    if not path.is_file():
-        raise FedquiltError(
-            f"{name} is not in {folder} and cannot be downloaded: put {name}.npz there, or H2GCN's "
-            f"{path.name} into "
-            f"{path.parent}, or point --data or FEDQUILT_DATA at a folder that has it."
-        )
-    return read_h2gcn(path, name)
-
-
-def _credit(root: Path, name: str, folder: Path) -> Graph:
-    if not root.is_dir():
-        raise FedquiltError(
-            f"{name} is not in {folder} and cannot be downloaded: put {name}.npz there, or NIFTY's "
-            "credit.csv and "
-            f"credit_edges.txt into {root}, or point --data or FEDQUILT_DATA at a folder that has it."
-        )
-    return read_nifty_credit(root, name)
-
-
-def _remove_empty(folder: Path) -> None:
-    """Take away the empty folders that a download which came to nothing has made."""
+def _remove_empty_folders(folder: Path) -> None:
+    """Remove the empty folders that a failed download leaves behind."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir():
-            with suppress(OSError):  # it holds something
+            with suppress(OSError):  # not empty
                 path.rmdir()
     with suppress(OSError):
         folder.rmdir()
 
 
 @contextmanager
-def _patience() -> Iterator[None]:
-    """Bound every wait for a server: PyTorch Geometric sets no limit of its own."""
+def _bounded_waits() -> Iterator[None]:
+    """Give every wait for a server a timeout: PyTorch Geometric sets none."""
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(PATIENCE)
+    socket.setdefaulttimeout(TIMEOUT)
     try:
         yield
     finally:
@@ -169,9 +198,9 @@ def _patience() -> Iterator[None]:
 
 
 def _reach(address: str) -> None:
-    """Fail now, not minutes later, when a server cannot be reached; any answer, even a refusal, will do."""
+    """Fail at once, not minutes later, when a server cannot be reached. Any reply counts, even a refusal."""
     with suppress(urllib.error.HTTPError):
-        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=PATIENCE).close()
+        urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=TIMEOUT).close()
 
 
 def _reason(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""Readers of raw files that PyTorch Geometric has no class for: syn-cora, credit, ogbn-arxiv."""
+"""Readers of raw files for which PyTorch Geometric has no class: syn-cora, credit, ogbn-arxiv."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.build import build_graph
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import csr, load_arrays
 
@@ -28,14 +27,13 @@ def read_h2gcn(path: Path, name: str) -> Graph:
     adjacency = _matrix(arrays, _ADJACENCY, path).tocoo()
     x = arrays["attr_matrix"] if dense else _matrix(arrays, _ATTRIBUTES, path)
     edges = np.stack([adjacency.row, adjacency.col])[:, adjacency.data != 0]
-    return build_graph(name, edges, x, arrays["labels"], where=str(path))
+    return Graph.from_arrays(name, edges, x, arrays["labels"], where=str(path))
 
 
 def read_nifty_credit(folder: Path, name: str) -> Graph:
     """The credit graph as NIFTY publishes it: people in credit.csv, edges in credit_edges.txt.
 
-    The label is NoDefaultNextMonth. Features are the other columns as they stand, without Single, as NIFTY
-    does.
+    The label is NoDefaultNextMonth. Features are all other columns but Single, as NIFTY does.
     """
     table, edge_list = folder / "credit.csv", folder / "credit_edges.txt"
     for path in (table, edge_list):
@@ -51,7 +49,7 @@ def read_nifty_credit(folder: Path, name: str) -> Graph:
     if edges.size and (edges.shape[1] != 2 or (edges != np.round(edges)).any()):
         raise FedquiltError(f"{edge_list} is not a list of edges; each line must have two node numbers.")
     y = values[:, header.index("NoDefaultNextMonth")]
-    return build_graph(name, edges.astype(np.int64).reshape(-1, 2).T, values[:, kept], y, where=str(table))
+    return Graph.from_arrays(name, edges.astype(np.int64).reshape(-1, 2).T, values[:, kept], y, where=str(table))
 
 
 def read_ogb(folder: Path, name: str) -> Graph:
@@ -65,12 +63,7 @@ def read_ogb(folder: Path, name: str) -> Graph:
         masks = {part: np.zeros(len(y), dtype=bool) for part in ("train", "val", "test")}
         for part, file in zip(masks, ("train", "valid", "test"), strict=True):
             masks[part][_numbers(split / f"{file}.csv.gz", delimiter=",", dtype=np.int64).reshape(-1)] = True
-    return build_graph(name, edges.reshape(-1, 2).T, x, y, masks=masks, where=str(folder))
-
-
-def as_sparse(x: Any) -> sp.csr_matrix:
-    """Features as CSR."""
-    return x if sp.issparse(x) else sp.csr_matrix(x)
+    return Graph.from_arrays(name, edges.reshape(-1, 2).T, x, y, masks=masks, where=str(folder))
 
 
 def _matrix(arrays: dict[str, np.ndarray], keys: tuple[str, ...], path: Path) -> sp.csr_matrix:
@@ -79,7 +72,7 @@ def _matrix(arrays: dict[str, np.ndarray], keys: tuple[str, ...], path: Path) ->
 
 
 def _numbers(path: Path, skip: int = 0, delimiter: str | None = None, dtype: Any = np.float64) -> np.ndarray:
-    """A text file (perhaps gzipped) of numbers, two-dimensional."""
+    """Read a text file of numbers, gzipped or not, as a two-dimensional array."""
     try:
         return np.loadtxt(path, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
     except (ValueError, OSError, EOFError) as error:

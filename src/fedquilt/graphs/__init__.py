@@ -1,4 +1,4 @@
-"""One graph: read a user's own files, check it, prepare it, split its nodes. Named graphs are in `fedquilt.datasets`."""
+"""One graph: read it from a user's files, validate, describe, prepare and split it. Named graphs are in `fedquilt.datasets`."""
 
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import read_npz, write_npz

@@ -1,19 +1,20 @@
-"""One graph, as every other part of fedquilt sees it."""
+"""`Graph`: one undirected graph with features, labels and an optional split."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from fedquilt.errors import FedquiltError
 from fedquilt.graphs import operators
+from fedquilt.graphs.arrays import Features, feature_array, from_tensor, label_array, undirected
+from fedquilt.graphs.validate import PARTS, check_edges, check_features, check_ids, check_labels, check_masks
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
-
-Features: TypeAlias = np.ndarray | sp.csr_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +28,11 @@ class Graph:
         y: [N] int64 labels 0..C-1; -1 means unlabelled.
         classes: C. May exceed ``y.max() + 1``: a graph cut from a larger one keeps the larger one's classes.
         masks: optional given split, ``{"train": bool [N], "val": ..., "test": ...}``, disjoint.
-        ids: optional [N] names of the nodes (a user's own file has them; predictions carry them back).
-        class_names: optional C names of the classes, where a user's file calls them by name.
-        copies: optional [N] int64: nodes with the same number are copies of one thing, which a split puts in one part: a test
-            node of which a copy trains is no test.
-        feature_names: optional F distinct names of the features, in their order; a table's are its columns'.
+        ids: optional [N] names of the nodes; predictions are labelled with them.
+        class_names: optional C names of the classes.
+        copies: optional [N] int64; nodes with the same number are copies of one another. A split puts all copies in one part,
+            so that no copy of a test node is trained on.
+        feature_names: optional F distinct names of the features, in their order, such as the columns of a table.
     """
 
     name: str
@@ -46,15 +47,99 @@ class Graph:
     feature_names: tuple[str, ...] | None = None
 
     @classmethod
-    def from_data(cls, data: Data, name: str = "graph") -> Graph:
-        """A graph from PyTorch Geometric's `Data`, checked as a file would be.
+    def from_arrays(
+        cls,
+        name: str,
+        edges: Any,
+        x: Any,
+        y: Any,
+        *,
+        classes: int | None = None,
+        masks: dict[str, Any] | None = None,
+        ids: Any = None,
+        class_names: tuple[str, ...] | None = None,
+        feature_names: tuple[str, ...] | None = None,
+        where: str | None = None,
+        labelled: bool = True,
+    ) -> Graph:
+        """Clean loosely given arrays and validate the graph they make. Every reader of files uses it.
 
-        Edges are made undirected, self-loops and duplicates dropped. Sparse `x` stays sparse. `train_mask`,
-        `val_mask` and `test_mask` become the given split when all three are there and have one dimension.
+        Edges may come in one or both directions, with self-loops and duplicates: they are cleaned. A real fault, such as an
+        edge to a node that does not exist or a feature that is not a number, is an error.
+
+        Args:
+            name: what to call the graph.
+            edges: [2, E] whole numbers.
+            x: [N, F] features, an array or a scipy sparse matrix.
+            y: [N] labels; -1 (or NaN in a float array) means unlabelled.
+            classes: C, if larger than the largest label + 1.
+            masks: `{"train": ..., "val": ..., "test": ...}`, bool [N] each.
+            ids: [N] distinct names of the nodes.
+            class_names: C names of the classes.
+            feature_names: F distinct names of the features.
+            where: what errors call the graph, such as the file it came from; default: its name.
+            labelled: whether at least one node must have a label.
         """
-        from fedquilt.graphs.build import from_data
+        where = where or name
+        labels = label_array(y, where)
+        nodes = labels.shape[0]
+        if nodes == 0:
+            raise FedquiltError(f"{where} has no nodes; a graph needs at least one.")
+        graph = cls(
+            name=name,
+            edges=undirected(edges, nodes, where),
+            x=feature_array(x, where),
+            y=labels,
+            classes=max(int(labels.max()) + 1, 0) if classes is None else int(classes),
+            masks=None if masks is None else {part: np.asarray(mask) for part, mask in masks.items()},
+            ids=None if ids is None else np.asarray(ids),
+            class_names=class_names,
+            feature_names=feature_names,
+        )
+        graph.validate(where, labelled)
+        return graph
 
-        return from_data(data, name)
+    @classmethod
+    def from_data(cls, data: Data, name: str = "graph", labelled: bool = True) -> Graph:
+        """A graph from PyTorch Geometric's `Data`, cleaned and validated like one from a file.
+
+        Edges are made undirected, self-loops and duplicates dropped. Sparse `x` stays sparse. `train_mask`, `val_mask` and
+        `test_mask` become the given split when all three are there and have one dimension. Unless `labelled`, `y` may be
+        missing.
+        """
+        for key in ("edge_index", "x", "y"):
+            if getattr(data, key, None) is None and (labelled or key != "y"):
+                raise FedquiltError(f"{name} has no `{key}`; give a Data with edge_index, x and y.")
+        masks = {part: getattr(data, f"{part}_mask", None) for part in PARTS}
+        # A two-dimensional mask holds several splits; which of them is meant only the user knows.
+        found = {part: mask.cpu().numpy() for part, mask in masks.items() if mask is not None and mask.dim() == 1}
+        y = np.full(data.x.shape[0], -1) if getattr(data, "y", None) is None else from_tensor(data.y)
+        return cls.from_arrays(
+            name,
+            from_tensor(data.edge_index),
+            from_tensor(data.x),
+            y.squeeze(1) if y.ndim == 2 and y.shape[1] == 1 else y,
+            masks=found if len(found) == len(PARTS) else None,
+            labelled=labelled,
+        )
+
+    def validate(self, where: str | None = None, labelled: bool = True) -> None:
+        """Raise one clear error for the first fault.
+
+        Args:
+            where: what the error calls the graph; default: its name.
+            labelled: whether at least one node must have a label.
+        """
+        where = where or self.name
+        if self.nodes == 0:
+            raise FedquiltError(f"{where} has no nodes; a graph needs at least one.")
+        check_edges(self.edges, self.nodes, where)
+        check_features(self.x, self.nodes, self.feature_names, self.ids, where)
+        check_labels(self.y, self.classes, self.class_names, labelled, where)
+        if self.masks is not None:
+            check_masks(self.masks, self.nodes, where)
+        if self.ids is not None:
+            check_ids(self.ids, self.nodes, where)
 
     @property
     def nodes(self) -> int:

@@ -1,4 +1,4 @@
-"""fedquilt's own format: one compressed NumPy archive a graph, never pickled. `docs/data.md` describes it."""
+"""Read and write fedquilt's graph format: one compressed NumPy archive a graph, never pickled. See `docs/data.md`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.build import PARTS, build_graph
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.validate import PARTS
 
 SPARSE_KEYS = ("x_indptr", "x_indices", "x_data", "x_shape")
 MASK_KEYS = tuple(f"{part}_mask" for part in PARTS)
@@ -21,9 +21,9 @@ KEYS = ("name", "edge_index", "y", "x", *SPARSE_KEYS, *MASK_KEYS, "ids", "classe
 
 
 def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bool = True) -> Graph:
-    """The graph in an npz file, called `name`, or as the file says, or by the file's name.
+    """Read the graph in an npz file. Its name is `name`, or else the one stored in the file, or else the file's own.
 
-    Where it need not be `labelled`, the labels may be missing.
+    Unless `labelled`, the labels may be missing.
     """
     path = Path(path)
     arrays = load_arrays(path, KEYS)
@@ -35,7 +35,7 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
             )
     masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
     x = _features(arrays, where)
-    return build_graph(
+    return Graph.from_arrays(
         name or (str(arrays["name"]) if "name" in arrays else path.stem),
         arrays["edge_index"],
         x,
@@ -94,7 +94,7 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
 
 
 def load_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Those of the arrays `keys` that an npz file has, with one error for each way a file can be bad."""
+    """The arrays among `keys` that an npz file has. Each way in which a file can be bad has its own error."""
     if path.is_dir():
         raise FedquiltError(f"{path} is a folder, not a file; name the npz file in it.")
     if not path.exists():
@@ -131,7 +131,7 @@ def load_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
 
 
 def csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Any, where: str) -> sp.csr_matrix:
-    """A CSR matrix from a file's arrays, checked in full: bad indices would otherwise crash far from here."""
+    """A CSR matrix from a file's arrays. Checked in full, because bad indices would crash much later."""
     try:
         matrix = sp.csr_matrix(
             (data.astype(np.float32), indices.astype(np.int64), indptr.astype(np.int64)),
@@ -160,7 +160,7 @@ def _features(arrays: dict[str, np.ndarray], where: str) -> Any:
 
 
 def _small(values: np.ndarray) -> np.ndarray:
-    """Small whole numbers as bytes: most features are zeros and ones, and the file is a quarter the size."""
+    """Values as bytes where all are whole numbers from 0 to 255: the file is a quarter of the size."""
     as_bytes = values.astype(np.uint8) if values.size and values.min() >= 0 and values.max() <= 255 else values
     return as_bytes if np.array_equal(as_bytes, values) else values
 

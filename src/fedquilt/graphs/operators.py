@@ -1,7 +1,6 @@
-"""Constant matrices of an undirected graph, from its edges: one pass over them, however many graphs lie side by side.
+"""Constant matrices of an undirected graph, made in one pass over its edges.
 
-Edges are [2, E], each once with ``u < v``. Where they are sorted, as `build_graph` leaves them, entries come out in order and
-nothing is sorted again.
+Edges are [2, E], each once with ``u < v``. If they are sorted, as in every `Graph`, the entries of each row are sorted too.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def gcn(edges: np.ndarray, nodes: int, looped: np.ndarray) -> sp.csr_matrix:
     Args:
         edges: [2, E].
         nodes: rows and columns.
-        looped: those of them, in rising order, that are nodes and get a self-loop; any other is padding, a row of zeros.
+        looped: the rows that are nodes and get a self-loop, sorted; any other row is padding and stays zero.
     """
     a = _symmetric(edges, looped, nodes)
     degree = np.diff(a.indptr)
@@ -41,8 +40,7 @@ def neighbour_mean(edges: np.ndarray, nodes: int) -> sp.csr_matrix:
 
 def _symmetric(edges: np.ndarray, loops: np.ndarray, nodes: int) -> sp.csr_matrix:
     u, v = edges
-    # A row's entries left of the diagonal, on it, and right of it: scipy lays entries into rows in the order in which they
-    # come, so that rows of sorted edges are sorted too.
+    # First the entries left of the diagonal, then on it, then right of it: scipy keeps this order within each row.
     rows, columns = np.concatenate([v, loops, u]), np.concatenate([u, loops, v])
     ones = np.ones(rows.size, dtype=np.float32)
     return sp.csr_matrix((ones, (rows, columns)), shape=(nodes, nodes))

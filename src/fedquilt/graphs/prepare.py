@@ -1,4 +1,4 @@
-"""What a protocol does to a graph before it is split: the largest component, normalised features."""
+"""Prepare a graph as its protocol says, before it is split: largest component, normalised features."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from fedquilt.graphs.graph import Features, Graph
+from fedquilt.graphs.arrays import Features
+from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 
 
 def prepare(graph: Graph, protocol: Protocol) -> Graph:
-    """The graph as the protocol wants it; node order is kept."""
+    """The graph prepared as the protocol says; node order is kept."""
     if protocol.largest_component:
         graph = largest_component(graph)
     if protocol.normalise_features:
@@ -21,7 +22,7 @@ def prepare(graph: Graph, protocol: Protocol) -> Graph:
 
 
 def largest_component(graph: Graph) -> Graph:
-    """The subgraph of the largest connected component; of two equal ones, the one with the first node."""
+    """The subgraph of the largest connected component; of equally large ones, the one with the lowest node."""
     from scipy.sparse.csgraph import connected_components
 
     count, component = connected_components(graph.adjacency(), directed=False)
@@ -31,7 +32,7 @@ def largest_component(graph: Graph) -> Graph:
 
 
 def normalise(x: Features) -> Features:
-    """Each row divided by the sum of its absolute values; a row of zeros stays as it is."""
+    """Each row divided by the sum of its absolute values; a row of zeros stays zero."""
     sums = np.asarray(abs(x).sum(axis=1), dtype=np.float32).reshape(-1, 1)
     scale = np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)
     if isinstance(x, np.ndarray):

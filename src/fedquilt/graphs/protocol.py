@@ -1,4 +1,4 @@
-"""How a graph is prepared, split, trained and scored when the user does not say otherwise."""
+"""The protocol of a graph: how it is prepared, split, trained and scored unless the user says otherwise."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Protocol:
-    """The usual way to use a graph, so that rows of a table can be compared.
-
-    The default is for a user's own graph, of which we assume nothing.
+    """The defaults of a run on one graph, as published results use it. The class's own defaults are for a user's own graph.
 
     Attributes:
-        metric: what a client's score is; "auc" for graphs with two very unequal classes.
+        metric: what a client is scored by; "auc" for graphs with two very unequal classes.
         largest_component: keep only the largest connected component.
         normalise_features: divide each node's features by their sum.
         split: the shares of the labelled nodes for training, validation and test.

@@ -1,4 +1,4 @@
-"""Which labelled nodes train a model, which choose it, and which test it."""
+"""Split the labelled nodes of a graph into training, validation and test nodes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.build import PARTS
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.validate import PARTS
 
 TRAIN, VAL, TEST, NONE = 0, 1, 2, -1
 GIVEN = "given"
@@ -22,11 +22,11 @@ class Split(Protocol):
     """A way to split the labelled nodes of a graph; `parse_split` gives one."""
 
     def draw(self, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
-        """The split of a run's seed: [N] int8 of TRAIN, VAL, TEST or NONE. `attempt` is another draw from that seed."""
+        """The split of a run's seed: [N] int8 of TRAIN, VAL, TEST or NONE. Each `attempt` is another draw from that seed."""
 
 
 class Shares(NamedTuple):
-    """Shares of the labelled nodes for train, val and test; they sum to 1 or less. Each seed draws anew."""
+    """A random split by shares of the labelled nodes for train, val and test; they sum to 1 or less."""
 
     train: float
     val: float
@@ -39,34 +39,34 @@ class Shares(NamedTuple):
 
 @dataclass(frozen=True)
 class Folds:
-    """Labelled nodes in `count` random groups of equal size (or one more): one tests, the next validates, the rest train.
+    """Cross-validation: `count` random folds of equal size (or one more); one tests, the next validates, the rest train.
 
-    Seeds 0 .. count-1 are the runs over one grouping, each with another test group; the next `count` seeds have another
-    grouping, and so on.
+    Seeds 0 .. count-1 share one assignment of nodes to folds and each tests on another fold. The next `count` seeds share
+    another assignment, and so on.
     """
 
     count: int
 
     def draw(self, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
-        """Group seed % count tests and the one after it validates, in grouping number seed // count."""
-        things, thing = _things(graph)
-        if len(things) < self.count:
+        """Fold seed % count tests and the one after it validates, in assignment number seed // count."""
+        units, unit_of = _units(graph)
+        if len(units) < self.count:
             raise FedquiltError(
-                f"{graph.name} has {len(things)} labelled nodes, too few for {self.count} folds; "
+                f"{graph.name} has {len(units)} labelled nodes, too few for {self.count} folds; "
                 "label more of them or choose another split."
             )
-        grouping, test = divmod(seed, self.count)
-        order = numpy_stream(grouping, "split", "folds", self.count, attempt).permutation(things)
-        groups = np.array_split(order, self.count)
+        assignment, test = divmod(seed, self.count)
+        order = numpy_stream(assignment, "split", "folds", self.count, attempt).permutation(units)
+        folds = np.array_split(order, self.count)
         parts = np.full(graph.nodes, TRAIN, dtype=np.int8)
-        parts[groups[test]] = TEST
-        parts[groups[(test + 1) % self.count]] = VAL
-        return np.where(graph.y >= 0, parts[thing], NONE).astype(np.int8)
+        parts[folds[test]] = TEST
+        parts[folds[(test + 1) % self.count]] = VAL
+        return np.where(graph.y >= 0, parts[unit_of], NONE).astype(np.int8)
 
 
 @dataclass(frozen=True)
 class Given:
-    """The split that came with the graph, whatever the seed and the attempt."""
+    """The split that came with the graph: the same for every seed and attempt."""
 
     def draw(self, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
         """See `given_split`."""
@@ -80,38 +80,41 @@ def draw_split(graph: Graph, fractions: tuple[float, float, float], seed: int, a
         graph: the graph; its unlabelled nodes belong to no part.
         fractions: the shares for train, val and test; they sum to 1 or less.
         seed: the run's seed.
-        attempt: another draw from the same seed, for a caller who had to reject one.
+        attempt: the number of the draw from this seed, for a caller that rejects some.
 
     Returns:
         [N] int8 of TRAIN, VAL, TEST or NONE.
     """
-    things, thing = _things(graph)
-    train, val = (round(share * len(things)) for share in fractions[:2])
-    rest = len(things) - train - val
-    whole = abs(sum(fractions) - 1) < 1e-9
-    test = rest if whole else min(rest, round(fractions[2] * len(things)))
+    units, unit_of = _units(graph)
+    train, val = (round(share * len(units)) for share in fractions[:2])
+    rest = len(units) - train - val
+    complete = abs(sum(fractions) - 1) < 1e-9
+    test = rest if complete else min(rest, round(fractions[2] * len(units)))
     if min(train, val, test) < 1:
         raise FedquiltError(
-            f"{graph.name} has {len(things)} labelled nodes, too few to split {format_split(fractions)}; "
+            f"{graph.name} has {len(units)} labelled nodes, too few to split {format_split(fractions)}; "
             "label more of them or choose another split."
         )
-    order = numpy_stream(seed, "split", attempt).permutation(things)
+    order = numpy_stream(seed, "split", attempt).permutation(units)
     parts = np.full(graph.nodes, NONE, dtype=np.int8)
     parts[order[:train]] = TRAIN
     parts[order[train : train + val]] = VAL
     parts[order[train + val : train + val + test]] = TEST
-    return np.where(graph.y >= 0, parts[thing], NONE).astype(np.int8)
+    return np.where(graph.y >= 0, parts[unit_of], NONE).astype(np.int8)
 
 
-def _things(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """What is split, in rising order, and which of it each node is: labelled nodes, or what labelled nodes are copies of."""
+def _units(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """The units that are split, sorted, and [N] the unit of each node.
+
+    A unit is a labelled node, or all copies of one node where the graph marks copies.
+    """
     if graph.copies is None:
         return np.flatnonzero(graph.y >= 0), np.arange(graph.nodes)
     return np.unique(graph.copies[graph.y >= 0]), graph.copies
 
 
 def given_split(graph: Graph) -> np.ndarray:
-    """The split that came with the graph, in the form of `draw_split`; an unlabelled node is in no part."""
+    """The split that came with the graph, in the form of `draw_split`. An unlabelled node is in no part."""
     if graph.masks is None:
         raise FedquiltError(
             f"{graph.name} has no given split; add train, val and test masks to it or choose a split such as 20/40/40."
@@ -157,5 +160,5 @@ def _parse_shares(text: str) -> Shares:
 
 
 def format_split(fractions: tuple[float, float, float]) -> str:
-    """Shares as they are written, such as `"20/40/40"`."""
+    """Write shares as percentages, such as `"20/40/40"`."""
     return "/".join(f"{100 * share:g}" for share in fractions)

@@ -1,4 +1,4 @@
-"""A folder of tables: nodes.csv and edges.csv, or the same as parquet. `docs/data.md` describes them."""
+"""Read a graph from a folder of tables: nodes.csv and edges.csv, or the same as parquet. See `docs/data.md`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.build import PARTS, build_graph
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.validate import PARTS
 
 RESERVED = ("id", "label", "split")
 EDGE_COLUMNS = (("source", "target"), ("src", "dst"))
@@ -23,7 +23,7 @@ WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 
 @dataclass
 class _Nodes:
-    """What nodes.* holds, in its order: texts as they stand, features as numbers."""
+    """The rows of nodes.csv or nodes.parquet, in their order: texts as written, features as numbers."""
 
     path: Path
     ids: list[str] = field(default_factory=list)
@@ -35,23 +35,23 @@ class _Nodes:
 
 
 def read_tables(folder: Path, labelled: bool = True) -> Graph:
-    """The graph in a folder that has nodes.csv (or nodes.parquet) and edges.csv (or edges.parquet).
+    """Read the graph in a folder that has nodes.csv (or nodes.parquet) and edges.csv (or edges.parquet).
 
-    Where it need not be `labelled`, all labels may be empty, or their column missing.
+    Unless `labelled`, all labels may be empty, or their column missing.
     """
     nodes_path, edges_path = _find(folder, "nodes"), _find(folder, "edges")
     nodes = _read_nodes(nodes_path, labelled)
     place: dict[str, int] = {}
     for number, (row, name) in enumerate(zip(nodes.rows, nodes.ids, strict=True)):
         if not name:
-            raise FedquiltError(f"{_at(nodes_path, row)} has no id; give every node one.")
+            raise FedquiltError(f"{_row_of(nodes_path, row)} has no id; give every node one.")
         if place.setdefault(name, number) != number:
-            raise FedquiltError(f"{_at(nodes_path, row)} has the id '{name}' again; give every node its own.")
+            raise FedquiltError(f"{_row_of(nodes_path, row)} has the id '{name}' again; give every node its own.")
     if not place:
         raise FedquiltError(f"{nodes_path} has no nodes; a graph needs at least one.")
     y, names = _labels(nodes, folder / "classes.txt", labelled)
     masks = None if nodes.splits is None else _masks(nodes)
-    return build_graph(
+    return Graph.from_arrays(
         folder.resolve().name,
         _edges(edges_path, place, nodes_path.name),
         nodes.x,
@@ -80,7 +80,7 @@ def _find(folder: Path, stem: str) -> Path:
     return found[0]
 
 
-def _at(path: Path, row: int) -> str:
+def _row_of(path: Path, row: int) -> str:
     return f"{path}, {'line' if path.suffix == '.csv' else 'row'} {row},"
 
 
@@ -92,12 +92,12 @@ def _read_nodes(path: Path, labelled: bool) -> _Nodes:
 
 
 def _columns_of_nodes(path: Path, header: list[str], labelled: bool) -> tuple[dict[str, int], list[int]]:
-    """Where id, label and split stand, and where the features do."""
+    """The positions of the columns id, label and split, and those of the features."""
     lower = [name.strip().lower() for name in header]
     for name in ("id", "label") if labelled else ("id",):
         if name not in lower:
             hint = "; separate columns by commas" if len(header) == 1 else ""
-            raise FedquiltError(f"{path} has no column '{name}' (it has: {_listing(header)}){hint}.")
+            raise FedquiltError(f"{path} has no column '{name}' (it has: {_shortened(header)}){hint}.")
     if len(set(lower)) < len(lower):
         twice = next(name for name in lower if lower.count(name) > 1)
         raise FedquiltError(f"{path} has the column '{twice}' more than once; give every column its own name.")
@@ -118,7 +118,7 @@ def _nodes_from_csv(path: Path, labelled: bool) -> _Nodes:
     for row, cells in rows:
         if len(cells) != len(header):
             raise FedquiltError(
-                f"{_at(path, row)} has {len(cells)} columns but the header has {len(header)}; make them agree."
+                f"{_row_of(path, row)} has {len(cells)} columns but the header has {len(header)}; make them agree."
             )
         nodes.rows.append(row)
         nodes.ids.append(cells[fixed["id"]].strip())
@@ -130,7 +130,7 @@ def _nodes_from_csv(path: Path, labelled: bool) -> _Nodes:
         except ValueError as error:
             bad = next(number for number in features if not _is_number(cells[number]))
             raise FedquiltError(
-                f"{_at(path, row)} has '{cells[bad]}' in the column '{header[bad]}'; features must be numbers."
+                f"{_row_of(path, row)} has '{cells[bad]}' in the column '{header[bad]}'; features must be numbers."
             ) from error
     nodes.x = np.array(values, dtype=np.float32).reshape(len(nodes.ids), len(features))
     return nodes
@@ -145,7 +145,7 @@ def _nodes_from_parquet(path: Path, labelled: bool) -> _Nodes:
         column, name = table.column(number), table.column_names[number]
         if column.null_count:
             row = 1 + [value is None for value in column.to_pylist()].index(True)
-            raise FedquiltError(f"{_at(path, row)} has no value in the column '{name}'; features must be numbers.")
+            raise FedquiltError(f"{_row_of(path, row)} has no value in the column '{name}'; features must be numbers.")
         try:
             columns.append(np.asarray(column.to_numpy()).astype(np.float32))
         except (ValueError, TypeError) as error:
@@ -168,18 +168,18 @@ def _names(header: list[str], columns: list[int]) -> tuple[str, ...]:
 
 
 def _labels(nodes: _Nodes, classes: Path, labelled: bool) -> tuple[np.ndarray, tuple[str, ...] | None]:
-    """[N] labels and, where they were words, what the classes are called."""
+    """[N] labels, and the names of the classes where labels are words."""
     used = sorted({label for label in nodes.labels if label not in ("", "-1", "-1.0")})
     if classes.exists():
         names = _class_names(classes)
-        strange = [label for label in used if label not in names]
-        if strange and labelled:
-            row, label = next(pair for pair in zip(nodes.rows, nodes.labels, strict=True) if pair[1] in strange)
+        unlisted = [label for label in used if label not in names]
+        if unlisted and labelled:
+            row, label = next(pair for pair in zip(nodes.rows, nodes.labels, strict=True) if pair[1] in unlisted)
             raise FedquiltError(
-                f"{_at(nodes.path, row)} has the label '{label}', which is not in {classes}; add it there."
+                f"{_row_of(nodes.path, row)} has the label '{label}', which is not in {classes}; add it there."
             )
-        # Labels that are not needed are no fault: classes that the file does not know come after its own.
-        names += tuple(strange)
+        # Labels are not needed here, so classes that classes.txt does not list are appended.
+        names += tuple(unlisted)
     elif all(WHOLE.fullmatch(label) for label in used):
         return np.array([int(float(label)) if label in used else -1 for label in nodes.labels], dtype=np.int64), None
     else:
@@ -201,9 +201,11 @@ def _masks(nodes: _Nodes) -> dict[str, np.ndarray]:
     splits = nodes.splits or []
     for row, part in zip(nodes.rows, splits, strict=True):
         if part not in ("", *PARTS):
-            raise FedquiltError(f"{_at(nodes.path, row)} has the split '{part}'; write train, val, test or nothing.")
-    array_of = np.array(splits)
-    return {part: array_of == part for part in PARTS}
+            raise FedquiltError(
+                f"{_row_of(nodes.path, row)} has the split '{part}'; write train, val, test or nothing."
+            )
+    parts = np.array(splits)
+    return {part: parts == part for part in PARTS}
 
 
 # --- edges
@@ -219,11 +221,11 @@ def _edges(path: Path, place: dict[str, int], nodes_file: str) -> np.ndarray:
         pairs.extend((place[header[source].strip()], place[header[target].strip()]))
     for row, cells in rows:
         if len(cells) <= max(source, target):
-            raise FedquiltError(f"{_at(path, row)} has {len(cells)} columns; an edge needs a source and a target.")
+            raise FedquiltError(f"{_row_of(path, row)} has {len(cells)} columns; an edge needs a source and a target.")
         for name in (cells[source].strip(), cells[target].strip()):
             if name not in place:
                 raise FedquiltError(
-                    f"{_at(path, row)} has an edge to '{name}', which is not an id in {nodes_file}; add the "
+                    f"{_row_of(path, row)} has an edge to '{name}', which is not an id in {nodes_file}; add the "
                     "node or drop the edge."
                 )
             pairs.append(place[name])
@@ -237,7 +239,7 @@ def _columns_of_edges(path: Path, header: list[str]) -> tuple[int, int]:
             return lower.index(source), lower.index(target)
     if len(header) == 2:
         return 0, 1
-    raise FedquiltError(f"{path} has no columns 'source' and 'target' (it has: {_listing(header)}); name them so.")
+    raise FedquiltError(f"{path} has no columns 'source' and 'target' (it has: {_shortened(header)}); name them so.")
 
 
 def _parquet_edge_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -314,6 +316,6 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _listing(header: list[str]) -> str:
+def _shortened(header: list[str]) -> str:
     shown = ", ".join(header[:6])
     return f"{shown}, ..." if len(header) > 6 else shown or "nothing"

@@ -11,13 +11,13 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.partition.fingerprint import fingerprint
 
-# METIS draws random numbers of its own. The papers keep one cut and vary the rest, so the cut is no seed's
-# business; 4321 is what METIS takes when it is told nothing, as in FED-PUB's code.
+# METIS draws random numbers itself. The papers use one cut for all seeds, so its seed is fixed: 4321 is METIS's default, which
+# FED-PUB's code uses.
 METIS_SEED = 4321
-# The latest cuts, by graph and parts: the seeds of a run and the methods of a comparison share one, and a million nodes take
-# METIS half a minute.
-_LATEST: OrderedDict[tuple[str, int], np.ndarray] = OrderedDict()
-_KEPT = 4
+# The latest cuts, by (fingerprint, parts). The seeds of a run and the methods of a comparison share a cut, and METIS needs half
+# a minute for a million nodes.
+_CACHE: OrderedDict[tuple[str, int], np.ndarray] = OrderedDict()
+_CACHE_SIZE = 4
 
 
 def cut(graph: Graph, parts: int) -> np.ndarray:
@@ -45,36 +45,35 @@ def cut(graph: Graph, parts: int) -> np.ndarray:
         ) from error
 
     key = fingerprint(graph), parts
-    if key not in _LATEST:
+    if key not in _CACHE:
         adjacency = graph.adjacency()
         integer = zero_copy_dtype()
         neighbours = CSRAdjacency(adjacency.indptr.astype(integer), adjacency.indices.astype(integer))
         # pymetis alone would bisect recursively up to 8 parts; k-way is METIS's default and what FED-PUB uses.
         _, labels = part_graph(parts, neighbours, recursive=False, options=Options(seed=METIS_SEED))
-        _LATEST[key] = _fill_empty_parts(np.asarray(labels, dtype=np.int64), adjacency, parts)
-    _LATEST.move_to_end(key)
-    while len(_LATEST) > _KEPT:
-        _LATEST.popitem(last=False)
-    return _LATEST[key].copy()
+        _CACHE[key] = _fill_empty_parts(np.asarray(labels, dtype=np.int64), adjacency, parts)
+    _CACHE.move_to_end(key)
+    while len(_CACHE) > _CACHE_SIZE:
+        _CACHE.popitem(last=False)
+    return _CACHE[key].copy()
 
 
 def _fill_empty_parts(labels: np.ndarray, adjacency: sp.csr_matrix, parts: int) -> np.ndarray:
-    """Give each empty part the node of the then largest part that has the fewest edges inside it."""
+    """Move one node to each empty part: from the largest part, the node with the fewest edges inside that part."""
     counts = np.bincount(labels, minlength=parts)
     empty = np.flatnonzero(counts == 0)
     if not empty.size:
         return labels
     rows = np.repeat(np.arange(labels.size), np.diff(adjacency.indptr))
     inside = np.bincount(rows[labels[rows] == labels[adjacency.indices]], minlength=labels.size)
-    # Each part's nodes stand together, its most loosely tied node last, so that giving one away is taking the
-    # last.
-    standing = np.lexsort((-inside, labels))
+    # Nodes sorted by part, and within a part by falling number of inside edges: the node to give away is the last.
+    order = np.lexsort((-inside, labels))
     ends = np.cumsum(counts)
     filled = labels.copy()
     for part in empty:
         donor = int(np.argmax(counts))
         ends[donor] -= 1
         counts[donor] -= 1
-        filled[standing[ends[donor]]] = part
+        filled[order[ends[donor]]] = part
         counts[part] = 1
     return filled

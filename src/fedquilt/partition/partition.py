@@ -1,4 +1,4 @@
-"""Which nodes of one graph each client holds."""
+"""`Partition`: the nodes of one graph that each client holds."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ class Partition:
     """One graph cut into clients.
 
     Attributes:
-        nodes: for each client the sorted, distinct node indices it holds; a client's edges are the induced
-            ones.
-        kind: how it was made ("disjoint", "overlapping", "louvain", ...).
+        nodes: for each client the sorted, distinct indices of its nodes; its edges are those between them.
+        kind: the name of the kind it was made by.
         seed: the seed it was drawn from.
         graph: the name of the graph it cuts.
         total: the number of nodes of that graph.
         fingerprint: hash of that graph's edges, so that a saved partition is never used on another graph.
-        settings: what else determined it (for the record), JSON-able.
+        settings: the kind's settings, to be recorded; plain JSON values.
     """
 
     nodes: list[np.ndarray]
@@ -41,6 +40,6 @@ class Partition:
         return np.array([len(held) for held in self.nodes], dtype=np.int64)
 
     def flat(self) -> tuple[np.ndarray, np.ndarray]:
-        """All clients' nodes one after the other, and whose each is: two int64 arrays of the same length."""
+        """The nodes of all clients one after the other, and the client of each: two int64 arrays of the same length."""
         held = np.concatenate([np.zeros(0, dtype=np.int64), *self.nodes])
         return held, np.repeat(np.arange(self.clients), self.sizes)

@@ -1,13 +1,13 @@
-"""The figures that describe a partition: FED-PUB's Table 4, and the edges that no client holds.
+"""Statistics of a partition: those of FED-PUB's Table 4, and the edges that no client holds.
 
-How Table 4 counts was worked out by cutting the same graphs:
+The paper does not define all of Table 4. We found out how it counts by cutting the same graphs:
 
 - Edges: the table counts each undirected edge twice (Cora's 10,138 are 5,069 edges). Here an edge counts
   once.
 - Clustering coefficient: the mean over a client's nodes of the local coefficient in the client's own
   subgraph, 0 for a node of degree 0 or 1; then the mean over clients.
 - Heterogeneity: the text says "median Jensen-Shannon divergence ... between all pairs of subgraphs". The
-  printed figures are the Jensen-Shannon *distance*, the square root of the divergence, with natural
+  printed numbers are the Jensen-Shannon *distance*, the square root of the divergence, with natural
   logarithms (at most 0.833), and the median runs over all M x M ordered pairs, a client with itself
   included. The overlapping cells with ten clients show the latter: two parts make 50 near-zero pairs and 50
   far ones, and the printed 0.297 for Cora is half-way between; without the self-pairs it would be 0.54.
@@ -26,8 +26,8 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.storage import check_fits
 
-# How many products one block of the triangle count may hold at a time, and one block of label distances: the latter is gone
-# through several times for each class, so that it should stay in the cache.
+# How many products a block of the triangle count holds, and how many distances a block of label distances: the latter should
+# stay in the cache, because each class passes over the block again.
 _BLOCK = 4_000_000
 _DISTANCES = 65_536
 _TINY = np.finfo(np.float64).tiny
@@ -35,7 +35,7 @@ _TINY = np.finfo(np.float64).tiny
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What a partition looks like.
+    """The statistics of one partition.
 
     Attributes:
         graph: the name of the graph.
@@ -94,7 +94,7 @@ class Statistics:
         return self.missing / self.graph_edges if self.graph_edges else 0.0
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """For printing: the figure, its value for the whole graph, and its mean over the clients."""
+        """For printing: a statistic, its value for the whole graph, and its mean over the clients."""
         return [
             ("Clients", "", f"{self.clients:,}"),
             ("Nodes", f"{self.graph_nodes:,}", f"{self.mean_nodes:,.1f}"),
@@ -105,14 +105,9 @@ class Statistics:
             ("Edges held by no client", f"{self.missing:,} ({self.missing_fraction:.1%})", ""),
         ]
 
-    def client_rows(self) -> list[tuple[int, int, int, float]]:
-        """For printing: client, nodes, edges and clustering coefficient, a row for each client."""
-        table = zip(self.nodes.tolist(), self.edges.tolist(), self.clustering.tolist(), strict=True)
-        return [(client, *figures) for client, figures in enumerate(table)]
-
 
 def statistics(graph: Graph, partition: Partition) -> Statistics:
-    """Describe a partition of a graph; works on whole arrays, so a million nodes are fine."""
+    """Compute the statistics of a partition. All steps work on whole arrays, so a million nodes are fine."""
     check_fits(partition, graph)
     held, owner = partition.flat()
     clients = partition.clients
@@ -122,8 +117,7 @@ def statistics(graph: Graph, partition: Partition) -> Statistics:
     shared = first.multiply(second).tocoo()
     copies = np.bincount(shared.row, minlength=graph.edges.shape[1])
 
-    # The clients side by side as one graph: the rows of `flat` are its nodes, and `keys` finds (client, node)
-    # there.
+    # The clients side by side as one graph: its nodes are the rows of `flat`, and `keys` finds the row of (client, node).
     keys = owner * graph.nodes + held
     ends = np.searchsorted(keys, shared.col.astype(np.int64) * graph.nodes + graph.edges[:, shared.row])
     sizes = partition.sizes
@@ -148,11 +142,11 @@ def statistics(graph: Graph, partition: Partition) -> Statistics:
 
 
 def local_clustering(edges: np.ndarray, nodes: int) -> np.ndarray:
-    """[nodes] float64, each node's clustering coefficient: the share of its neighbours' pairs that are tied.
+    """[nodes] float64, the clustering coefficient of each node: the share of pairs of its neighbours that are joined.
 
-    With A the adjacency matrix and U its half that leads from lower to higher degree, node v lies in
-    ``sum_w ((A U) * A)[v, w]`` triangles: the edge opposite v is in U exactly once. Hubs have few edges in U,
-    so the product stays small on graphs where A A would not.
+    Let A be the adjacency matrix, and U the half of it that leads from lower to higher degree. Node v is in
+    ``sum_w ((A U) * A)[v, w]`` triangles, because the edge opposite v is in U exactly once. Hubs have few edges in U, so the
+    product A U is much smaller than A A.
 
     Args:
         edges: [2, E], each undirected edge once.
@@ -166,7 +160,7 @@ def local_clustering(edges: np.ndarray, nodes: int) -> np.ndarray:
     adjacency = _ones(rows, cols, nodes)
     upward = _ones(rows[up], cols[up], nodes)
 
-    # The work for each row, and from it blocks of rows whose products fit in memory.
+    # Process rows in blocks whose products fit in memory.
     work = np.cumsum(adjacency @ np.diff(upward.indptr))
     triangles = np.zeros(nodes, dtype=np.int64)
     start = 0
@@ -208,7 +202,7 @@ def label_distances(graph: Graph, partition: Partition) -> np.ndarray:
     distances = np.empty((clients, clients), dtype=np.float32)
     step = max(1, _DISTANCES // clients)
     for start in range(0, clients, step):
-        rows, others = slice(start, start + step), slice(start, None)  # the rest is known: distances are symmetric
+        rows, others = slice(start, start + step), slice(start, None)  # the rest follows by symmetry
         mixed = _entropy((column[rows, None] + column[others]) / 2 for column in columns)
         divergence = mixed - (entropy[rows, None] + entropy[others]) / 2
         # Rounding alone can make it negative.
@@ -221,7 +215,7 @@ def label_distances(graph: Graph, partition: Partition) -> np.ndarray:
 
 
 def _median(distances: np.ndarray) -> float:
-    """The median of the distances that are known; their order is lost."""
+    """The median of all distances that are not NaN. Reorders the array."""
     unknown = np.isnan(distances)
     known = distances[~unknown] if unknown.any() else distances.reshape(-1)
     return float(np.median(known, overwrite_input=True)) if known.size else float("nan")

@@ -1,4 +1,4 @@
-"""One partition, one file: save it, load it, and see that it fits the graph."""
+"""Save a partition to one file, load it, and check that it belongs to a graph."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEADER = {"kind": str, "seed": int, "graph": str, "total": int, "fingerprint": 
 
 
 def save(partition: Partition, path: str | Path) -> None:
-    """Write a partition to one npz file, all or nothing: a reader never sees half of it."""
+    """Write a partition to one npz file. The file appears complete or not at all."""
     path = Path(path)
     offsets = np.concatenate([[0], np.cumsum(partition.sizes)]).astype(np.int64)
     held, _ = partition.flat()
@@ -35,7 +35,7 @@ def save(partition: Partition, path: str | Path) -> None:
         text = json.dumps(header, sort_keys=True).encode()
     except TypeError as error:
         raise FedquiltError(f"The partition's settings cannot be saved ({error}); keep to plain values.") from error
-    # A new name each time, so that two writers of one path do not share a half-written file.
+    # A random name, so that two writers of one path do not write to the same temporary file.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def save(partition: Partition, path: str | Path) -> None:
 
 
 def load(path: str | Path) -> Partition:
-    """Read a partition that `save` wrote, and refuse anything else."""
+    """Read a partition that `save` wrote; an error for any other file."""
     path = Path(path)
     if not path.is_file():
         raise FedquiltError(f"There is no partition file '{path}'; make one or correct the path.")
@@ -65,7 +65,7 @@ def load(path: str | Path) -> Partition:
         header = json.loads(text.tobytes())
     except PermissionError as error:
         raise FedquiltError(f"The partition '{path}' may not be read; change its permissions.") from error
-    # numpy and zipfile report a damaged or foreign file in all these ways.
+    # numpy and zipfile raise all of these for a damaged or foreign file.
     except (OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError) as error:
         raise _unreadable(path) from error
     except (AttributeError, SyntaxError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
@@ -79,7 +79,7 @@ def load(path: str | Path) -> Partition:
             f"version {VERSION}; make it again with this version."
         )
     for name, expected in _HEADER.items():
-        # type, not isinstance: True is an int to Python, but no seed.
+        # type, not isinstance: True is an instance of int, but not a seed.
         if type(header.get(name)) is not expected:
             raise FedquiltError(f"The partition '{path}' is damaged: its '{name}' is missing or wrong; make it again.")
     problem = _problem(held, offsets, header["total"])
@@ -90,7 +90,7 @@ def load(path: str | Path) -> Partition:
 
 
 def check_fits(partition: Partition, graph: Graph) -> None:
-    """Refuse a partition that was made for another graph."""
+    """Raise an error if the partition was made for another graph."""
     if partition.total != graph.nodes:
         raise FedquiltError(
             f"The partition was made for graph '{partition.graph}' with {partition.total} nodes, but graph "
@@ -108,7 +108,7 @@ def _unreadable(path: Path) -> FedquiltError:
 
 
 def _problem(held: np.ndarray, offsets: np.ndarray, total: int) -> str | None:
-    """What is wrong with these arrays, if anything; clients are numbered from 0."""
+    """The first fault of these arrays in words, or None. Clients are numbered from 0."""
     for name, array in (("nodes", held), ("offsets", offsets)):
         if array.ndim != 1 or array.dtype != np.int64:
             return f"its {name} are not a list of 64-bit whole numbers"
@@ -124,7 +124,7 @@ def _problem(held: np.ndarray, offsets: np.ndarray, total: int) -> str | None:
         client = np.searchsorted(offsets, outside[0], side="right") - 1
         return f"client {client} holds node {held[outside[0]]}, but the graph has nodes 0 to {total - 1}"
     steps = np.diff(held)
-    # From one client's last node to the next client's first any step is right.
+    # Nodes need not rise from one client to the next.
     steps[offsets[1:-1] - 1] = 1
     wrong = np.flatnonzero(steps <= 0)
     if wrong.size:

@@ -1,4 +1,4 @@
-"""Whether each client has something to learn from."""
+"""Count the training nodes of each client, and refuse a split that leaves a client with too few."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from fedquilt.errors import FedquiltError
 from fedquilt.partition.partition import Partition
 
 TRAIN = 0
-# Where so many clients lack training nodes, no other random split will do: chances multiply.
-HOPELESS = 50
+# If more clients than this have too few training nodes, drawing another random split will not help.
+MAX_SHORT_CLIENTS = 50
 
 
 def training_nodes(partition: Partition, split: np.ndarray) -> np.ndarray:
     """[M] int64, how many training nodes each client holds.
 
     Args:
-        partition: whose nodes are whose.
+        partition: the nodes of each client.
         split: [N] int8, 0 train, 1 validation, 2 test, -1 none.
     """
     if split.shape != (partition.total,):
@@ -28,18 +28,23 @@ def training_nodes(partition: Partition, split: np.ndarray) -> np.ndarray:
     return np.bincount(owner[split[held] == TRAIN], minlength=partition.clients)
 
 
-def lacking(partition: Partition, split: np.ndarray, minimum: int = 1) -> np.ndarray:
-    """The clients that have fewer than `minimum` training nodes, in rising order."""
+def short_clients(partition: Partition, split: np.ndarray, minimum: int = 1) -> np.ndarray:
+    """The numbers of the clients that have fewer than `minimum` training nodes, sorted."""
     return np.flatnonzero(training_nodes(partition, split) < minimum)
 
 
-def training_nodes_check(partition: Partition, split: np.ndarray, minimum: int = 1, *, redraw: bool = True) -> None:
+def worth_redrawing(partition: Partition, split: np.ndarray, minimum: int) -> bool:
+    """Whether some clients have fewer than `minimum` training nodes, but so few clients that another draw may help."""
+    return 0 < short_clients(partition, split, minimum).size <= MAX_SHORT_CLIENTS
+
+
+def check_training_nodes(partition: Partition, split: np.ndarray, minimum: int = 1, *, redraw: bool = True) -> None:
     """Refuse a split that leaves a client fewer than `minimum` training nodes.
 
-    The error names the first such client (clients are numbered from 0) and says how many more there are and what helps:
-    among other things to draw again where that can be done (`redraw`) and is not hopeless.
+    The error names the first such client (clients are numbered from 0), says how many more there are, and what to do. It
+    suggests another draw only if `redraw` is possible and few clients are affected.
     """
-    short = lacking(partition, split, minimum)
+    short = short_clients(partition, split, minimum)
     if not short.size:
         return
     count = int(training_nodes(partition, split)[short[0]])
@@ -47,7 +52,7 @@ def training_nodes_check(partition: Partition, split: np.ndarray, minimum: int =
     wanted = f" where {minimum} are wanted" if minimum > 1 else ""
     others = short.size - 1
     more = f", and {others:,} more {'have' if others > 1 else 'has'} too few" if others else ""
-    again = f"draw again with --min-train {minimum}, " if redraw and short.size <= HOPELESS else ""
+    again = f"draw again with --min-train {minimum}, " if redraw and short.size <= MAX_SHORT_CLIENTS else ""
     raise FedquiltError(
         f"Client {short[0]} of {partition.clients} has {has}{wanted}{more}; {again}use fewer clients, or a larger "
         "training share."

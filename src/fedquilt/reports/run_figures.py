@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedquilt.partition.kinds import COPIES
+from fedquilt.datasets.catalogue import node_groups
+from fedquilt.partition.source import clients_per_part
 from fedquilt.reports import figures, findings
 from fedquilt.reports.names import method_title
 from fedquilt.reports.read_run import BEST, Record, StoredRun, StoredSeed
@@ -102,24 +103,24 @@ def client_order(
 ) -> tuple[np.ndarray | None, list[int] | None]:
     """The order in which to draw the clients (None: their own), and each one's group in that order where it is known.
 
-    METIS numbers its parts arbitrarily; on patchwork, clients are ordered by the family of most of their nodes. In an
-    overlapping cut, `COPIES` clients in a row share a part. Clients that were held out keep their numbers in the cut.
+    Where several clients in a row share a part of the graph (overlapping), the part is the group; held-out clients keep their
+    numbers in the partition. Otherwise, where the dataset has groups of nodes (the families of patchwork), clients are ordered
+    by the group that most of their nodes belong to.
     """
     if cut is None:
         return None, None
     clients = len(cut["sizes"])
-    if config["partition"] == "overlapping":
+    shared = clients_per_part(config["partition"])
+    if shared > 1:
         numbers = cut.get("numbers", np.arange(clients))[:clients]
-        return None, (numbers // COPIES).tolist()
-    if str(config["dataset"]).partition(":")[0] != "patchwork":
+        return None, (numbers // shared).tolist()
+    groups = node_groups(str(config["dataset"]))
+    if groups is None:
         return None, None
-    from fedquilt.datasets.synthetic import patchwork_communities
-
-    family = patchwork_communities()[1][cut["nodes"]]
-    owner = np.repeat(np.arange(clients), cut["sizes"])
-    main_family = np.array([np.bincount(family[owner == client]).argmax() for client in range(clients)])
-    order = np.argsort(main_family, kind="stable")
-    return order, main_family[order].tolist()
+    held, owner = groups[cut["nodes"]], np.repeat(np.arange(clients), cut["sizes"])
+    main_group = np.array([np.bincount(held[owner == client]).argmax() for client in range(clients)])
+    order = np.argsort(main_group, kind="stable")
+    return order, main_group[order].tolist()
 
 
 def _level(records: list[Record], last: int) -> list[Record]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from fedquilt.common.registry import module_names
 from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.runs.options import HOW, OUTPUT, WHAT, WHERE, Option
@@ -18,6 +19,9 @@ GIVEN = "@given"  # the dataset of a run whose graph was given as an object and 
 GRAPH_FILE = "graph.npz"  # the copy of such a graph in the run folder
 _RECORDED = ("resolved", "versions")  # facts in a run folder's config.json that are no options
 
+
+# The module of a kind of partition has its name. Listing the modules imports nothing, so that `--help` stays fast.
+PARTITION_KINDS = ", ".join(name.replace("_", "-") for name in module_names("fedquilt.partition.kinds"))
 
 _Count = Annotated[int, Field(ge=1)]
 
@@ -40,12 +44,7 @@ class RunConfig(BaseModel):
     ] = "patchwork"
     partition: Annotated[
         str,
-        Option(
-            WHAT,
-            "disjoint, overlapping, louvain, louvain-50, random, imbalanced, natural, or a file that "
-            "`fedquilt partition` wrote.",
-            short="-p",
-        ),
+        Option(WHAT, f"{PARTITION_KINDS}, or a file that `fedquilt partition` wrote.", short="-p"),
     ] = "disjoint"
     clients: Annotated[_Count | None, Option(WHAT, "Into how many clients.", short="-c")] = 10
     sizes: Annotated[list[_Count] | None, Option(WHAT, "For imbalanced: parts a client, such as 5,3,2,2,1.")] = None

@@ -13,7 +13,6 @@ from fedquilt.cohort.client import Client
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.datasets.catalogue import choose, in_catalogue
 from fedquilt.datasets.load import load_graph
-from fedquilt.datasets.synthetic import natural_clients
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
@@ -24,11 +23,9 @@ from fedquilt.graphs.split import Given, format_split, parse_split
 from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.sending import uploads_of
 from fedquilt.methods.settings import as_dict, resolve_settings
-from fedquilt.partition.make import make_partition
 from fedquilt.partition.partition import Partition
-from fedquilt.partition.storage import check_fits
-from fedquilt.partition.storage import load as load_partition
-from fedquilt.partition.training_nodes import HOPELESS, lacking, training_nodes_check
+from fedquilt.partition.source import find_source
+from fedquilt.partition.training_nodes import check_training_nodes, worth_redrawing
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
 from fedquilt.runs.config import GIVEN, RunConfig
 from fedquilt.runs.folder import SeedFolder
@@ -69,10 +66,8 @@ class ResolvedRun:
             "split": split,
         }
         self.split = parse_split(split)
-        self.saved = load_partition(Path(config.partition)) if config.partition.endswith(".npz") else None
-        if self.saved is not None:
-            check_fits(self.saved, self.graph)
-            filled |= {"clients": self.saved.clients, "partition": str(Path(config.partition).resolve())}
+        self.source = find_source(config.partition, config.dataset)
+        filled["partition"] = self.source.name
         # Paths are stored as absolute ones, so that the run can be resumed from another folder.
         if own and config.dataset != GIVEN:
             filled["dataset"] = str(Path(config.dataset).expanduser().resolve())
@@ -80,7 +75,7 @@ class ResolvedRun:
             filled["data"] = str(Path(config.data).expanduser().resolve())
         self.task.metric(filled["metric"])
         self.task.check(f"{self.graph.name} has", self.task.outputs(self.graph), filled["metric"])
-        if config.partition in ("natural", "louvain-50"):  # the number of clients follows from the graph
+        if self.source.finds_clients:
             filled["clients"] = self._partition(config, config.seeds[0]).clients
         self.config = config.model_copy(update=filled)
         self.device = pick_device(config.device)
@@ -143,20 +138,9 @@ class ResolvedRun:
 
     def _partition(self, config: RunConfig, seed: int) -> Partition:
         if seed not in self._partitions:
-            self._partitions[seed] = self._make_partition(config, seed)
+            clients = None if self.source.finds_clients else config.clients
+            self._partitions[seed] = self.source.partition(self.graph, clients, seed, sizes=config.sizes)
         return self._partitions[seed]
-
-    def _make_partition(self, config: RunConfig, seed: int) -> Partition:
-        if self.saved is not None:
-            return self.saved
-        if config.partition == "natural":
-            labels = natural_clients(config.dataset, 0)
-            if labels is None:
-                raise FedquiltError(
-                    f"{config.dataset} has no natural clients; choose another partition, such as disjoint."
-                )
-            return make_partition(self.graph, "natural", None, seed, labels=labels)
-        return make_partition(self.graph, config.partition, config.clients, seed, sizes=config.sizes)
 
     def cut(self, seed: int) -> tuple[Partition, np.ndarray]:
         """The partition and the split of a seed; with `min_train` the split is drawn again until it fits."""
@@ -166,14 +150,13 @@ class ResolvedRun:
         return partition, self._splits[seed]
 
     def _draw_split(self, partition: Partition, seed: int) -> np.ndarray:
-        # The built-in graphs' own clients are small; a split that leaves one without a label is simply drawn again.
-        wanted = self.config.min_train or (1 if self.config.partition == "natural" else None)
+        wanted = self.config.min_train or self.source.min_train
         fixed = isinstance(self.split, Given)
         for attempt in range(1 if wanted is None or fixed else REDRAWS):
             split = self.task.draw_split(self.split, self.graph, seed, attempt)
-            if wanted and not 0 < lacking(partition, split, wanted).size <= HOPELESS:
+            if wanted and not worth_redrawing(partition, split, wanted):
                 break
-        training_nodes_check(partition, split, self.config.min_train or 1, redraw=wanted is None and not fixed)
+        check_training_nodes(partition, split, self.config.min_train or 1, redraw=wanted is None and not fixed)
         return split
 
     def clients(self, seed: int) -> list[Client]:
@@ -202,14 +185,14 @@ class ResolvedRun:
         c = self.config
         assert c.epochs is not None
         assert c.metric is not None
-        kind = self.saved.kind if self.saved is not None else c.partition
-        # Louvain finds as many communities as it finds, another number in each seed.
-        given = None if c.partition == "louvain-50" else c.clients
+        # A number of clients that is found may differ from seed to seed.
+        given = None if self.source.finds_clients else c.clients
         clients = given or self._partition(c, seed).clients
         clients -= len(self._held_out(seed, clients))
         # As the catalogue calls it, so that a method finds what it knows about it however the name was typed.
         name = choose(c.dataset).dataset.name if in_catalogue(c.dataset) else c.dataset
         outputs = self.task.outputs(self.graph)
+        kind = self.source.kind
         return RunContext(name, kind, c.metric, self.graph.features, outputs, clients, c.epochs, seed, c.task)
 
     def training(

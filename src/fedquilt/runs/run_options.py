@@ -9,7 +9,7 @@ class RunOptions(TypedDict, total=False):
     """The options of a run, without the method and the dataset; `RunConfig` has their bounds, docs/options.md lists them."""
 
     partition: str
-    """disjoint, overlapping, louvain, louvain-50, random, imbalanced, natural, or a file that `fedquilt partition`
+    """disjoint, imbalanced, louvain, louvain-50, natural, overlapping, random, or a file that `fedquilt partition`
     wrote. Default: disjoint.
     """
 

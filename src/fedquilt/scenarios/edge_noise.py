@@ -1,4 +1,4 @@
-"""Edges that are not what they were: how a method stands up to a graph that is partly wrong."""
+"""Edge noise: move some edges of a graph at random, to see how robust a method is."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedquilt.graphs.build import undirected
+from fedquilt.graphs.arrays import undirected
 from fedquilt.graphs.graph import Graph
 
 
 def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Graph:
-    """The graph with some edges in other places: each is moved with this chance, independently.
+    """The graph with each edge moved with this chance, independently.
 
-    A moved edge joins two random nodes that were not joined, no two the same, so the number of edges stays. Where there
-    are fewer such pairs than edges to move (in a complete graph there is none), only so many move.
+    A moved edge joins a random pair of nodes that was not joined before, and no pair is used twice, so the number of edges
+    stays the same. If there are fewer free pairs than edges to move (a complete graph has none), only that many edges move.
 
     Takes O(E log E) time and O(E) memory.
 
@@ -31,7 +31,7 @@ def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Gr
     if moved.size > free:
         moved = rng.choice(moved, free, replace=False, shuffle=False)
     unjoined = rng.choice(free, moved.size, replace=False, shuffle=False) if free else np.zeros(0, dtype=np.int64)
-    # The k-th number that is not taken comes after k others that are not, and after all taken ones among them.
+    # The k-th free number is k plus the number of taken ones below it.
     unjoined += np.searchsorted(joined - np.arange(joined.size), unjoined, side="right")
     edges = np.concatenate([np.delete(graph.edges, moved, axis=1), _pair(unjoined)], axis=1)
     return replace(graph, edges=undirected(edges, graph.nodes, graph.name))

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedquilt.datasets.check import GraphReport, check_graph
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.budget import Budget
 from fedquilt.federation.site.config import SiteConfig, load_site_graph, read_site, site_split, split_name
 from fedquilt.federation.site.permits import FIGURES, check_names, permitted, refused_uploads, usual_methods
+from fedquilt.graphs.check import GraphReport, describe_graph
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.messages.message import TensorSpec
@@ -72,7 +72,7 @@ def check_site(path: str | os.PathLike[str]) -> SiteReport:
     methods = usual_methods(graph.features, graph.classes)
     return SiteReport(
         site=site,
-        graph=check_graph(graph),
+        graph=describe_graph(graph),
         split=split_name(site, graph),
         parts=parts,
         sending=[Sending(n, uploads_of(m), refused_uploads(site.permits, m)) for n, m in methods.items()],

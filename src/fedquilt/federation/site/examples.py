@@ -13,9 +13,9 @@ from fedquilt.cohort.client import Client
 from fedquilt.common.files import write_text
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.config import SITE_YAML
-from fedquilt.graphs.build import PARTS
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.split import TEST, TRAIN, VAL
+from fedquilt.graphs.validate import PARTS
 
 
 def write_sites(folder: Path, clients: Sequence[Client], **fields: Any) -> list[Path]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedquilt.errors import FedquiltError
-from fedquilt.partition.kinds import COPIES
+from fedquilt.partition.source import clients_per_part
 from fedquilt.partition.statistics import label_distances, statistics
 from fedquilt.reports import style
 from fedquilt.reports.figures import arrows, draw_group_lines, draw_matrix, plain_bar, span
@@ -119,11 +119,12 @@ def _given(wanted: Wanted, entry: Entry) -> list[Square]:
 
 
 def _groups(kept: StoredCell, clients: int) -> list[int]:
-    """Of an overlapping cut, several clients in a row share a part; else nothing is known."""
+    """The group of each client where the kind of partition lets several clients in a row share a part; else none."""
     config = kept.facts["config"]
-    if config.get("partition") != "overlapping" or config.get("hold_out_clients"):
+    shared = clients_per_part(config.get("partition", ""))
+    if shared == 1 or config.get("hold_out_clients"):
         return []
-    return [client // COPIES for client in range(clients)]
+    return [client // shared for client in range(clients)]
 
 
 def _figure(squares: Sequence[Square], title: str = "") -> Figure:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedquilt.errors import FedquiltError
-from fedquilt.partition.louvain import communities
+from fedquilt.partition.communities import communities
 from support.partitions import cliques, make_graph, random_graph
 
 

@@ -1,4 +1,4 @@
-"""Several graphs side by side as one, with no edge between them."""
+"""The disjoint union: several graphs side by side as one, with no edge between them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse as sp
 
-from fedquilt.datasets.raw_files import as_sparse
+from fedquilt.graphs.arrays import as_sparse
 from fedquilt.graphs.graph import Graph
 
 
 def disjoint_union(name: str, graphs: Sequence[Graph]) -> Graph:
-    """One graph of all nodes, in the order of the graphs, which have the same features and classes.
+    """One graph of all nodes, in the order of the graphs. All graphs have the same features and classes.
 
-    Features are sparse. Given splits and the nodes' own names do not come along. Nodes with the same features are copies of
-    one thing: synthetic graphs often join the same nodes in several ways.
+    Features are sparse. Given splits and ids are dropped. Nodes with equal features are marked as copies of one another:
+    synthetic graphs often join the same nodes in several ways.
     """
     x = sp.vstack([as_sparse(graph.x) for graph in graphs], format="csr")
     first = np.cumsum([0, *(graph.nodes for graph in graphs)])
@@ -32,7 +32,7 @@ def disjoint_union(name: str, graphs: Sequence[Graph]) -> Graph:
 
 
 def equal_rows(x: sp.csr_matrix) -> np.ndarray:
-    """A number for each row, the same for equal rows: [N, F] -> [N] int64, numbered as they first appear."""
+    """[N, F] -> [N] int64: a number for each row, the same for equal rows, in the order in which they first appear."""
     x = x.copy()
     x.sum_duplicates()
     x.eliminate_zeros()

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fedquilt.datasets.union import disjoint_union
-from fedquilt.graphs.build import validate
+from fedquilt.graphs.union import disjoint_union
 from support.graphs import dense, tiny
 
 
@@ -18,7 +17,7 @@ def test_graphs_stand_side_by_side(kinds: tuple) -> None:
     first = tiny(x=kinds[0](np.eye(4, 3)))
     other = tiny(x=kinds[1](2 * np.eye(3)), y=np.array([1, 0, 1]), edges=np.array([[0], [2]]))
     both = disjoint_union("both", [first, other])
-    validate(both)
+    both.validate()
     assert both.name == "both"
     assert both.edges.tolist() == [[0, 1, 2, 4], [1, 2, 3, 6]]
     assert both.y.tolist() == [0, 1, 1, -1, 1, 0, 1]

@@ -7,11 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.build import undirected, validate
 from support.graphs import tiny
 
 NOTHING = np.zeros(4, dtype=bool)
@@ -73,22 +70,6 @@ def test_fault(changes: dict[str, object], message: str) -> None:
 )
 def test_a_graph_made_by_hand_is_checked_too(edges: np.ndarray, message: str) -> None:
     with pytest.raises(FedquiltError, match=message):
-        validate(replace(tiny(), edges=edges))
+        replace(tiny(), edges=edges).validate()
     with pytest.raises(FedquiltError, match="no nodes"):
-        validate(replace(tiny(), y=np.array([], dtype=np.int64)))
-
-
-def test_what_is_loose_is_put_right() -> None:
-    graph = tiny(y=np.array([0, np.nan, 2, 1]), x=np.ones((4, 2), dtype=bool))
-    assert graph.y.tolist() == [0, -1, 2, 1]
-    assert graph.y.dtype == np.int64
-    assert graph.x.dtype == np.float32
-    assert graph.classes == 3
-    assert tiny(y=np.array([True, False, True, True])).y.tolist() == [1, 0, 1, 1]
-
-
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40))
-def test_undirected_keeps_each_pair_once(pairs: list[tuple[int, int]]) -> None:
-    edges = undirected(np.array(pairs, dtype=int).reshape(-1, 2).T, 10)
-    assert [tuple(edge) for edge in edges.T] == sorted({(min(p), max(p)) for p in pairs if p[0] != p[1]})
-    assert np.array_equal(undirected(np.concatenate([edges, edges[::-1]], axis=1), 10), edges)
+        replace(tiny(), y=np.array([], dtype=np.int64)).validate()

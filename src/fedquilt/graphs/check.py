@@ -1,0 +1,124 @@
+"""Describe a graph before training on it: its size, homophily, clustering, split, and warnings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedquilt.graphs.graph import Graph
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """A description of one graph.
+
+    Attributes:
+        name: the graph's name.
+        nodes, edges, features, classes: its size; each undirected edge counted once.
+        homophily: among the edges between labelled nodes, the share that join two nodes of one class; NaN without such edges.
+        clustering: the average local clustering coefficient; a node of degree 0 or 1 counts as 0.
+        components: connected components.
+        isolated: nodes without an edge.
+        unlabelled: nodes without a label.
+        class_counts: [C] labelled nodes in each class.
+        split: the sizes of the given split's train, val and test parts, or None.
+        warnings: one sentence for each property that is allowed but may surprise.
+    """
+
+    name: str
+    nodes: int
+    edges: int
+    features: int
+    classes: int
+    homophily: float
+    clustering: float
+    components: int
+    isolated: int
+    unlabelled: int
+    class_counts: tuple[int, ...]
+    split: tuple[int, int, int] | None
+    warnings: tuple[str, ...]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """(name, value) pairs in the order in which to print them, without the warnings."""
+        given = "none" if self.split is None else "{:,} train, {:,} val, {:,} test".format(*self.split)
+        shown = ", ".join(f"{count:,}" for count in self.class_counts[:20])
+        return [
+            ("nodes", f"{self.nodes:,}"),
+            ("edges", f"{self.edges:,}"),
+            ("features", f"{self.features:,}"),
+            ("classes", f"{self.classes:,}"),
+            ("nodes in each class", shown + (", ..." if len(self.class_counts) > 20 else "")),
+            ("unlabelled nodes", f"{self.unlabelled:,}"),
+            ("edge homophily", "-" if np.isnan(self.homophily) else f"{self.homophily:.3f}"),
+            ("average clustering", f"{self.clustering:.3f}"),
+            ("connected components", f"{self.components:,}"),
+            ("isolated nodes", f"{self.isolated:,}"),
+            ("given split", given),
+        ]
+
+
+def describe_graph(graph: Graph) -> GraphReport:
+    """Describe a valid graph."""
+    from scipy.sparse.csgraph import connected_components
+
+    components, _ = connected_components(graph.adjacency(), directed=False)
+    degree = np.bincount(graph.edges.ravel(), minlength=graph.nodes)
+    masks = graph.masks
+    counts = np.bincount(graph.y[graph.y >= 0], minlength=graph.classes)
+    return GraphReport(
+        name=graph.name,
+        nodes=graph.nodes,
+        edges=graph.edges.shape[1],
+        features=graph.features,
+        classes=graph.classes,
+        homophily=_homophily(graph),
+        clustering=_clustering(graph),
+        components=int(components),
+        isolated=int((degree == 0).sum()),
+        unlabelled=int((graph.y < 0).sum()),
+        class_counts=tuple(int(count) for count in counts),
+        split=None if masks is None else (int(masks["train"].sum()), int(masks["val"].sum()), int(masks["test"].sum())),
+        warnings=tuple(_warnings(graph, degree, counts)),
+    )
+
+
+def _homophily(graph: Graph) -> float:
+    u, v = graph.y[graph.edges]
+    both = (u >= 0) & (v >= 0)
+    return float((u == v)[both].mean()) if both.any() else float("nan")
+
+
+def _clustering(graph: Graph) -> float:
+    import igraph
+
+    # igraph counts triangles in C: a second at half a million edges. Squaring the adjacency matrix would fill memory.
+    network = igraph.Graph(n=graph.nodes, edges=graph.edges.T)
+    return float(network.transitivity_avglocal_undirected(mode="zero"))
+
+
+def _warnings(graph: Graph, degree: np.ndarray, counts: np.ndarray) -> list[str]:
+    found = []
+    if isolated := int((degree == 0).sum()):
+        found.append(
+            f"{isolated:,} of {graph.nodes:,} nodes have no edge: a graph network learns from their features only."
+        )
+    if (few := np.flatnonzero(counts < 3)).size:
+        named = ", ".join(_class_name(graph, int(number)) for number in few[:10])
+        more = ", ..." if few.size > 10 else ""
+        found.append(
+            f"Fewer than 3 nodes in class {named}{more}: such a class cannot be in training, validation and test."
+        )
+    unused = graph.features - int(np.count_nonzero(np.asarray(abs(graph.x).sum(axis=0))))
+    if unused:
+        found.append(f"{unused:,} of {graph.features:,} features are 0 for every node: they can be dropped.")
+    if (graph.y < 0).sum() > 0.9 * graph.nodes:
+        found.append("More than nine in ten nodes are unlabelled: a client may get no labelled node at all.")
+    if not graph.edges.size:
+        found.append("There are no edges: a graph network sees nothing but each node's own features.")
+    return found
+
+
+def _class_name(graph: Graph, number: int) -> str:
+    return str(number) if graph.class_names is None else f"'{graph.class_names[number]}'"
