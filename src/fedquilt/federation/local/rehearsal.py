@@ -40,7 +40,7 @@ _SAID = re.compile(r"fedquilt: (.*)")
 
 def app_folder() -> Path:
     """The Flower app that `flwr run` is given."""
-    return Path(__file__).parent / "app"
+    return Path(__file__).parent.parent / "app"
 
 
 class Rehearsal:
