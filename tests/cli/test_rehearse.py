@@ -165,11 +165,11 @@ def test_one_rehearsal_at_a_time_in_a_folder(refused: Callable, here: Path, site
 @pytest.fixture
 def stopped(here: Path, sites: str) -> Path:
     """A rehearsal that was stopped in a round, as far as its folder tells."""
-    from fedquilt.federation.coordinator.coordinator import Order
+    from fedquilt.federation.coordinator.config import FederationConfig
 
     out = here / "out"
     with prepared_in(out, sites, rounds=3, settings={"hidden": 8}) as (_, order):
-        kept = {"order": Order.read(order).model_dump(), "federation": {"sites": list("abc")}}
+        kept = {"order": FederationConfig.read(order).model_dump(), "federation": {"sites": list("abc")}}
         (out / "run").mkdir()
         (out / "run" / "config.json").write_text(json.dumps(kept))
         (out / "private").mkdir()

@@ -12,4 +12,4 @@ def outlive_parents() -> None:
     """This process is no ClientApp that ends with the one that started it."""
     from fedquilt.federation import client_app
 
-    client_app.end_with_parent = lambda: None  # type: ignore[assignment]
+    client_app.exit_with_parent = lambda: None  # type: ignore[assignment]

@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 from safetensors.torch import save
 
 from fedquilt.errors import FedquiltError
-from fedquilt.federation.coordinator.finite_aggregation import Guarded
-from fedquilt.federation.flower_messages import packed, unpacked
-from fedquilt.federation.message_checks import overlong
+from fedquilt.federation.coordinator.finite_aggregation import FiniteAggregation
+from fedquilt.federation.flower_messages import pack, unpack
+from fedquilt.federation.message_checks import overlong_uploads
 from fedquilt.federation.site.examples import write_sites
 from fedquilt.messages.message import Sparse, Value, dense
 from fedquilt.messages.wire import decode, encode
@@ -29,7 +29,7 @@ HOSTILE = 1001  # the node of site-1
 
 
 def header_of(message: Message) -> dict[str, Any]:
-    return unpacked(message.content)[0]
+    return unpack(message.content)[0]
 
 
 def at(round: int, does: Callable[[Message], Message | None], node: int = HOSTILE) -> Callable:
@@ -44,8 +44,8 @@ def at(round: int, does: Callable[[Message], Message | None], node: int = HOSTIL
 
 def with_upload(change: Callable[[dict], bytes]) -> Callable[[Message], Message]:
     def does(reply: Message) -> Message:
-        header, body = unpacked(reply.content)
-        reply.content = packed(header, change(decode(body)))
+        header, body = unpack(reply.content)
+        reply.content = pack(header, change(decode(body)))
         return reply
 
     return does
@@ -53,8 +53,8 @@ def with_upload(change: Callable[[dict], bytes]) -> Callable[[Message], Message]
 
 def with_header(said: dict[str, Any]) -> Callable[[Message], Message]:
     def does(reply: Message) -> Message:
-        header, body = unpacked(reply.content)
-        reply.content = packed({**header, **said}, body)
+        header, body = unpack(reply.content)
+        reply.content = pack({**header, **said}, body)
         return reply
 
     return does
@@ -208,15 +208,15 @@ def test_a_site_does_not_take_everything_from_its_coordinator(
     change: Any, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if "gave no" in says:  # such weights do not even get there
-        monkeypatch.setattr("fedquilt.federation.message_checks.MOST", 1e13)
+        monkeypatch.setattr("fedquilt.federation.message_checks.LARGEST", 1e13)
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3).run()
     before = site_states(tmp_path)[0]
     node, last = next(x for x in reversed(grid.sent) if header_of(x[1])["kind"] == "round")
-    header, body = unpacked(last.content)
+    header, body = unpack(last.content)
     body = b"\x80\x04junk" * 9 if change is None else encode({**decode(body), **change})
-    (reply,) = grid.pull_messages(grid.push_messages([Message(packed({**header, "round": 3}, body), node, "train")]))
-    answer, sent = unpacked(reply.content)
+    (reply,) = grid.pull_messages(grid.push_messages([Message(pack({**header, "round": 3}, body), node, "train")]))
+    answer, sent = unpack(reply.content)
     assert says in answer["refused"]
     assert sent == b""
     after = site_states(tmp_path)[0]
@@ -256,12 +256,12 @@ def test_one_long_upload_ruins_nobody(name: str, sites: int, protected: bool, tm
 
     def does(who: int, message: Message, reply: Message) -> Message:
         if who == HOSTILE and header_of(message)["kind"] == "hello":
-            header, body = unpacked(reply.content)
-            reply.content = packed({**header, "protected": protected}, body)
+            header, body = unpack(reply.content)
+            reply.content = pack({**header, "protected": protected}, body)
         if who == HOSTILE and header_of(message).get("round") == 1:
-            long = {n: torch.where(dense(v) > 0, 5e8, -5e8) for n, v in decode(unpacked(reply.content)[1]).items()}
+            long = {n: torch.where(dense(v) > 0, 5e8, -5e8) for n, v in decode(unpack(reply.content)[1]).items()}
             counts = {n: torch.ones_like(v) for n, v in long.items() if n.startswith(("train", "seen"))}
-            reply.content = packed(unpacked(reply.content)[0], encode({**long, **counts}))
+            reply.content = pack(unpack(reply.content)[0], encode({**long, **counts}))
         return reply
 
     grid = MemoryGrid(write_sites(tmp_path, clients))
@@ -285,7 +285,7 @@ def test_what_the_server_cannot_go_on_from_is_undone() -> None:
             return {W: torch.exp(dense(uploads[W]).sum(0) ** 3)}
 
     told: list[tuple[int, str]] = []
-    guarded = Guarded(Squaring(), lambda m, why: told.append((m, why)))  # type: ignore[arg-type]
+    guarded = FiniteAggregation(Squaring(), lambda m, why: told.append((m, why)))  # type: ignore[arg-type]
     server = {"seen": torch.zeros(1)}
     uploads = {W: Sparse(torch.tensor([[1.0], [9.0], [4.9], [0.5]]))}
     down = guarded(server, uploads, torch.tensor([2, 3, 5, 7]), torch.arange(8))
@@ -298,13 +298,13 @@ def test_what_the_server_cannot_go_on_from_is_undone() -> None:
 
 
 def test_a_site_that_could_not_say_hello_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedquilt.federation.coordinator.roster.LATER", 0.0)
+    monkeypatch.setattr("fedquilt.federation.coordinator.roster.RETRY_SECONDS", 0.0)
     failed: list[int] = []
 
     def fail_once(who: int, message: Message, reply: Message) -> Message:
         if who == HOSTILE and not failed:
             failed.append(who)
-            reply.content = packed({"refused": "The site failed; its own log says why."})
+            reply.content = pack({"refused": "The site failed; its own log says why."})
         return reply
 
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
@@ -318,14 +318,17 @@ def test_a_site_that_could_not_say_hello_is_asked_again(tmp_path: Path, monkeypa
 def test_uploads_with_noise_are_compared_with_others_that_have_noise() -> None:
     specs = find_method("fedavg").uploads
     uploads = {m: {W: torch.full((1, 4), size), "train_nodes": torch.ones(1)} for m, size in enumerate((1.0, 1.0, 1e5))}
-    assert set(overlong(uploads, specs, set(), 1000.0)) == {2}
-    assert overlong(uploads, specs, {2}, 2000.0) == {}  # noise may make it longer, up to a limit
-    assert set(overlong(uploads, specs, {2}, 200.0)) == {2}
-    assert set(overlong(uploads, specs, {0, 1, 2}, 1000.0)) == {2}
-    assert set(overlong({0: uploads[0], 2: uploads[2]}, specs, set(), 1000.0)) == {2}
-    assert overlong({0: uploads[0], 1: {**uploads[1], "train_nodes": torch.full((1,), 1e9)}}, specs, set(), 2.0) == {}
+    assert set(overlong_uploads(uploads, specs, set(), 1000.0)) == {2}
+    assert overlong_uploads(uploads, specs, {2}, 2000.0) == {}  # noise may make it longer, up to a limit
+    assert set(overlong_uploads(uploads, specs, {2}, 200.0)) == {2}
+    assert set(overlong_uploads(uploads, specs, {0, 1, 2}, 1000.0)) == {2}
+    assert set(overlong_uploads({0: uploads[0], 2: uploads[2]}, specs, set(), 1000.0)) == {2}
+    assert (
+        overlong_uploads({0: uploads[0], 1: {**uploads[1], "train_nodes": torch.full((1,), 1e9)}}, specs, set(), 2.0)
+        == {}
+    )
     quiet = {m: {W: torch.full((1, 4), size)} for m, size in enumerate((0.0, 0.0, 100.0))}
-    assert overlong(quiet, specs, set(), 1000.0) == {}  # those that have nothing to say are no measure
+    assert overlong_uploads(quiet, specs, set(), 1000.0) == {}  # those that have nothing to say are no measure
 
 
 @pytest.mark.parametrize(("min_sites", "goes_on"), [(0, True), (2, True), (3, False)])
@@ -451,7 +454,7 @@ def test_an_old_request_is_refused(tmp_path: Path) -> None:
     old = next(m for node, m in grid.sent if header_of(m).get("round") == 1 and node == 1000)
     grid.push_messages([old])
     (reply,) = grid.pull_messages([old.metadata.message_id])
-    assert "has gone on since" in unpacked(reply.content)[0]["refused"]
+    assert "has gone on since" in unpack(reply.content)[0]["refused"]
     assert torch.equal(site_states(tmp_path)[0][W], before[0][W])
 
 
@@ -477,4 +480,4 @@ def test_nobody_takes_the_name_of_a_site_that_is_there(tmp_path: Path) -> None:
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg")
     there.run()
     assert [line["what"] for line in there.incidents.all] == ["turned away"]
-    assert there.sites.nodes["site-0"] == 1000
+    assert there.roster.nodes["site-0"] == 1000

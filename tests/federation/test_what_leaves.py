@@ -15,9 +15,9 @@ from flwr.app import Message
 import fedquilt
 from fedquilt.errors import FedquiltError
 from fedquilt.export.sources import module_of
-from fedquilt.federation.coordinator.coordinator import Order
-from fedquilt.federation.coordinator.engine import FlowerSites
-from fedquilt.federation.flower_messages import packed, unpacked
+from fedquilt.federation.coordinator.config import FederationConfig
+from fedquilt.federation.coordinator.engine import FlowerEngine
+from fedquilt.federation.flower_messages import pack, unpack
 from fedquilt.federation.site.config import read_site
 from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.ledger import Ledger
@@ -122,7 +122,7 @@ def test_what_crosses_is_what_is_counted_and_little_more(tmp_path: Path) -> None
     replies: list[int] = []
 
     def weigh(node: int, message: Any, reply: Any) -> Any:
-        header, body = unpacked(reply.content)
+        header, body = unpack(reply.content)
         if "figures" in header:
             replies.append(len(body) + len(json.dumps(header)))
         return reply
@@ -193,8 +193,8 @@ def test_a_run_ends_when_all_budgets_are_spent(tmp_path: Path) -> None:
 
 
 def ask(grid: MemoryGrid, node: int, header: dict[str, Any], body: bytes, kind: str = "train") -> tuple[dict, bytes]:
-    (reply,) = grid.pull_messages(grid.push_messages([Message(packed(header, body), node, kind)]))
-    return unpacked(reply.content)
+    (reply,) = grid.pull_messages(grid.push_messages([Message(pack(header, body), node, kind)]))
+    return unpack(reply.content)
 
 
 def test_a_coordinator_learns_nothing_from_what_breaks_training(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_coordinator_learns_nothing_from_what_breaks_training(tmp_path: Path) 
     clients[1].graph.x[:, 0] = 0.0
     grid = MemoryGrid(write_sites(tmp_path, clients, dp=PROTECTED))
     federation(tmp_path, clients, grid, method="fedavg", rounds=1).run()
-    header = next(unpacked(m.content)[0] for _, m in grid.sent if unpacked(m.content)[0]["kind"] == "round")
+    header = next(unpack(m.content)[0] for _, m in grid.sent if unpack(m.content)[0]["kind"] == "round")
     weights = {n: torch.zeros(t.shape[1:]) for n, t in site_states(tmp_path)[0].items() if n.startswith("model.")}
     weights["model.conv1.weight"][0] = 1e9
     for name in ("conv2", "classifier"):
@@ -243,8 +243,8 @@ def test_an_answer_from_before_the_site_was_protected_is_not_given_again(tmp_pat
     paths = write_sites(tmp_path, ragged_clients(SIZES))
     grid = MemoryGrid(paths)
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=1).run()
-    node, last = next(x for x in reversed(grid.sent) if unpacked(x[1].content)[0]["kind"] == "round")
-    header, body = unpacked(last.content)
+    node, last = next(x for x in reversed(grid.sent) if unpack(x[1].content)[0]["kind"] == "round")
+    header, body = unpack(last.content)
     before = ask(grid, node, header, body)
     assert ask(grid, node, header, body) == before
     told(paths[node - 1000], dp=PROTECTED)
@@ -269,7 +269,7 @@ def test_a_model_that_was_never_trained_does_not_replace_one_that_was(tmp_path: 
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
     before = predict(read_site(tmp_path / "site-0/site.yaml")).probabilities
-    header = next(unpacked(m.content)[0] for _, m in grid.sent if unpacked(m.content)[0]["kind"] == "finish")
+    header = next(unpack(m.content)[0] for _, m in grid.sent if unpack(m.content)[0]["kind"] == "finish")
     said, _ = ask(grid, 1000, {**header, "run": "0123456789abcdef", "best": 0, "client": 0}, b"", "query")
     assert "refused" not in said
     assert (predict(read_site(tmp_path / "site-0/site.yaml")).probabilities == before).all()
@@ -281,8 +281,8 @@ def test_a_model_that_was_never_trained_does_not_replace_one_that_was(tmp_path: 
 def test_work_without_end_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
-    node, last = next(x for x in reversed(grid.sent) if unpacked(x[1].content)[0]["kind"] == "round")
-    header, body = unpacked(last.content)
+    node, last = next(x for x in reversed(grid.sent) if unpack(x[1].content)[0]["kind"] == "round")
+    header, body = unpack(last.content)
     said, _ = ask(grid, node, {**header, "task": {**header["task"], **wrong}}, body)
     assert "cannot be read" in said["refused"]
 
@@ -292,12 +292,12 @@ def test_an_answer_with_noise_that_is_asked_for_again_is_the_same_and_costs_noth
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES), dp={"clip": 1.0, "noise": 20.0, "delta": 1e-5}))
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=2)
     there.run()
-    last = next(m for node, m in reversed(grid.sent) if unpacked(m.content)[0]["kind"] == "round" and node == 1000)
+    last = next(m for node, m in reversed(grid.sent) if unpack(m.content)[0]["kind"] == "round" and node == 1000)
     spent = (tmp_path / "site-0/state/privacy.json").read_text()
     bodies = []
     for _ in range(2):
         grid.push_messages([last])
-        bodies.append(unpacked(grid.pull_messages([last.metadata.message_id])[0].content)[1])
+        bodies.append(unpack(grid.pull_messages([last.metadata.message_id])[0].content)[1])
     assert bodies[0] == bodies[1] != b""
     assert (tmp_path / "site-0/state/privacy.json").read_text() == spent
 
@@ -315,7 +315,7 @@ def test_an_answer_with_noise_that_is_asked_for_again_is_the_same_and_costs_noth
 )
 def test_a_wrong_order_gets_a_sentence(values: dict[str, Any], says: str) -> None:
     with pytest.raises(FedquiltError, match=says):
-        Order.read({"out": "run", **values})
+        FederationConfig.read({"out": "run", **values})
 
 
 def test_robust_aggregation_is_a_setting(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_a_coordinator_restarted_after_its_last_round_knows_what_was_spent(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as killed:
-        killed.setattr(FlowerSites, "finish", stop)
+        killed.setattr(FlowerEngine, "finish", stop)
         with pytest.raises(KeyboardInterrupt):
             federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=2).run()
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=2)

@@ -13,7 +13,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedquilt.cohort.client import Client
 from fedquilt.federation.client_app import app
-from fedquilt.federation.coordinator.coordinator import Federation, Order
+from fedquilt.federation.coordinator.config import FederationConfig
+from fedquilt.federation.coordinator.coordinator import Coordinator
 from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.site import open_site
 from fedquilt.methods.base import State
@@ -92,15 +93,15 @@ def federation(
     grid: MemoryGrid | None = None,
     site: dict[str, Any] | None = None,
     **order: Any,
-) -> Federation:
+) -> Coordinator:
     """A federation of these clients in memory, as the tests of methods have theirs."""
     if grid is None:
         grid = MemoryGrid(write_sites(folder, clients, **(site or {})))
     small: dict[str, Any] = {} if order.get("method") == "majority" else {"hidden": 8}
     given = small | order.pop("settings", {})
     usual = {"seed": 3, "dataset": "ragged", "partition": "disjoint", "timeout": 5.0, "wait": 5.0, "rounds": 3}
-    asked = Order(**{**usual, "out": str(folder / "run"), "sites": len(clients), "settings": given, **order})
-    return Federation(asked, grid, lambda text: None)
+    asked = FederationConfig(**{**usual, "out": str(folder / "run"), "sites": len(clients), "settings": given, **order})
+    return Coordinator(asked, grid, lambda text: None)
 
 
 def site_states(folder: Path) -> list[State]:
@@ -114,4 +115,4 @@ def site_models(folder: Path) -> list[tuple[State, dict[str, Any]]]:
 
 
 def _kept(path: Path) -> list[Any]:
-    return [open_site(path / "site.yaml").memory(run.name) for run in (path / "state").iterdir() if run.is_dir()]
+    return [open_site(path / "site.yaml").state(run.name) for run in (path / "state").iterdir() if run.is_dir()]

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from fedquilt.federation.site import worker_process
-from fedquilt.federation.site.dispatch import Answering
 from fedquilt.federation.site.examples import write_sites
+from fedquilt.federation.site.request_handler import RequestHandler
 from support.federations import ragged_clients
 
 HELLO = {"kind": "hello", "version": 1}
@@ -42,7 +42,7 @@ def test_one_process_answers_all_and_ends_with_its_keeper(tmp_path: Path, monkey
     keeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     monkeypatch.setenv("FEDQUILT_WARM", "1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(worker_process, "_keeper", lambda: keeper.pid)
+    monkeypatch.setattr(worker_process, "_supernode_process", lambda: keeper.pid)
     monkeypatch.setattr(worker_process.tempfile, "tempdir", None)
     try:
         first = worker_process.ask(str(path), HELLO, b"")
@@ -68,7 +68,7 @@ def keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subproce
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(worker_process.tempfile, "tempdir", None)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
-        monkeypatch.setattr(worker_process, "_keeper", lambda: process.pid)
+        monkeypatch.setattr(worker_process, "_supernode_process", lambda: process.pid)
         yield process
         process.kill()
 
@@ -86,7 +86,7 @@ def ended(process: subprocess.Popen[Any], seconds: float = 20) -> bool:
 ENDLESS = """
 import sys, time
 from pathlib import Path
-from fedquilt.federation.site import dispatch, worker_process
+from fedquilt.federation.site import request_handler, worker_process
 
 class Endless:
     def reply(self, site, header, body):
@@ -96,7 +96,7 @@ class Endless:
         while True:
             time.sleep(0.01)
 
-dispatch.Answering = Endless
+request_handler.RequestHandler = Endless
 worker_process.serve(Path(sys.argv[1]), int(sys.argv[2]))
 """
 
@@ -124,7 +124,7 @@ def test_a_helper_ends_when_nobody_waits_for_its_answer(tmp_path: Path) -> None:
 
 def wait_for_line(path: Path) -> socket.socket:
     until = time.monotonic() + 30
-    while (line := worker_process._try(path)) is None:
+    while (line := worker_process._connect(path)) is None:
         assert time.monotonic() < until
         time.sleep(0.05)
     return line
@@ -141,7 +141,7 @@ def test_sockets_that_nobody_listens_on_are_removed(tmp_path: Path) -> None:
         for name in ("dead.sock", "alive.sock"):
             os.utime(tmp_path / name, (1, 1))
         (tmp_path / "other").write_text("")
-        worker_process._sweep(tmp_path)
+        worker_process._remove_dead_sockets(tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["alive.sock", "other", "young.sock"]
 
 
@@ -177,18 +177,18 @@ def test_a_folder_that_others_can_enter_is_not_used(tmp_path: Path, monkeypatch:
     (tmp_path / f"fedquilt-{os.getuid()}").mkdir(mode=0o777)
     (tmp_path / f"fedquilt-{os.getuid()}").chmod(0o777)
     with pytest.raises(OSError, match="not ours alone"):
-        worker_process._path("site", 1)
+        worker_process._socket_path("site", 1)
 
 
 def test_a_change_of_the_site_is_seen(tmp_path: Path) -> None:
     (path,) = write_sites(tmp_path, ragged_clients((12,)))
-    answering = Answering()
-    assert answering.reply(str(path), HELLO, b"")[0]["permits"] == "all"
+    handler = RequestHandler()
+    assert handler.reply(str(path), HELLO, b"")[0]["permits"] == "all"
     path.write_text(path.read_text() + "permits: [train_nodes]\n")
-    assert answering.reply(str(path), HELLO, b"")[0]["permits"] == ["train_nodes"]
+    assert handler.reply(str(path), HELLO, b"")[0]["permits"] == ["train_nodes"]
     other = write_sites(tmp_path / "other", ragged_clients((12,), classes=4))[0]
     (path.parent / "graph.npz").write_bytes((other.parent / "graph.npz").read_bytes())
-    assert answering.reply(str(path), HELLO, b"")[0]["classes"] == 4
+    assert handler.reply(str(path), HELLO, b"")[0]["classes"] == 4
 
 
 @pytest.mark.parametrize(
@@ -201,11 +201,11 @@ def test_a_change_of_the_site_is_seen(tmp_path: Path) -> None:
 )
 def test_requests_that_make_no_sense_are_refused(header: dict[str, Any], says: str, tmp_path: Path) -> None:
     (path,) = write_sites(tmp_path, ragged_clients((12,)))
-    reply, body = Answering().reply(str(path), header, b"")
+    reply, body = RequestHandler().reply(str(path), header, b"")
     assert says in reply["refused"]
     assert body == b""
 
 
 def test_what_goes_wrong_at_a_site_stays_there(tmp_path: Path) -> None:
-    reply, _ = Answering().reply(str(tmp_path / "secret-place/site.yaml"), HELLO, b"")
+    reply, _ = RequestHandler().reply(str(tmp_path / "secret-place/site.yaml"), HELLO, b"")
     assert reply == {"refused": "The site failed; its own log says why."}

@@ -1,4 +1,4 @@
-"""Predictions from a site's own personal model, for its graph as it was or as it is now."""
+"""Predictions from a site's own personal model, for its own graph or another one with the same features."""
 
 from __future__ import annotations
 
