@@ -57,7 +57,7 @@ def rehearse(
     from fedquilt.federation.local.prepare import LOGS, PRIVATE, prepared
     from fedquilt.runs.config import parse_settings
 
-    order: dict[str, Any] = {
+    options: dict[str, Any] = {
         "method": method,
         "rounds": rounds,
         "epochs": epochs or 0,
@@ -70,11 +70,11 @@ def rehearse(
     }
     from fedquilt.federation.local.rehearsal import Rehearsal
 
-    with prepared(_found(sites), order, out) as (copies, order), _stoppable():
+    with prepared(_site_files(sites), options, out) as (copies, run_config), _stoppable():
         if not quiet:
             aside(f"Starting Flower's SuperLink and {len(copies)} SuperNodes on this machine ...")
         with Rehearsal(copies, out / LOGS, private=out / PRIVATE) as rehearsal:
-            result = rehearsal.run(order, (lambda text: None) if quiet else aside)
+            result = rehearsal.run(run_config, (lambda text: None) if quiet else aside)
     if as_json:
         say(json.dumps(result, ensure_ascii=False))
         return
@@ -84,8 +84,8 @@ def rehearse(
     say(f"Written to {out}: run (the coordinator's), sites (each with its model and ledger), logs.")
 
 
-def _found(sites: str) -> list[Path]:
-    """The files that are named, or that a pattern stands for."""
+def _site_files(sites: str) -> list[Path]:
+    """The site.yaml files that --sites names, or that match its patterns."""
     out: list[Path] = []
     for text in map(str.strip, sites.split(",")):
         if not text:
@@ -103,7 +103,7 @@ def _found(sites: str) -> list[Path]:
 
 
 def _check_least(given: Mapping[str, tuple[int | None, int]]) -> None:
-    """Refuse an option that is less than it can be."""
+    """Refuse an option below its minimum."""
     for option, (value, least) in given.items():
         if value is not None and value < least:
             raise FedquiltError(f"{option} is {value}; it has to be at least {least}.")
@@ -111,7 +111,7 @@ def _check_least(given: Mapping[str, tuple[int | None, int]]) -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Being told to end is as Ctrl-C: what was started is ended first, and how to go on is said."""
+    """Treat SIGTERM and SIGHUP like Ctrl-C: end all processes, then say how to resume."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
