@@ -25,6 +25,11 @@ from support.clients import assert_near, numbers
 from support.federations import assert_same, copied, make_method, make_training, ragged_clients, without_seconds
 
 
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fedpub, "MANY", 2)
+
+
 class WrittenOut(FedPub):
     """FED-PUB that remembers everyone's last embedding and writes the softmax of the cosines out."""
 
