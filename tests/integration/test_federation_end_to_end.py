@@ -151,8 +151,8 @@ def test_killed_sites_coordinators_and_superlinks_come_back_and_nothing_is_lost(
 TAMPER = """
 import os
 if os.environ.get("HOSTILE_SITE"):
-    import fedquilt.federation.site.worker_process as warm
-    honest = warm.ask
+    import fedquilt.federation.site.worker_process
+    honest = fedquilt.federation.site.worker_process.ask
 
     def ask(site, header, body):
         reply, sent = honest(site, header, body)
@@ -169,7 +169,7 @@ if os.environ.get("HOSTILE_SITE"):
             sent = encode({**message, **bad[header["round"]]})
         return reply, sent
 
-    warm.ask = ask
+    fedquilt.federation.site.worker_process.ask = ask
 """
 
 

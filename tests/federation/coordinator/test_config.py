@@ -21,6 +21,6 @@ from fedquilt.federation.coordinator.config import FederationConfig
         ({"out": ""}, "'out' is not possible"),
     ],
 )
-def test_a_wrong_order_gets_a_sentence(values: dict[str, Any], says: str) -> None:
+def test_a_wrong_configuration_is_a_sentence(values: dict[str, Any], says: str) -> None:
     with pytest.raises(FedquiltError, match=says):
         FederationConfig.read({"out": "run", **values})

@@ -23,7 +23,7 @@ from support.tampering import header_of
 SIZES = (25, 14, 31)
 
 
-def test_where_nobody_says_how_it_stands_the_last_models_are_kept(tmp_path: Path) -> None:
+def test_without_reported_metrics_the_last_models_are_kept(tmp_path: Path) -> None:
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES), permits=["model", "train_nodes"]))
 
     def tell(text: str) -> None:

@@ -35,7 +35,7 @@ def test_a_bad_upload_stops_a_run_only_where_it_insists_on_all_sites(
 
 
 @pytest.mark.parametrize("figures", [[0.1, 0.1, 7.0, 0.5, 1.0], [0.1, 0.1, 0.5, 0.5, 0.0], ["x"] * 5, [1.0], "x"])
-def test_figures_that_cannot_be_right_are_left_out(figures: Any, tmp_path: Path) -> None:
+def test_metrics_that_are_not_possible_are_left_out(figures: Any, tmp_path: Path) -> None:
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
     grid.tamper = at(1, with_header({"figures": figures}))
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3)

@@ -12,7 +12,7 @@ from fedquilt.methods.base import find_method
 from support.tampering import W
 
 
-def test_what_the_server_cannot_go_on_from_is_undone() -> None:
+def test_aggregation_is_retried_without_the_largest_upload() -> None:
     """Each upload passes by itself; the server's step does not."""
 
     class Squaring:
@@ -24,14 +24,14 @@ def test_what_the_server_cannot_go_on_from_is_undone() -> None:
                 raise torch.linalg.LinAlgError("no roots")
             return {W: torch.exp(dense(uploads[W]).sum(0) ** 3)}
 
-    told: list[tuple[int, str]] = []
-    guarded = FiniteAggregation(Squaring(), lambda m, why: told.append((m, why)))  # type: ignore[arg-type]
+    unused: list[tuple[int, str]] = []
+    aggregate = FiniteAggregation(Squaring(), lambda m, why: unused.append((m, why)))  # type: ignore[arg-type]
     server = {"seen": torch.zeros(1)}
     uploads = {W: Sparse(torch.tensor([[1.0], [9.0], [4.9], [0.5]]))}
-    down = guarded(server, uploads, torch.tensor([2, 3, 5, 7]), torch.arange(8))
-    assert told == [(3, "leads to numbers that are not finite"), (5, "leads to numbers that are not finite")]
+    down = aggregate(server, uploads, torch.tensor([2, 3, 5, 7]), torch.arange(8))
+    assert unused == [(3, "leads to numbers that are not finite"), (5, "leads to numbers that are not finite")]
     assert float(down[W]) == pytest.approx(float(torch.exp(torch.tensor(1.5**3))))
     assert float(server["seen"]) == 2
     with pytest.raises(FedquiltError, match="No upload of this round"):
-        guarded(server, {W: torch.tensor([[9.0]])}, torch.tensor([2]), torch.arange(8))
+        aggregate(server, {W: torch.tensor([[9.0]])}, torch.tensor([2]), torch.arange(8))
     assert float(server["seen"]) == 2

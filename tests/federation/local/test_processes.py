@@ -69,7 +69,7 @@ def test_what_a_later_process_says_is_told_apart(tmp_path: Path) -> None:
         assert group.output("one", start=start) == "later\n"
 
 
-def test_the_guard_takes_nothing_from_the_folder_it_is_started_in(
+def test_the_watchdog_takes_nothing_from_the_folder_it_is_started_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "fedquilt").mkdir()

@@ -134,5 +134,5 @@ class TestPrivacy:
         with pytest.raises(FedquiltError, match=r"One upload with noise 1 spends epsilon .* more than the budget of 1"):
             report(tmp_path, dp={"clip": 1, "noise": 1, "epsilon": 1})
 
-    def test_figures_can_be_kept_at_home(self, tmp_path: Path) -> None:
+    def test_metrics_need_not_be_sent(self, tmp_path: Path) -> None:
         assert not report(tmp_path, dp={"clip": 1, "noise": 4, "report": False}).reports_metrics

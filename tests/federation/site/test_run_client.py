@@ -41,7 +41,7 @@ def test_a_site_refuses_by_itself_too(tmp_path: Path) -> None:
     assert there.folder.seed(3).records()[0]["participants"] == [0, 2]
 
 
-def test_figures_stay_at_home_where_they_are_not_permitted(tmp_path: Path) -> None:
+def test_metrics_are_not_sent_where_they_are_not_permitted(tmp_path: Path) -> None:
     paths = write_sites(tmp_path, ragged_clients(SIZES))
     edit_site(paths[1], permits=["model", "train_nodes"])
     there = federation(tmp_path, ragged_clients(SIZES), MemoryGrid(paths), method="fedavg")
@@ -103,7 +103,7 @@ def test_noise_is_added_at_the_site_and_its_budget_ends_its_part(tmp_path: Path)
     assert records[-1]["epsilon"] <= 0.85
     assert records[0]["epsilon"] < records[-1]["epsilon"]
     assert there.folder.seed(3).summary["epsilon"] == records[-1]["epsilon"]
-    assert [record["clients"]["val"][1] for record in records] == [None] * 9  # figures stay at home
+    assert [record["clients"]["val"][1] for record in records] == [None] * 9  # no metrics are sent
     assert all(facts["finished"] for _, facts in site_models(tmp_path))
     sent = next((tmp_path / "site-1/state").glob("*/ledger.jsonl")).read_text().splitlines()
     norms = {x["name"]: x["norm"] for x in map(json.loads, sent) if x["round"] == 0}
@@ -171,7 +171,7 @@ def test_an_answer_from_before_the_site_was_protected_is_not_given_again(tmp_pat
     assert asked[1] != before[1]
 
 
-def test_figures_of_an_evaluation_are_in_the_ledger(tmp_path: Path) -> None:
+def test_metrics_of_an_evaluation_are_in_the_ledger(tmp_path: Path) -> None:
     there = federation(tmp_path, ragged_clients(SIZES), method="fedavg", rounds=2, participation=0.5)
     there.run()
     for path in sorted(tmp_path.glob("site-*")):

@@ -36,12 +36,12 @@ def running(mark: str) -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
-def test_one_process_answers_all_and_ends_with_its_keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_answers_all_and_ends_with_its_supernode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path,) = write_sites(tmp_path, ragged_clients((12,)))
-    keeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    supernode = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     monkeypatch.setenv("FEDQUILT_WARM", "1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(worker_process, "_supernode_process", lambda: keeper.pid)
+    monkeypatch.setattr(worker_process, "_supernode_process", lambda: supernode.pid)
     monkeypatch.setattr(worker_process.tempfile, "tempdir", None)
     try:
         first = worker_process.ask(str(path), HELLO, b"")
@@ -52,8 +52,8 @@ def test_one_process_answers_all_and_ends_with_its_keeper(tmp_path: Path, monkey
         assert first[0]["name"] == "site-0"
         assert (tmp_path / f"fedquilt-{os.getuid()}").stat().st_mode & 0o777 == 0o700
     finally:
-        keeper.kill()
-        keeper.wait()
+        supernode.kill()
+        supernode.wait()
     until = time.monotonic() + 20
     while running(str(tmp_path)) and time.monotonic() < until:
         time.sleep(0.1)
@@ -61,7 +61,7 @@ def test_one_process_answers_all_and_ends_with_its_keeper(tmp_path: Path, monkey
 
 
 @pytest.fixture
-def keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+def supernode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
     """What stands for Flower's process at the site; sockets are in the test's folder."""
     monkeypatch.setenv("FEDQUILT_WARM", "1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -81,7 +81,7 @@ def ended(process: subprocess.Popen[Any], seconds: float = 20) -> bool:
     return True
 
 
-# A helper whose requests are never answered; it says when it has one.
+# A worker whose requests are never answered; it says when it has one.
 ENDLESS = """
 import sys, time
 from pathlib import Path
@@ -100,25 +100,25 @@ worker_process.serve(Path(sys.argv[1]), int(sys.argv[2]))
 """
 
 
-def test_a_helper_ends_when_nobody_waits_for_its_answer(tmp_path: Path) -> None:
+def test_a_worker_ends_when_nobody_waits_for_its_answer(tmp_path: Path) -> None:
     path = tmp_path / "x.sock"
     command = [sys.executable, "-c", ENDLESS, str(path), str(os.getpid())]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as helper:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
         try:
-            assert helper.stdout is not None
+            assert worker.stdout is not None
             for _ in range(2):  # those that have their answer may leave
                 with wait_for_line(path) as line:
                     worker_process._send(line, {**HELLO, "site": "one"}, b"")
                     assert worker_process._receive(line) == ({"name": "one"}, b"")
-                assert helper.stdout.readline() == "asked\n"
+                assert worker.stdout.readline() == "asked\n"
             with wait_for_line(path) as line:
                 worker_process._send(line, {"kind": "round", "site": "one"}, b"")
-                assert helper.stdout.readline() == "asked\n"
-                assert not ended(helper, 3 * worker_process.WATCH_SECONDS)
-            assert ended(helper)
+                assert worker.stdout.readline() == "asked\n"
+                assert not ended(worker, 3 * worker_process.WATCH_SECONDS)
+            assert ended(worker)
             assert not path.exists()
         finally:
-            helper.kill()
+            worker.kill()
 
 
 def wait_for_line(path: Path) -> socket.socket:
@@ -144,8 +144,8 @@ def test_sockets_that_nobody_listens_on_are_removed(tmp_path: Path) -> None:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["alive.sock", "other", "young.sock"]
 
 
-def test_a_helper_takes_nothing_from_the_folder_it_is_started_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeper: subprocess.Popen[bytes]
+def test_a_worker_takes_nothing_from_the_folder_it_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supernode: subprocess.Popen[bytes]
 ) -> None:
     (path,) = write_sites(tmp_path, ragged_clients((12,)))
     (tmp_path / "fedquilt").mkdir()
@@ -160,7 +160,7 @@ def test_a_body_may_have_more_than_four_gibibytes() -> None:
     assert worker_process._LENGTHS.unpack(header) == (10, 2**33)
 
 
-def test_without_a_helper_requests_are_answered_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_worker_requests_are_answered_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path,) = write_sites(tmp_path, ragged_clients((12,)))
     monkeypatch.setenv("FEDQUILT_WARM", "1")
 
