@@ -32,7 +32,7 @@ from fedquilt.methods.base import State
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.engines.in_process import InProcess
 
-LOCK_SECONDS = 10.0  # how long a request waits for another process of the site that works on the same run
+LOCK_SECONDS = 60.0  # how long a request waits for another process of the site that works on the same run
 _ANSWER = "answer"  # the name of the last answer's bytes among a saved state's tensors
 _log = logging.getLogger("fedquilt.site")
 # What a round of training gives: the engine after it, the uploads, and the evaluation where one was asked for.
