@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.budget import Budget
-from fedquilt.federation.site.check import check_site, check_writable
+from fedquilt.federation.site.check import check_site
 from fedquilt.methods.base import methods
 from fedquilt.privacy.accountant import spent_epsilon
 from fedquilt.privacy.dp import DpConfig
@@ -89,23 +88,17 @@ def test_a_split_that_the_graph_lacks_is_one_sentence(tmp_path: Path) -> None:
         check_site(write_site(tmp_path, CLIENT.graph, split="given"))
 
 
-def test_a_state_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
-    check_writable(tmp_path / "new" / "deep")
-    assert list(tmp_path.iterdir()) == []
-    if os.geteuid() == 0:
-        pytest.skip("the superuser may write anywhere")
-    (tmp_path / "sealed").mkdir(mode=0o500)
-    with pytest.raises(FedquiltError, match="cannot be written to"):
-        check_writable(tmp_path / "sealed" / "state")
+def test_a_state_folder_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_site(tmp_path, CLIENT.graph, state="new/deep")
+    check_site(path)
+    assert not (tmp_path / "new").exists()
 
+    def forbidden(*_: object, dir: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(dir))
 
-def test_a_state_folder_that_may_not_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forbidden(path: Path) -> bool:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "exists", forbidden)
-    with pytest.raises(FedquiltError, match=r"cannot be written to \(Permission denied\)"):
-        check_writable(tmp_path / "sealed" / "state")
+    monkeypatch.setattr("tempfile.TemporaryFile", forbidden)
+    with pytest.raises(FedquiltError, match=r"The state folder .*deep cannot be written to \(Permission denied\)"):
+        check_site(path)
 
 
 class TestPrivacy:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.base import find_method
 from fedquilt.tasks import NODE_CLASSIFICATION
@@ -58,9 +59,8 @@ class FederationConfig(BaseModel):
         try:
             config = cls.model_validate(dict(values))
         except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "settings"
-            raise FedquiltError(f"The run config's '{where}' is not possible: {first['msg']}.") from None
+            problem = first_problem(error)
+            raise FedquiltError(problem.sentence(f"The run config's '{problem.field or 'settings'}'")) from None
         except ValueError:
             raise FedquiltError("The run config's 'settings' is not JSON, such as '{\"hidden\": 64}'.") from None
         find_method(config.method)

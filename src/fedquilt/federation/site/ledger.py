@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from fedquilt.common.files import plain, write_bytes
-from fedquilt.errors import FedquiltError
+from fedquilt.common.json_lines import JsonLines
 from fedquilt.federation.site.state import make_private
 from fedquilt.messages.message import Sparse, TensorSpec, UndeclaredError, Value, declared, dense
 
@@ -42,12 +42,7 @@ class Ledger:
 
     def lines(self) -> list[dict[str, Any]]:
         """All lines, oldest first. An incomplete last line, left by a kill, is skipped."""
-        try:
-            raw = self.path.read_bytes()
-        except FileNotFoundError:
-            return []
-        complete = raw.split(b"\n")[:-1]  # after the last newline there is an incomplete line, or nothing
-        return [self._parse(number, row) for number, row in enumerate(complete, start=1)]
+        return JsonLines(self.path, _is_line, "a ledger's line", "; the ledger was altered", strict_end=True).read()
 
     def bytes_by_round(self) -> dict[int, int]:
         """How many bytes left in each round; a round that was trained again counts again."""
@@ -55,15 +50,6 @@ class Ledger:
         for line in self.lines():
             total[line["round"]] = total.get(line["round"], 0) + line["bytes"]
         return total
-
-    def _parse(self, number: int, row: bytes) -> dict[str, Any]:
-        try:
-            line = json.loads(row)
-        except ValueError:
-            raise FedquiltError(f"Line {number} of {self.path} is not JSON; the ledger was altered.") from None
-        if not isinstance(line, dict) or not {"round", "name", "bytes"} <= line.keys():
-            raise FedquiltError(f"Line {number} of {self.path} is not a ledger's line; the ledger was altered.")
-        return line
 
     def _drop_incomplete_line(self) -> None:
         """Once, before the first write: remove a last line that a kill left incomplete."""
@@ -73,6 +59,10 @@ class Ledger:
             if complete != raw:
                 write_bytes(self.path, complete)
         self._checked_end = True
+
+
+def _is_line(line: Mapping[str, Any]) -> bool:
+    return {"round", "name", "bytes"} <= line.keys()
 
 
 def _line(at: str, round: int, name: str, value: Value, specs: Sequence[TensorSpec]) -> dict[str, Any]:
