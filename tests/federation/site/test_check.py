@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedquilt.common.writable import check_folder_writable
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.budget import Budget
-from fedquilt.federation.site.check import check_site, check_writable
+from fedquilt.federation.site.check import check_site
 from fedquilt.methods.base import methods
 from fedquilt.privacy.accountant import spent_epsilon
 from fedquilt.privacy.dp import DpConfig
@@ -90,13 +91,13 @@ def test_a_split_that_the_graph_lacks_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_state_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
-    check_writable(tmp_path / "new" / "deep")
+    check_folder_writable(tmp_path / "new" / "deep")
     assert list(tmp_path.iterdir()) == []
     if os.geteuid() == 0:
         pytest.skip("the superuser may write anywhere")
     (tmp_path / "sealed").mkdir(mode=0o500)
     with pytest.raises(FedquiltError, match="cannot be written to"):
-        check_writable(tmp_path / "sealed" / "state")
+        check_folder_writable(tmp_path / "sealed" / "state")
 
 
 def test_a_state_folder_that_may_not_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +106,7 @@ def test_a_state_folder_that_may_not_be_looked_into(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Path, "exists", forbidden)
     with pytest.raises(FedquiltError, match=r"cannot be written to \(Permission denied\)"):
-        check_writable(tmp_path / "sealed" / "state")
+        check_folder_writable(tmp_path / "sealed" / "state")
 
 
 class TestPrivacy:

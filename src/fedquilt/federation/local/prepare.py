@@ -14,6 +14,7 @@ import yaml
 
 from fedquilt.common.files import plain, write_text
 from fedquilt.common.lock import HeldError, locked
+from fedquilt.common.writable import check_folder_writable, refused_where_unwritable
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FIXED_FIELDS, FederationConfig
 from fedquilt.federation.coordinator.planning import check_same_widths, plan_method
@@ -23,6 +24,7 @@ from fedquilt.federation.site.config import SITE_YAML, SiteConfig, read_site
 from fedquilt.federation.site.site import Site
 from fedquilt.runs.folder import FEDERATION
 
+ADVICE = "choose another --out"
 RUN, SITES, LOGS, PRIVATE, LOCK = "run", "sites", "logs", "private", ".lock"
 
 
@@ -43,33 +45,20 @@ def prepared(
     _check_sites(configs, federation, out)
     _check_folder(configs, federation, out)
     with ExitStack() as held:
-        try:
+        with refused_where_unwritable(out, ADVICE):
             out.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(out / LOCK, out))
             _check_folder(configs, federation, out)  # again: another rehearsal may have written to it meanwhile
             copies = _copies(configs, out)
-        except OSError as error:
-            raise _unwritable(out, error) from error
         yield copies, run_config
 
 
 def _writable_path(out: Path) -> Path:
     """The folder's absolute path; refused where it cannot be written to."""
-    try:
+    with refused_where_unwritable(out, ADVICE):
         out = out.resolve()
-        there = next(place for place in (out, *out.parents) if place.exists())
-        if not there.is_dir():
-            raise FedquiltError(f"{out} cannot be made: {there} is a file; choose another --out.")
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except (OSError, RuntimeError) as error:
-        raise _unwritable(out, error) from error
+    check_folder_writable(out, ADVICE)
     return out
-
-
-def _unwritable(out: Path, error: Exception) -> FedquiltError:
-    why = getattr(error, "strerror", None) or error
-    return FedquiltError(f"{out} cannot be written to ({why}); choose another --out.")
 
 
 def _check_sites(configs: Sequence[SiteConfig], federation: FederationConfig, out: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from fedquilt.common.writable import check_folder_writable
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.budget import Budget
@@ -74,7 +74,7 @@ def check_site(path: str | os.PathLike[str]) -> SiteReport:
     pick_device(site.device, asked="device:")
     graph = load_site_graph(site)
     parts = _parts(site, graph)
-    check_writable(Path(site.state))
+    check_folder_writable(Path(site.state), name="The state folder")
     methods = default_methods(graph.features, graph.classes)
     return SiteReport(
         site=site,
@@ -95,20 +95,6 @@ def _parts(site: SiteConfig, graph: Graph) -> tuple[int, int, int]:
             f"The split {split_name(site, graph)} leaves {graph.name} without a training node; change it."
         )
     return train, val, test
-
-
-def check_writable(folder: Path) -> None:
-    """Refuse a state folder that cannot be written to, or could not be made."""
-    try:
-        there = next(place for place in (folder, *folder.parents) if place.exists())
-        if not there.is_dir():
-            raise FedquiltError(f"The state folder {folder} cannot be made: {there} is a file.")
-        with tempfile.TemporaryFile(dir=there):
-            pass
-    except OSError as error:
-        raise FedquiltError(
-            f"The state folder {folder} cannot be written to ({error.strerror}); choose one that this user may write to."
-        ) from error
 
 
 def _privacy(site: SiteConfig, methods: dict[str, Method]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedquilt.cohort.client import Client
+from fedquilt.common.validation import first_problem
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.graphs.graph import Graph
@@ -114,23 +116,22 @@ def _in(path: Path, error: FedquiltError) -> FedquiltError:
 
 def _wrong(path: Path, values: Any, error: ValidationError) -> FedquiltError:
     """One sentence for the first thing that is wrong."""
-    first = error.errors()[0]
-    where = [part for part in first["loc"] if isinstance(part, str) and not part.startswith(("list[", "literal["))]
+    problem = first_problem(error)
+    where = [part for part in problem.path if isinstance(part, str) and not part.startswith(("list[", "literal["))]
     if where and where[0] == "permits":
         return FedquiltError(
             f"In {path}, permits has to be 'all' or a list of upload names, such as [model, train_nodes]."
         )
-    if first["type"] == "extra_forbidden":
+    if problem.kind == "extra_forbidden":
         return _in(path, unknown(f"field of {where[0]}", where[-1], DpConfig.model_fields))
-    what = first["msg"].removeprefix("Value error, ")
     given: Any = values
     for part in where:
         given = given.get(part) if isinstance(given, dict) else None
-    if first["type"] == "string_type" and not isinstance(given, dict | list | None):
+    if problem.kind == "string_type" and not isinstance(given, dict | list | None):
         return FedquiltError(
             f"In {path}, {where[0]} has to be text, but YAML reads what stands there as {given!r}; put it in quotes."
         )
-    if where == ["dp"] and first["type"] == "model_type":
-        what = "it has to hold names and values, such as {clip: 1.0, noise: 4.0}"
+    if where == ["dp"] and problem.kind == "model_type":
+        problem = replace(problem, message="it has to hold names and values, such as {clip: 1.0, noise: 4.0}")
     shown = ".".join(where) + (f"={given!r}" if not isinstance(given, dict) and given is not None else "")
-    return FedquiltError(f"In {path}, {shown} is not possible: {what[0].lower()}{what[1:]}.")
+    return FedquiltError(problem.sentence(f"In {path}, {shown}"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,8 +10,7 @@ from typing import Any
 
 import torch
 
-from fedquilt.common.files import plain, write_bytes
-from fedquilt.errors import FedquiltError
+from fedquilt.common.json_lines import JsonLines
 from fedquilt.federation.site.state import make_private
 from fedquilt.messages.message import Sparse, TensorSpec, UndeclaredError, Value, declared, dense
 
@@ -24,7 +22,7 @@ class Ledger:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder) / LEDGER
-        self._checked_end = False
+        self._file = JsonLines(self.path, _is_line, "a ledger's line", hint="; the ledger was altered", strict_end=True)
 
     def write(self, round: int, message: Mapping[str, Value], specs: Sequence[TensorSpec]) -> None:
         """Write a line for each tensor that is about to leave (leading axis of one); they are on the disk on return."""
@@ -33,21 +31,11 @@ class Ledger:
         if not lines:
             return
         make_private(self.path.parent)
-        self._drop_incomplete_line()
-        text = "".join(json.dumps(plain(line), ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
-        with open(self.path, "ab") as file:
-            file.write(text.encode("utf-8"))
-            file.flush()
-            os.fsync(file.fileno())
+        self._file.append(*lines, sync=True)
 
     def lines(self) -> list[dict[str, Any]]:
         """All lines, oldest first. An incomplete last line, left by a kill, is skipped."""
-        try:
-            raw = self.path.read_bytes()
-        except FileNotFoundError:
-            return []
-        complete = raw.split(b"\n")[:-1]  # after the last newline there is an incomplete line, or nothing
-        return [self._parse(number, row) for number, row in enumerate(complete, start=1)]
+        return self._file.read()
 
     def bytes_by_round(self) -> dict[int, int]:
         """How many bytes left in each round; a round that was trained again counts again."""
@@ -56,23 +44,9 @@ class Ledger:
             total[line["round"]] = total.get(line["round"], 0) + line["bytes"]
         return total
 
-    def _parse(self, number: int, row: bytes) -> dict[str, Any]:
-        try:
-            line = json.loads(row)
-        except ValueError:
-            raise FedquiltError(f"Line {number} of {self.path} is not JSON; the ledger was altered.") from None
-        if not isinstance(line, dict) or not {"round", "name", "bytes"} <= line.keys():
-            raise FedquiltError(f"Line {number} of {self.path} is not a ledger's line; the ledger was altered.")
-        return line
 
-    def _drop_incomplete_line(self) -> None:
-        """Once, before the first write: remove a last line that a kill left incomplete."""
-        if not self._checked_end and self.path.exists():
-            raw = self.path.read_bytes()
-            complete = raw[: raw.rfind(b"\n") + 1]
-            if complete != raw:
-                write_bytes(self.path, complete)
-        self._checked_end = True
+def _is_line(value: Mapping[str, Any]) -> bool:
+    return {"round", "name", "bytes"} <= value.keys()
 
 
 def _line(at: str, round: int, name: str, value: Value, specs: Sequence[TensorSpec]) -> dict[str, Any]:
