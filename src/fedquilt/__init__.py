@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from fedquilt.common.version import VERSION
+
+__version__ = VERSION
 __all__ = ["FedquiltError", "Graph", "Run", "compare", "load_graph", "load_run", "resume", "run"]
 
 if TYPE_CHECKING:

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-
-from fedquilt import __version__
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
 from fedquilt.runs.compare import check_plan, plan
 from fedquilt.runs.config import RunConfig
-from fedquilt.runs.execute import Watcher, read_seed, run_seeds
+from fedquilt.runs.execute import GRAPH_FILE, Watcher, execute_run, read_seed, run_seeds, worker_cluster
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.resolve import GIVEN, ResolvedRun
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
-
-GRAPH_FILE = "graph.npz"  # where the run folder keeps a graph that was given as an object
 
 
 def run(
@@ -53,7 +45,7 @@ def run(
     """
     name, given = _named(dataset)
     config = RunConfig.build({**options, "method": method, "dataset": name})
-    return execute(config, None if out is None else Path(out), given, watch, log=log)
+    return execute_run(config, None if out is None else Path(out), given, watch, log=log)
 
 
 def compare(
@@ -73,8 +65,8 @@ def compare(
     name, given = _named(dataset)
     configs = plan(methods, {**options, "dataset": name, "settings": dict(settings or {})})
     check_plan(configs, given)
-    with workplace(configs[0]):
-        return [execute(c, None if out is None else Path(out) / c.method, given, watch, log=log) for c in configs]
+    with worker_cluster(configs[0]):
+        return [execute_run(c, None if out is None else Path(out) / c.method, given, watch, log=log) for c in configs]
 
 
 def load_run(path: str | os.PathLike[str], device: str = "auto") -> Run:
@@ -100,7 +92,7 @@ def resume(path: str | os.PathLike[str], watch: Watcher | None = None, log: str 
     _check_no_sites(folder)
     config = RunConfig.build({k: v for k, v in folder.config.items() if k in RunConfig.model_fields})
     given = load_graph(folder.path / GRAPH_FILE) if config.dataset == GIVEN else None
-    with folder.lock(), workplace(config):
+    with folder.lock(), worker_cluster(config):
         return run_seeds(ResolvedRun(config, given), folder, watch, names)
 
 
@@ -111,46 +103,6 @@ def _check_no_sites(folder: RunFolder) -> None:
             f"The run in {folder.path} is of sites, which train it: go on with the same 'flwr run' (out is {folder.path}), or "
             "'fedquilt rehearse' where it was one."
         )
-
-
-def execute(
-    config: RunConfig,
-    out: Path | None,
-    given: tuple[Graph, Protocol] | None = None,
-    watch: Watcher | None = None,
-    unnamed: bool = False,
-    on_folder: Callable[[Path], None] | None = None,
-    log: str | Sequence[str] = (),
-) -> Run:
-    """Carry a run out: in `out`, in a folder of its own under runs/ (`unnamed`), or in memory only.
-
-    `on_folder` is told the folder as soon as it can be resumed. For `log` see `run`.
-    """
-    names = check_loggers(log)
-    experiment = ResolvedRun(config, given)  # everything that can be wrong is found before a folder is made
-    if out is None and not unnamed:
-        with workplace(config):
-            return run_seeds(experiment, None, watch, names)
-    folder = RunFolder.create(out, experiment.config.name)
-    if config.dataset == GIVEN and given is not None:
-        write_npz(given[0], folder.path / GRAPH_FILE)
-    folder.config = experiment.config.model_dump() | {
-        "resolved": experiment.facts(),
-        "versions": {"fedquilt": __version__, "torch": torch.__version__, "numpy": np.__version__},
-    }
-    if on_folder is not None:
-        on_folder(folder.path)
-    with folder.lock(), workplace(config):
-        return run_seeds(experiment, folder, watch, names)
-
-
-def workplace(config: RunConfig) -> AbstractContextManager[None]:
-    """Where a run's workers are, for the time of a block; nothing where it asks for none."""
-    if config.workers is None:
-        return nullcontext()
-    from fedquilt.training.engines.ray_workers import cluster
-
-    return cluster()
 
 
 def _named(dataset: str | os.PathLike[str] | Graph | Data) -> tuple[str, tuple[Graph, Protocol] | None]:

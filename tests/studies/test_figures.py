@@ -11,17 +11,18 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
+from fedquilt.studies.figures.page import heading, pages, plain
 from matplotlib.container import BarContainer, ErrorbarContainer
 
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.studies.cells import Cell, expand
 from fedquilt.studies.figures.drawing import draw_figures, study_figures
 from fedquilt.studies.figures.lines import scale_of
-from fedquilt.studies.figures.page import heading, pages, plain
+from fedquilt.studies.gather import summarise
 from fedquilt.studies.published import Published
 from fedquilt.studies.spec import read_study
 from fedquilt.studies.store import CellStore
-from fedquilt.studies.summary import Summary, summarise
+from fedquilt.studies.summary import Summary
 
 ROUNDS = 6
 HEAD = """
@@ -42,7 +43,7 @@ axes:
 
 
 def keep(cell: Cell, into: Path, number: int) -> None:
-    """A cell as `carry_out` would leave it, with made-up numbers."""
+    """A cell as `run_cell` would leave it, with made-up numbers."""
     folder = CellStore(into).folder(cell)
     seed = SeedFolder(folder / f"seed-{cell.seed}")
     level = 60.0 + number % 17
@@ -214,7 +215,7 @@ def test_communities_beside_what_the_graph_says(tmp_path):
 def test_communities_without_the_graph(tmp_path):
     summary = made_up(tmp_path, HEAD + "figures: [{kind: communities, where: {epochs: 1}}]")
     for entry in summary.entries:
-        for kept in entry.kept.values():
+        for kept in entry.cells.values():
             kept.facts["config"]["dataset"] = "nowhere"
     said: list[str] = []
     titles = [axes.get_title() for axes in panels(drawn(summary, aside=said.append)["communities-1"])]

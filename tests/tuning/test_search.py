@@ -13,10 +13,10 @@ import fedquilt
 from fedquilt.errors import FedquiltError
 from fedquilt.training.loop import Training
 from fedquilt.tuning.outcome import Trial, best_of
-from fedquilt.tuning.progress import Pace, SearchProgress
+from fedquilt.tuning.progress import SearchClock, SearchProgress
 from fedquilt.tuning.search import WARM_UP
 from fedquilt.tuning.space import Range
-from fedquilt.tuning.trials import STARTUP, TELLING, Trials
+from fedquilt.tuning.trials import FEWEST_FOR_IMPORTANCES, STARTUP, Trials
 from support.searches import SMALL, search, told
 from support.small_runs import own_graph
 
@@ -197,7 +197,7 @@ def test_no_trial_starts_when_time_is_out_but_the_first() -> None:
 def test_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 10.0, 20.0, 20.0, 20.0]).__next__
     monkeypatch.setattr("fedquilt.tuning.progress.time.monotonic", clock)
-    pace = Pace(first=3, trials=10, timeout=None)
+    pace = SearchClock(first=3, trials=10, timeout=None)
     assert pace.left(3, 0.5) == 150.0  # half a trial took 10 s, and 7.5 are left
     assert pace.left(3, 1.0) == 140.0
 
@@ -207,7 +207,7 @@ def test_importances_are_told_where_there_are_enough_trials() -> None:
     for number in range(40):
         trial = tried.propose({"lr": Range(0.0, 1.0), "dropout": Range(0.0, 1.0)})
         tried.finish(trial, 50 + 40 * trial.params["lr"])
-        assert (tried.importances() == {}) == (number + 1 < TELLING)
+        assert (tried.importances() == {}) == (number + 1 < FEWEST_FOR_IMPORTANCES)
     found = tried.importances()
     assert found["lr"] > 0.8
     assert math.isclose(sum(found.values()), 1.0)

@@ -104,7 +104,7 @@ def carry_out(
         made: the folder is added to it as soon as it can be resumed.
         log: loggers; see `fedquilt.run`.
     """
-    from fedquilt.api import workplace
+    from fedquilt.api import worker_cluster
     from fedquilt.common.files import write_json
     from fedquilt.datasets.load import load_graph
     from fedquilt.loggers.base import check_loggers
@@ -121,7 +121,7 @@ def carry_out(
     write_json(folder.path / COMPARISON, {"configs": [config.model_dump() for config in configs]})
     if made is not None:
         made.append(folder.path)
-    with folder.lock(), workplace(first):
+    with folder.lock(), worker_cluster(first):
         table = [_one(folder.path, config, given, watch, loggers) for config in configs]
     _write(folder.path, table)
     return folder.path, table
@@ -138,7 +138,7 @@ def finish(path: Path, watch: Watcher | None, log: Sequence[str] = ()) -> list[d
     with RunFolder(path).lock():
         configs = [RunConfig.build(config) for config in configs_of(path)]
         if configs:
-            with api.workplace(configs[0]):
+            with api.worker_cluster(configs[0]):
                 table = [_one(path, config, None, watch, loggers) for config in configs]
         else:
             table = [api.resume(run, watch, loggers).result for run in runs_of(path)]
@@ -170,7 +170,7 @@ def _one(
     place = folder / config.method
     if (place / "config.json").is_file():
         return api.resume(place, watch, log).result
-    return api.execute(config, place, given, watch, log=log).result
+    return api.execute_run(config, place, given, watch, log=log).result
 
 
 def _write(folder: Path, table: list[dict[str, Any]]) -> None:

@@ -66,13 +66,13 @@ def run(
     given = dict(locals())  # Before anything else is local: the options, by name.
     for name in ("assignments", "config", "out", "log", "quiet", "as_json"):
         del given[name]
-    from fedquilt.api import execute
+    from fedquilt.api import execute_run
     from fedquilt.runs.config import RunConfig
 
     values = RunConfig.build(o.chosen(given, config, assignments))
     made: list[Path] = []
     with resumable(made), watching(quiet) as watch:
-        done = execute(values, out, watch=watch, unnamed=True, on_folder=made.append, log=log or ())
+        done = execute_run(values, out, watch=watch, unnamed=True, on_folder=made.append, log=log or ())
     report(done, as_json, quiet)
 
 

@@ -131,7 +131,7 @@ def tune(
 
 
 def report(tuned: Tuned, metric: str, folder: Path, best: Path) -> None:
-    """The best trials, what they are worth beside the defaults, and where the best one is."""
+    """Print the best trials, the best one beside the defaults, and where its config file is."""
     results().print(table(tuned, metric))
     say(f"The best validation {metric} is {number(tuned.best_val)}, {_beside_defaults(tuned)}.")
     counts = {state: sum(t.state == state for t in tuned.trials) for state in ("done", "stopped", "failed")}
@@ -175,7 +175,7 @@ def _value(value: Any) -> str:
 
 
 def _ours(path: Path | None) -> bool:
-    """Whether a file is one that a search wrote: then the next one may write there again."""
+    """Whether a search wrote the file; then it may be overwritten."""
     from fedquilt.tuning.outcome import MARK
 
     return path is not None and path.is_file() and path.read_bytes().startswith(MARK.encode())
@@ -183,7 +183,7 @@ def _ours(path: Path | None) -> bool:
 
 @contextmanager
 def watching(quiet: bool) -> Iterator[Watch | None]:
-    """What to hand to a search as `watch`: a live bar on a terminal, a line a trial elsewhere, None when quiet."""
+    """The `watch` of a search: a live bar on a terminal, else a line for each trial; None when quiet."""
     if quiet:
         yield None
     elif not sys.stderr.isatty():
@@ -194,17 +194,17 @@ def watching(quiet: bool) -> Iterator[Watch | None]:
 
 
 def in_words(trial: Trial) -> str:
-    """What became of a trial."""
+    """The end of a trial in words."""
     if trial.state == "done":
         return f"val {number(trial.val or 0.0)}"
     return f"stopped after {trial.rounds} rounds" if trial.state == "stopped" else f"failed: {trial.why}"
 
 
-def _line(standing: SearchProgress) -> None:
-    if standing.ended is not None:
-        left = f", {duration(standing.left)} left" if standing.trial < standing.trials else ""
-        what = in_words(standing.ended).rstrip(".")
-        aside(f"trial {standing.trial}/{standing.trials}: {what}; best {number(standing.best)}{left}")
+def _line(progress: SearchProgress) -> None:
+    if progress.ended is not None:
+        left = f", {duration(progress.left)} left" if progress.trial < progress.trials else ""
+        what = in_words(progress.ended).rstrip(".")
+        aside(f"trial {progress.trial}/{progress.trials}: {what}; best {number(progress.best)}{left}")
 
 
 @contextmanager
@@ -220,18 +220,18 @@ def _bar() -> Iterator[Watch]:
     )
     first, *rest = (TextColumn(column) for column in columns)
     with Progress(first, BarColumn(bar_width=24), *rest, console=Console(file=sys.stderr), refresh_per_second=4) as bar:
-        context = bar.add_task("tune", total=None, trial="-", val="-", best="-", left="")
+        task = bar.add_task("tune", total=None, trial="-", val="-", best="-", left="")
 
-        def watch(standing: SearchProgress) -> None:
-            over = standing.trial == standing.trials and standing.ended is not None
+        def watch(progress: SearchProgress) -> None:
+            over = progress.trial == progress.trials and progress.ended is not None
             bar.update(
-                context,
-                total=standing.trials,
-                completed=standing.trial - 1 + standing.share,
-                trial=f"{standing.trial}/{standing.trials}",
-                val=number(standing.val),
-                best=number(standing.best),
-                left="" if over else f"{duration(standing.left)} left",
+                task,
+                total=progress.trials,
+                completed=progress.trial - 1 + progress.share,
+                trial=f"{progress.trial}/{progress.trials}",
+                val=number(progress.val),
+                best=number(progress.best),
+                left="" if over else f"{duration(progress.left)} left",
             )
 
         yield watch

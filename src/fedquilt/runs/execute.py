@@ -3,26 +3,80 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from fedquilt.common.version import VERSION
 from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.export.conversion import constants_of, has_constants
 from fedquilt.export.personal import training_facts
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.npz import write_npz
+from fedquilt.graphs.protocol import Protocol
+from fedquilt.loggers.base import check_loggers
 from fedquilt.loggers.journal import Journal
 from fedquilt.methods.base import Method
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder, SeedFolder
-from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.resolve import GIVEN, ResolvedRun
 from fedquilt.runs.result import build_result, group
 from fedquilt.scenarios.newcomers import FrozenServer
 from fedquilt.training.loop import Record, Training
 
 # Called with (config, seed, rounds) when a seed starts; gives what to call with each round's record.
 Watcher = Callable[[RunConfig, int, int], Callable[[Record], None]]
+GRAPH_FILE = "graph.npz"  # where the run folder keeps a graph that was given as an object
+
+
+def execute_run(
+    config: RunConfig,
+    out: Path | None,
+    given: tuple[Graph, Protocol] | None = None,
+    watch: Watcher | None = None,
+    unnamed: bool = False,
+    on_folder: Callable[[Path], None] | None = None,
+    log: str | Sequence[str] = (),
+) -> Run:
+    """Train all seeds of a run: in `out`, in a new folder under runs/ (`unnamed`), or in memory only.
+
+    `on_folder` is told the folder as soon as it can be resumed. For `log` see `fedquilt.run`.
+    """
+    names = check_loggers(log)
+    resolved = ResolvedRun(config, given)  # everything that can be wrong is found before a folder is made
+    if out is None and not unnamed:
+        with worker_cluster(config):
+            return run_seeds(resolved, None, watch, names)
+    folder = create_folder(resolved, out, given)
+    if on_folder is not None:
+        on_folder(folder.path)
+    with folder.lock(), worker_cluster(config):
+        return run_seeds(resolved, folder, watch, names)
+
+
+def create_folder(resolved: ResolvedRun, out: Path | None, given: tuple[Graph, Protocol] | None = None) -> RunFolder:
+    """Make a run folder with its config.json, and the graph where it was given as an object; `out` None: under runs/."""
+    folder = RunFolder.create(out, resolved.config.name)
+    if resolved.config.dataset == GIVEN and given is not None:
+        write_npz(given[0], folder.path / GRAPH_FILE)
+    folder.config = resolved.config.model_dump() | {
+        "resolved": resolved.facts(),
+        "versions": {"fedquilt": VERSION, "torch": torch.__version__, "numpy": np.__version__},
+    }
+    return folder
+
+
+def worker_cluster(config: RunConfig) -> AbstractContextManager[None]:
+    """The Ray cluster of a run's workers, for the time of a block; nothing where the run has no workers."""
+    if config.workers is None:
+        return nullcontext()
+    from fedquilt.training.engines.ray_workers import cluster
+
+    return cluster()
 
 
 def run_seeds(experiment: ResolvedRun, folder: RunFolder | None, watch: Watcher | None, log: Sequence[str] = ()) -> Run:

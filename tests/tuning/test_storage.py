@@ -35,8 +35,8 @@ def whole() -> list[tuple[Any, ...]]:
 def stop_in(trial: int, share: float) -> Any:
     """A watcher that presses Ctrl-C."""
 
-    def watch(standing: SearchProgress) -> None:
-        if standing.trial == trial and standing.share >= share:
+    def watch(progress: SearchProgress) -> None:
+        if progress.trial == trial and progress.share >= share:
             raise KeyboardInterrupt
 
     return watch
