@@ -4,7 +4,7 @@ Each study is a YAML file in `catalogue/`. In the order of the work:
 
     spec, catalogue_files   read a study
     cells, plan             list its runs, the cells
-    run_cell, workers, runner, store   run the cells and store what came of them
+    run_cell, workers, runner, store   run the cells and store the results
     selection, summary, gather         choose settings by validation and gather the results
     tables, sentences, formats, pages, report, figures/   show them
 """
