@@ -10,7 +10,7 @@ endif
 # Two test workers with one thread each beat one worker with two threads.
 TEST_WORKERS ?= 2
 
-.PHONY: help install demo test test-e2e test-long lint bench clean
+.PHONY: help install demo options test test-e2e test-long lint bench clean
 help:            ## show this help
 	@grep -E '^[a-z0-9-]+: .*##' Makefile | sed -E 's/:.*## /\t/'
 
@@ -21,8 +21,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $(STAMP)
 
-demo: install    ## train Local, FedAvg and FED-PUB on an embedded graph; a table and two pictures
+demo: install    ## compare five methods, Quilt among them, on a graph that is built in; a table and two pictures
 	$(BIN)/fedquilt demo
+
+options: install  ## write docs/options.md and the typed keyword arguments anew from RunConfig
+	$(BIN)/python -m fedquilt.runs.option_files
 
 test: install    ## all tests but the next
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS)

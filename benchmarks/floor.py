@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+from benchmarks.hot_path import Counter
 from fedquilt.bench.cases import Case, load_cases, parse_case
-from fedquilt.bench.counters import Counter
 from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.errors import FedquiltError
 from fedquilt.training.loop import Training
@@ -45,7 +46,7 @@ def dense_rate() -> float:
     rates = []
     for rows, inner, columns in ((500, 1433, 128), (2000, 2000, 2000), (2500, 128, 128)):
         a, b = torch.randn(rows, inner), torch.randn(inner, columns)
-        rates.append(2 * rows * inner * columns / best(lambda a=a, b=b: a @ b))
+        rates.append(2 * rows * inner * columns / best(partial(torch.mm, a, b)))
     return max(rates)
 
 
@@ -64,12 +65,12 @@ def profiled(training: Training, rounds: int) -> list[tuple[str, float, float]]:
     return sorted(events, key=lambda event: -event[1])
 
 
-def show(cell: Case, method: str, rounds: int, flops_a_second: float, bytes_a_second: float) -> None:
+def show(case: Case, method: str, rounds: int, flops_a_second: float, bytes_a_second: float) -> None:
     """Print the floor, the time of a round, and where it goes."""
-    ready, left_out = load_cases([cell], [method], "cpu")
-    if not ready:
+    loaded, left_out = load_cases([case], [method], "cpu")
+    if not loaded:
         raise SystemExit(f"benchmarks.floor: {left_out[0]}")
-    training = ready[0].experiment(method).training(0)
+    training = loaded[0].resolve(method).training(0)
     training.advance(4)
     with Counter() as counter:
         training.advance(1)
@@ -78,7 +79,7 @@ def show(cell: Case, method: str, rounds: int, flops_a_second: float, bytes_a_se
     traffic = weights * BYTES[method] / bytes_a_second * 1e3
     took = best(lambda: training.advance(5), rounds // 5) / 5 * 1e3
     print(
-        f"\n{cell} {method}: floor {arithmetic + traffic:.1f} ms a round = {counter.flops / 1e9:.2f} GFLOP in "
+        f"\n{case} {method}: floor {arithmetic + traffic:.1f} ms a round = {counter.flops / 1e9:.2f} GFLOP in "
         f"{arithmetic:.1f} ms + {weights * BYTES[method] / 1e6:.0f} MB in {traffic:.1f} ms; took {took:.1f} ms (best of "
         f"turns of 5 rounds), {took / (arithmetic + traffic):.2f} x the floor, {counter.operators} operators"
     )

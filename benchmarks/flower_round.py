@@ -93,8 +93,8 @@ def main() -> None:
     print(f"{asked.method} on {asked.dataset}, {SITES} sites, medians of {len(found[True])} rounds, seconds")
     print(f"{'':36} {'warm':>6} {'cold':>6}")
     for part in (*PARTS, "round"):
-        warm, cold = (statistics.median(parts[part] for parts in found[which]) for which in (True, False))
-        print(f"{part:36} {warm:6.2f} {cold:6.2f}")
+        medians = [statistics.median(parts[part] for parts in found[which]) for which in (True, False)]
+        print(f"{part:36} {medians[0]:6.2f} {medians[1]:6.2f}")
 
 
 if __name__ == "__main__":

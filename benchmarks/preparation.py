@@ -21,7 +21,7 @@ import numpy as np
 from fedquilt.bench.memory import peak_mb
 
 STEPS = ("graph", "partition", "split", "clients", "cohorts")
-FEWEST_NODES = 20  # a client
+MIN_NODES = 20  # of a client, on average
 METHODS = ("fedavg", "fedpub", "quilt")
 PUBMED = (("disjoint", 10), ("disjoint", 20), ("overlapping", 50))
 
@@ -44,7 +44,7 @@ class Steps:
 
 
 def synthetic(nodes: int, clients: int) -> Steps:
-    """A graph, its cut, its clients, and the constant operators that a GCN's first round asks for."""
+    """Make a graph, its partition, its clients, and the constant operators that the first round of a GCN needs."""
     from fedquilt.cohort.client import clients_of
     from fedquilt.cohort.cohort import Cohort
     from fedquilt.datasets.load import load_graph
@@ -69,21 +69,21 @@ def synthetic(nodes: int, clients: int) -> Steps:
 
 
 def pubmed(kind: str, clients: int, method: str) -> Steps:
-    """PubMed loaded, prepared, cut and split; its clients and engine; and what a first round does once and no other."""
+    """Load, partition and split PubMed; make clients and engine; train two rounds, of which the first prepares more."""
     from fedquilt.runs.config import RunConfig
     from fedquilt.runs.resolve import ResolvedRun
 
     values = {"dataset": "pubmed", "partition": kind, "clients": clients, "method": method, "device": "cpu"}
     steps = Steps()
-    ready = steps.take("cut", lambda: ResolvedRun(RunConfig.build(values)))
-    training = steps.take("engine", lambda: ready.training(0))
+    run = steps.take("cut", lambda: ResolvedRun(RunConfig.build(values)))
+    training = steps.take("engine", lambda: run.training(0))
     steps.take("first round", lambda: training.advance(1))
     steps.take("second round", lambda: training.advance(1))
     return steps
 
 
-def apart(*arguments: object) -> Steps:
-    """The steps of one row, from a process of its own."""
+def measure_in_process(*arguments: object) -> Steps:
+    """The steps of one row, measured in a separate process."""
     command = [sys.executable, "-m", "benchmarks.preparation", "--row", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
@@ -108,8 +108,8 @@ def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> str:
     return f"{slope:.2f}"
 
 
-def line(name: str, cells: Sequence[str]) -> None:
-    print(f"{name:26}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
+def line(name: str, columns: Sequence[str]) -> None:
+    print(f"{name:26}" + "".join(f"{column:>16}" for column in columns), flush=True)
 
 
 def synthetic_table(nodes: Sequence[int], clients: Sequence[int]) -> None:
@@ -117,11 +117,11 @@ def synthetic_table(nodes: Sequence[int], clients: Sequence[int]) -> None:
     rows: dict[tuple[int, int], Steps] = {}
     for n in nodes:
         for m in clients:
-            if n < FEWEST_NODES * m:
+            if n < MIN_NODES * m:
                 continue
-            rows[n, m] = steps = apart(n, m)
-            cells = [f"{steps.seconds[step]:.2f} ({steps.megabytes[step]:,.0f})" for step in STEPS]
-            line(f"{n:,} in {m:,}", (*cells, f"{sum(steps.seconds.values()):.2f}"))
+            rows[n, m] = steps = measure_in_process(n, m)
+            columns = [f"{steps.seconds[step]:.2f} ({steps.megabytes[step]:,.0f})" for step in STEPS]
+            line(f"{n:,} in {m:,}", (*columns, f"{sum(steps.seconds.values()):.2f}"))
     for m in clients:
         sizes = [n for n in nodes if (n, m) in rows]
         fits = [exponent(sizes, [rows[n, m].seconds[step] for n in sizes]) for step in STEPS]
@@ -139,11 +139,11 @@ def pubmed_table() -> None:
     )
     for kind, clients in PUBMED:
         for method in METHODS:
-            steps = apart(kind, clients, method)
+            steps = measure_in_process(kind, clients, method)
             cut, engine, first, second = steps.seconds.values()
-            figures = [cut, engine, first, second, cut + engine + max(0.0, first - second)]
-            cells = [*(f"{figure:.2f}" for figure in figures), f"{max(steps.megabytes.values()):,.0f}"]
-            line(f"{kind} {clients}, {method}", cells)
+            values = [cut, engine, first, second, cut + engine + max(0.0, first - second)]
+            columns = [*(f"{value:.2f}" for value in values), f"{max(steps.megabytes.values()):,.0f}"]
+            line(f"{kind} {clients}, {method}", columns)
 
 
 def numbers(text: str) -> list[int]:

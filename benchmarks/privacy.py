@@ -2,10 +2,10 @@
 
 Every method is trained with each budget (`--dp-epsilon`, spent over all rounds) and each clip norm, on the same clients and
 seeds; of the clip norms that with the best mean validation metric counts, test is the mean over seeds at the best validation
-round, as everywhere. (Neither choice is paid for by the budget.) `inf` is no protection at all. The floors send nothing: each
-client's most common class, each client alone with FedAvg's model, and alone with FedSSA's, which is what that method falls back
-to when noise drowns what it shares. What is measured is added to a JSON file after each cell, so that it can be stopped and
-goes on where it was. `python -m benchmarks.privacy draw` makes docs/images/privacy.svg of it, and a table.
+round, as everywhere. (The budget does not account for these choices.) `inf` is no protection at all. The floors send nothing:
+each client's most common class, each client alone with FedAvg's model, and alone with FedSSA's, to which that method falls back
+when noise hides what it shares. Each case is added to a JSON file when it is measured, so that a stopped measurement can be
+continued. `python -m benchmarks.privacy draw` makes docs/images/privacy.svg of it, and a table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import fedquilt
 from fedquilt.common.files import write_json
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.base import find_method
-from fedquilt.reports.style import GREY, colour, metric_label, new_figure, save_figure, styled
+from fedquilt.reports.names import metric_name
+from fedquilt.reports.style import GREY, colour, new_figure, save_figure, styled
 
 # Names of what sends nothing: the method, its settings, and a line style.
 FLOORS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -30,7 +31,7 @@ FLOORS: dict[str, tuple[str, dict[str, Any], str]] = {
     "local": ("local", {}, "--"),
     "majority": ("majority", {}, ":"),
 }
-Cell = dict[str, Any]
+Case = dict[str, Any]
 
 
 def main() -> None:
@@ -75,18 +76,18 @@ def measure(given: argparse.Namespace) -> None:
     results = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else start
     if (results["common"], results["delta"]) != (common, given.delta):
         raise SystemExit(f"{given.out} holds results of something else; give another --out.")
-    done = {_key(cell) for cell in results["cells"]}
-    for cell in cells(given):
-        if _key(cell) in done:
+    done = {_key(case) for case in results["cells"]}
+    for case in cases(given):
+        if _key(case) in done:
             continue
-        results["cells"].append(cell | trained(cell, common, given))
+        results["cells"].append(case | trained(case, common, given))
         write_json(given.out, results)
-        print(told(results["cells"][-1]), flush=True)
+        print(line_of(results["cells"][-1]), flush=True)
 
 
-def cells(given: argparse.Namespace) -> list[Cell]:
+def cases(given: argparse.Namespace) -> list[Case]:
     """What is to be trained: a method, a budget (None: no protection) and a clip norm each."""
-    out: list[Cell] = [{"method": name, "epsilon": None, "clip": None} for name in FLOORS]  # by their names here
+    out: list[Case] = [{"method": name, "epsilon": None, "clip": None} for name in FLOORS]  # by their names here
     for name in given.methods.split(","):
         for epsilon in map(float, given.epsilons.split(",")):
             if math.isinf(epsilon):
@@ -96,18 +97,18 @@ def cells(given: argparse.Namespace) -> list[Cell]:
     return out
 
 
-def _key(cell: Cell) -> tuple[Any, ...]:
-    return cell["method"], cell["epsilon"], cell["clip"]
+def _key(case: Case) -> tuple[Any, ...]:
+    return case["method"], case["epsilon"], case["clip"]
 
 
-def trained(cell: Cell, common: dict[str, Any], given: argparse.Namespace) -> Cell:
-    """A cell's figures, or why there are none."""
+def trained(case: Case, common: dict[str, Any], given: argparse.Namespace) -> Case:
+    """The metrics of a case, or why there are none."""
     options: dict[str, Any] = {"device": given.device}
-    if cell["epsilon"] is not None:
-        options |= {"dp_clip": cell["clip"], "dp_epsilon": cell["epsilon"], "dp_delta": given.delta}
+    if case["epsilon"] is not None:
+        options |= {"dp_clip": case["clip"], "dp_epsilon": case["epsilon"], "dp_delta": given.delta}
     began = time.perf_counter()
     try:
-        name, settings, _ = FLOORS.get(cell["method"], (cell["method"], {}, ""))
+        name, settings, _ = FLOORS.get(case["method"], (case["method"], {}, ""))
         result = fedquilt.run(name, **common, **options, settings=settings).result
     except FedquiltError as error:  # noise may make a training diverge
         return {"val": None, "test": None, "std": None, "why": str(error)}
@@ -121,23 +122,23 @@ def trained(cell: Cell, common: dict[str, Any], given: argparse.Namespace) -> Ce
     }
 
 
-def told(cell: Cell) -> str:
-    epsilon = "no protection" if cell["epsilon"] is None else f"epsilon {cell['epsilon']:g}, clip {cell['clip']:g}"
-    return f"{cell['method']}, {epsilon}: " + (cell["why"] if cell["test"] is None else f"{cell['test']:.2f}")
+def line_of(case: Case) -> str:
+    epsilon = "no protection" if case["epsilon"] is None else f"epsilon {case['epsilon']:g}, clip {case['clip']:g}"
+    return f"{case['method']}, {epsilon}: " + (case["why"] if case["test"] is None else f"{case['test']:.2f}")
 
 
 # -- drawing -----------------------------------------------------------------------------------------------------------
 
 
-def chosen(results: dict[str, Any]) -> dict[str, dict[float, Cell]]:
-    """For each method and epsilon (infinity: no protection) the cell that is best on validation."""
-    out: dict[str, dict[float, Cell]] = {}
-    for cell in results["cells"]:
-        if cell["test"] is None:
+def chosen(results: dict[str, Any]) -> dict[str, dict[float, Case]]:
+    """For each method and epsilon (infinity: no protection) the case that is best on validation."""
+    out: dict[str, dict[float, Case]] = {}
+    for case in results["cells"]:
+        if case["test"] is None:
             continue
-        curve, at = out.setdefault(cell["method"], {}), cell["epsilon"] or math.inf
-        if at not in curve or cell["val"] > curve[at]["val"]:
-            curve[at] = cell
+        curve, at = out.setdefault(case["method"], {}), case["epsilon"] or math.inf
+        if at not in curve or case["val"] > curve[at]["val"]:
+            curve[at] = case
     return out
 
 
@@ -147,8 +148,8 @@ def draw(results: dict[str, Any], picture: Path) -> None:
     if not budgets:
         raise SystemExit("Nothing was measured with protection yet.")
     ratio = min((b / a for a, b in pairwise(budgets)), default=2.0)
-    without = budgets[-1] * ratio**2  # where no protection is drawn, apart from the others
-    metric = next(cell["metric"] for curve in curves.values() for cell in curve.values())
+    without = budgets[-1] * ratio**2  # where "no protection" is drawn, at a distance
+    metric = next(case["metric"] for curve in curves.values() for case in curve.values())
     with styled():
         figure = new_figure(5.6, 3.4)
         ax = figure.add_subplot()
@@ -157,21 +158,22 @@ def draw(results: dict[str, Any], picture: Path) -> None:
                 level, label = curves[name][math.inf]["test"], f"{name[0].upper()}{name[1:]}: sends nothing"
                 ax.axhline(level, color=GREY, linestyle=style, linewidth=1.0, label=label)
         for place, (name, curve) in enumerate((n, c) for n, c in curves.items() if n not in FLOORS):
-            look = {"color": colour(place), "marker": "o", "markersize": 3.5, "capsize": 2, "linewidth": 1.4}
+            look: Any = {"color": colour(place), "marker": "o", "markersize": 3.5, "capsize": 2, "linewidth": 1.4}
             finite = sorted(epsilon for epsilon in curve if math.isfinite(epsilon))
-            aside = ratio ** (0.08 * (place - 1))  # so that curves on top of each other can be seen
-            for at, where, label in (
+            aside = ratio ** (0.08 * (place - 1))  # shifts curves that would cover each other
+            parts: list[tuple[list[float], list[float], str | None]] = [
                 (finite, finite, titled(name)),
                 ([e for e in curve if math.isinf(e)], [without], None),
-            ):
+            ]
+            for at, where, name_shown in parts:
                 if at:
                     y, spread = [curve[e]["test"] for e in at], [curve[e]["std"] for e in at]
-                    ax.errorbar([x * aside for x in where], y, spread, label=label, **look)
+                    ax.errorbar([x * aside for x in where], y, spread, label=name_shown, **look)
         ax.set_xscale("log")
         ax.set_xticks([*budgets, without], [*(f"{e:g}" for e in budgets), "none"])
         ax.minorticks_off()
         ax.set_xlabel(f"ε of a client over all rounds (δ = {results['delta']:g}); none: no protection")
-        ax.set_ylabel(metric_label(metric))
+        ax.set_ylabel(metric_name(metric).label)
         ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
         save_figure(figure, picture)
     print(table(curves, budgets))
@@ -179,18 +181,18 @@ def draw(results: dict[str, Any], picture: Path) -> None:
 
 
 def titled(name: str) -> str:
-    """What to call a method, or a floor."""
+    """The title of a method or a floor."""
     return name if name in FLOORS else find_method(name).title
 
 
-def table(curves: dict[str, dict[float, Cell]], budgets: list[float]) -> str:
-    """The same as Markdown: a row a method, a column a budget."""
+def table(curves: dict[str, dict[float, Case]], budgets: list[float]) -> str:
+    """The same as Markdown: a row for each method, a column for each budget."""
     lines = ["| method | " + " | ".join([*(f"ε = {e:g}" for e in budgets), "no protection"]) + " |"]
     lines.append("|---" * (len(budgets) + 2) + "|")
     for name, curve in curves.items():
-        figures = [curve.get(e) for e in (*budgets, math.inf)]
-        said = ["" if cell is None else f"{cell['test']:.2f} ± {cell['std']:.2f}" for cell in figures]
-        lines.append(f"| {titled(name)} | " + " | ".join(said) + " |")
+        columns = [curve.get(e) for e in (*budgets, math.inf)]
+        texts = ["" if case is None else f"{case['test']:.2f} ± {case['std']:.2f}" for case in columns]
+        lines.append(f"| {titled(name)} | " + " | ".join(texts) + " |")
     return "\n".join(lines)
 
 

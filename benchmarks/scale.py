@@ -5,12 +5,12 @@ Synthetic graphs (`mosaic`) and a process for each measurement, so that its peak
 - clients: 100 nodes each, so that 10,000 clients have a million nodes;
 - nodes: a fixed number of clients, cut by METIS;
 - cohorts: many clients, the cohort size from ten to all of them;
-- limit: many clients under a hard limit of memory (RLIMIT_DATA, which counts what no file backs), with clients' states at rest
-  on disk as they are by themselves, and with everything in memory; and the latter without a limit.
+- limit: many clients under a hard limit of memory (RLIMIT_DATA, which counts what no file backs), with clients' states
+  offloaded to disk as by default, and with everything in memory; and the latter without a limit.
 
 A round is down, local training, up, aggregation and an evaluation of all clients. Seconds are the median over the rounds after
 the first; exponents are slopes in log-log coordinates, over all sizes and over the largest decade. A measurement during which
-others left this process too few cores is tried again, and the quietest counts.
+other processes used the cores is repeated, and the one with least other load counts.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Point:
     clients: int
     cohort_size: int
     partition: str = "natural"
-    rests: bool = True
+    offloads: bool = True
     limit: int = 0
 
 
 @dataclass
 class Measured:
-    """Seconds and bytes; `others` is how many cores other processes kept busy meanwhile.
+    """Seconds and bytes; `others` is the number of cores that other processes used meanwhile.
 
     Anonymous memory (what no file backs) is `start` before the graph is made, `prepared` at most before the first round, and
     `anonymous` at most in all; `resident` is the peak with pages of files.
@@ -70,23 +70,23 @@ class Measured:
     prepared: int = 0
     anonymous: int = 0
     resident: int = 0
-    resting: int = 0
+    offloaded: int = 0
     others: float = 0.0
     failed: str = ""
 
 
-# -- in a process of its own ---------------------------------------------------------------------------------------------
+# -- in the measured process ----------------------------------------------------------------------------------------------
 
 
 def status(name: str) -> int:
-    """A figure of /proc/self/status, in bytes."""
+    """A number of /proc/self/status, in bytes."""
     text = Path("/proc/self/status").read_text()
     return int(next(line for line in text.splitlines() if line.startswith(name)).split()[1]) * 1024
 
 
 @contextmanager
 def watched(name: str, every: float = 0.005) -> Iterator[Callable[[], int]]:
-    """Looks at a figure of /proc/self/status all the while; gives a function that says how large it became."""
+    """Poll a number of /proc/self/status inside the `with` block; yields a function that returns its maximum so far."""
     peak, done = [status(name)], threading.Event()
 
     def watch() -> None:
@@ -110,7 +110,7 @@ def busy_seconds() -> tuple[float, float]:
 
 
 def train(point: Point, rounds: int) -> Measured:
-    """Train here, and measure."""
+    """Train in this process, and measure it."""
     if point.limit:
         resource.setrlimit(resource.RLIMIT_DATA, (point.limit, point.limit))
     from fedquilt.devices import offload
@@ -119,7 +119,7 @@ def train(point: Point, rounds: int) -> Measured:
     from fedquilt.runs.resolve import ResolvedRun
 
     keep_freed_memory()
-    if not point.rests:
+    if not point.offloads:
         offload.LIMIT = 2**62
     values: dict[str, Any] = {
         "dataset": f"mosaic:nodes={point.nodes}",
@@ -151,15 +151,15 @@ def train(point: Point, rounds: int) -> Measured:
         out.others = (all_ - own) / (time.perf_counter() - began)
         out.anonymous = anonymous()
     out.resident = status("VmHWM")
-    out.resting = sum(map(len, offload._resting.values()))
+    out.offloaded = sum(map(len, offload._resting.values()))
     return out
 
 
 # -- all measurements ----------------------------------------------------------------------------------------------------
 
 
-def apart(point: Point, rounds: int, threads: int) -> Measured:
-    """A measurement in a process of its own; the quietest of a few where others disturb."""
+def measure_in_process(point: Point, rounds: int, threads: int) -> Measured:
+    """Measure in a separate process; repeated where other processes use the cores, and the one with least load counts."""
     command = [sys.executable, "-m", "benchmarks.scale", "--rounds", str(rounds), "--point", json.dumps(asdict(point))]
     tries: list[Measured] = []
     spare = (os.cpu_count() or 1) - threads
@@ -173,8 +173,8 @@ def apart(point: Point, rounds: int, threads: int) -> Measured:
     return min(tries, key=lambda one: one.others)
 
 
-def read(said: dict[str, Any]) -> Measured:
-    return Measured(**said | {"point": Point(**said["point"])})
+def read(values: dict[str, Any]) -> Measured:
+    return Measured(**values | {"point": Point(**values["point"])})
 
 
 def points(chosen: argparse.Namespace) -> Iterator[Point]:
@@ -186,10 +186,12 @@ def points(chosen: argparse.Namespace) -> Iterator[Point]:
             yield Point("nodes", method, nodes, chosen.node_clients, chosen.cohort_size, "disjoint")
         for size in chosen.cohort_sizes:
             yield Point("cohorts", method, many * NODES_A_CLIENT, many, size)
-        for rests in (True, False):
+        for offloads in (True, False):
             limit = int(chosen.limit * 2**30)
-            yield Point("limit", method, many * NODES_A_CLIENT, many, chosen.cohort_size, rests=rests, limit=limit)
-        yield Point("limit", method, many * NODES_A_CLIENT, many, chosen.cohort_size, rests=False)
+            yield Point(
+                "limit", method, many * NODES_A_CLIENT, many, chosen.cohort_size, offloads=offloads, limit=limit
+            )
+        yield Point("limit", method, many * NODES_A_CLIENT, many, chosen.cohort_size, offloads=False)
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
@@ -219,7 +221,7 @@ WHAT: dict[str, Callable[[Measured], float]] = {
 
 
 def size_of(point: Point) -> int:
-    """What a part varies."""
+    """The size that a part varies."""
     sizes = {"clients": point.clients, "nodes": point.nodes, "cohorts": point.cohort_size or point.clients}
     return sizes[point.part]
 
@@ -271,7 +273,7 @@ def thin(clients: int, cohort_size: int, after: Sequence[int]) -> None:
         if not isinstance(sent, Factored):
             raise SystemExit("So few clients are averaged exactly; give more.")
         tau = training.method.settings.tau
-        told, rest = factor(unit, tau)
+        columns, rest = factor(unit, tau)
         left, right, own = (t.double() for t in shares(unit, unit, tau, torch.arange(clients)))
         weights = average = 0.0
         for some in torch.arange(clients).split(500):
@@ -283,8 +285,8 @@ def thin(clients: int, cohort_size: int, after: Sequence[int]) -> None:
             wanted = exact.float() @ sent.stack.flatten(1)
             gap = (sent.rows(first, last).flatten(1) - wanted).norm(dim=1) / wanted.norm(dim=1)
             average = max(average, float(gap.max()))
-        cells = (f"{float(rest.max()):.2g}", f"{weights:.2g}", f"{average:.2g}")
-        line("", (str(rounds), str(told.shape[1]), *cells))
+        errors = (f"{float(rest.max()):.2g}", f"{weights:.2g}", f"{average:.2g}")
+        line("", (str(rounds), str(columns.shape[1]), *errors))
 
 
 # -- what is shown -------------------------------------------------------------------------------------------------------
@@ -299,22 +301,22 @@ HEAD = (
     "before MB",
     "anon MB",
     "res MB",
-    "rest MB",
+    "disk MB",
     "others",
 )
 
 
-def line(name: str, cells: Sequence[str]) -> None:
-    print(f"{name:30}" + "".join(f"{cell:>12}" for cell in cells), flush=True)
+def line(name: str, columns: Sequence[str]) -> None:
+    print(f"{name:30}" + "".join(f"{column:>12}" for column in columns), flush=True)
 
 
 def show(row: Measured) -> None:
     point = row.point
-    name = f"{point.part}, {point.method}" + ("" if point.rests else ", no rest")
+    name = f"{point.part}, {point.method}" + ("" if point.offloads else ", no offload")
     name += f", {point.limit / 2**30:g} GiB" if point.limit else ""
     sizes = (f"{n:,}" for n in (point.nodes, point.clients, point.cohort_size or point.clients))
     seconds = (f"{s:.3g}" for s in (row.prepare, row.first_round, row.round))
-    memory = (f"{b / MB:,.0f}" for b in (row.prepared, row.anonymous, row.resident, row.resting))
+    memory = (f"{b / MB:,.0f}" for b in (row.prepared, row.anonymous, row.resident, row.offloaded))
     line(name, (*sizes, *seconds, *memory, f"{row.others:.2f}"))
     if row.failed:
         print(f"    did not finish: {row.failed}")
@@ -351,9 +353,9 @@ def figure(rows: Sequence[Measured], path: Path) -> None:
                 name = find_method(method).title + ("" if slope is None else f", slope {slope:.2f}")
                 look = {"color": style.colour(place), "linestyle": style.DASHES[place % len(style.DASHES)]}
                 axes.plot(sizes, values, marker=marks[place % len(marks)], markersize=5, label=name, **look)
-                apart_ = next((r for r in rows if unbounded(r, method)), None)
-                if (part, what) == ("clients", "anonymous") and apart_:
-                    at = [apart_.point.clients], [value(apart_) / scale]
+                in_memory = next((r for r in rows if unbounded(r, method)), None)
+                if (part, what) == ("clients", "anonymous") and in_memory:
+                    at = [in_memory.point.clients], [value(in_memory) / scale]
                     axes.plot(*at, marks[place % len(marks)], color=style.colour(place), markersize=6, **open_mark)
                     alone = True
             if alone:
@@ -369,11 +371,11 @@ def figure(rows: Sequence[Measured], path: Path) -> None:
 def unbounded(row: Measured, method: str) -> bool:
     """Whether this is the method's measurement with everything in memory and no limit."""
     point = row.point
-    return (point.part, point.method, point.rests, point.limit) == ("limit", method, False, 0)
+    return (point.part, point.method, point.offloads, point.limit) == ("limit", method, False, 0)
 
 
 def plain_ticks(axes: Any) -> None:
-    """1, 10, 1,000: no powers of ten to be read."""
+    """Label ticks as 1, 10, 1,000 instead of powers of ten."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = axes.get_ylim()
@@ -451,7 +453,7 @@ def main() -> None:
     line("", HEAD)
     if chosen.read:
         files = [json.loads(path.read_text()) for path in chosen.read]
-        rows = {row.point: row for said in files for row in map(read, said["rows"])}
+        rows = {row.point: row for file in files for row in map(read, file["rows"])}
         result = Result(files[-1]["about"], list(rows.values()))
         for row in result.rows:
             show(row)
@@ -459,14 +461,14 @@ def main() -> None:
         result = Result(about(torch.device("cpu"), chosen.threads))
         for point in points(chosen):
             if point.part in chosen.parts:
-                result.rows.append(apart(point, chosen.rounds, chosen.threads))
+                result.rows.append(measure_in_process(point, chosen.rounds, chosen.threads))
                 show(result.rows[-1])
                 write(result, chosen.out)
     result.fits = fits(result.rows, list(dict.fromkeys(row.point.method for row in result.rows)))
     line("\nexponents: largest decade", ("(overall)", *WHAT))
     for part, method in dict.fromkeys((fit.part, fit.method) for fit in result.fits):
-        cells = [f for f in result.fits if (f.part, f.method) == (part, method)]
-        line(f"{part}, {method}", ("", *(f"{f.largest_decade:.2f} ({f.overall:.2f})" for f in cells)))
+        found = [f for f in result.fits if (f.part, f.method) == (part, method)]
+        line(f"{part}, {method}", ("", *(f"{f.largest_decade:.2f} ({f.overall:.2f})" for f in found)))
     write(result, chosen.out)
     if chosen.figure:
         figure(result.rows, chosen.figure)

@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["support.command_line"]
+
 settings.register_profile("fedquilt", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fedquilt")
 torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "2"))))

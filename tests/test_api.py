@@ -12,12 +12,11 @@ import torch
 from torch_geometric.data import Data
 
 import fedquilt
-from fedquilt import api
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.npz import write_npz
 from fedquilt.partition.make import make_partition
 from fedquilt.partition.storage import save
-from fedquilt.runs.resolve import GIVEN
+from fedquilt.runs.config import GRAPH_FILE
 from support.federations import assert_same, without_seconds
 from support.small_runs import SMALL, own_graph, stop_after
 
@@ -184,9 +183,9 @@ def test_resume_from_another_folder_gives_what_an_undisturbed_run_gives(
     config = json.loads((tmp_path / "stopped" / "config.json").read_text())
     assert config["partition"] == str(tmp_path / "cut.npz")
     assert config["clients"] == 4
-    assert config["dataset"] == (GIVEN if given else str(tmp_path / "mine.npz"))
-    if given:  # the graph is in the folder, so nothing else is needed
-        assert (tmp_path / "stopped" / api.GRAPH_FILE).is_file()
+    # A graph that was given as an object is in the folder, so nothing else is needed.
+    assert config["dataset"] == str(tmp_path / "stopped" / GRAPH_FILE if given else tmp_path / "mine.npz")
+    assert (tmp_path / "stopped" / GRAPH_FILE).is_file() == given
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     resumed = fedquilt.resume(tmp_path / "stopped")

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from fedquilt.graphs.graph import Graph
     from fedquilt.runs.finished import Run
 
-# Where each public name lives. Imported when first used: torch takes seconds, and `fedquilt --help` does not need it.
-_HOMES = {
+# The module of each public name. It is imported on first use: torch takes seconds, and `fedquilt --help` does not need it.
+_MODULES = {
     "FedquiltError": "fedquilt.errors",
-    "Graph": "fedquilt.graphs",
+    "Graph": "fedquilt.graphs.graph",
     "Run": "fedquilt.runs.finished",
     "compare": "fedquilt.api",
-    "load_graph": "fedquilt.datasets",
+    "load_graph": "fedquilt.datasets.load",
     "load_run": "fedquilt.api",
     "resume": "fedquilt.api",
     "run": "fedquilt.api",
@@ -35,8 +35,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'fedquilt' has no attribute '{name}'")
     import importlib
 
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)

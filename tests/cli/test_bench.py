@@ -101,7 +101,7 @@ def test_against_a_result_of_another_machine_says_so(call: Callable, here: Path)
     (here / "one.json").write_text(json.dumps(values))
     out = call(f"{QUICK} --against one.json").out
     assert "one.json is of another device" in out
-    assert "More than 20% slower than in one.json: none of 2 figures." in out
+    assert "More than 20% slower than in one.json: none of 2 measurements." in out
     for row in values["rows"]:
         row["cell"] = "elsewhere"
     (here / "one.json").write_text(json.dumps(values))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import fedquilt
 from support.cli import SMALL, interrupt_at, outcome
 from support.thoroughness import EPOCHS, NAME, thorough
 
@@ -96,10 +97,13 @@ def test_methods_with_epochs_of_their_own_keep_them_when_resumed_and_run_again(
                 assert outcome(here / folder / method) == outcome(here / "whole" / method)
 
 
-def test_a_comparison_made_from_python_is_resumed_and_shown_too(call: Callable) -> None:
-    import fedquilt
-
-    fedquilt.compare(["majority", "local"], clients=3, rounds=2, settings={"hidden": 8}, out="out")
+def test_a_comparison_made_from_python_is_resumed_and_shown_too(call: Callable, here: Path) -> None:
+    runs = fedquilt.compare(["majority", "local"], clients=3, rounds=2, settings={"hidden": 8}, out="out")
+    assert call("compare -m majority,local --clients 3 --rounds 2 --set hidden=8 -o command -q").status == 0
+    assert {path.name for path in (here / "out").iterdir()} == {path.name for path in (here / "command").iterdir()}
+    called = call("resume out --json -q")
+    assert json.loads(called.out)["results"] == [run.result for run in runs]
+    (here / "out" / "compare.json").unlink()  # older versions wrote none from Python
     called = call("resume out --json -q")
     assert [result["method"] for result in json.loads(called.out)["results"]] == ["local", "majority"]
 

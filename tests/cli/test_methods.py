@@ -2,12 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal
 
 import pytest
-from pydantic import Field
 
-from fedquilt.cli.methods import in_words, meanings
+from fedquilt.cli.methods import meanings
 from fedquilt.methods.base import methods
 
 
@@ -62,17 +60,3 @@ def test_meanings_come_from_the_docstrings_of_the_class_and_its_bases() -> None:
     assert meanings(Parent) == {"lr": "the learning rate", "low": "the ends: both", "high": "the ends: both"}
     assert meanings(Child)["lr"] == "another meaning"
     assert meanings(Child)["low"] == "the ends: both"
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        (int, "whole number"),
-        (bool, "true | false"),
-        (Literal["a", "b"], "a | b"),
-        (Annotated[float, Field(ge=0, lt=1)], "number ≥ 0, < 1"),
-        (Annotated[int, Field(ge=1)] | None, "whole number ≥ 1 | none"),
-    ],
-)
-def test_types_are_told_in_words(kind: object, words: str) -> None:
-    assert in_words(kind) == words

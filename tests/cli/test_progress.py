@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fedquilt.cli.progress import Bars, Lines, duration, watcher, watching
+from fedquilt.cli.progress import BarDisplay, LineDisplay, duration, watcher, watching
 from fedquilt.runs.config import RunConfig
 
 
@@ -15,7 +15,7 @@ def record(round: int, val: float | None = None, seconds: float = 1.0) -> dict:
 
 
 def test_lines_come_at_each_tenth_and_at_the_end_of_a_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
+    lines = LineDisplay()
     watch = watcher(lines)
     config = RunConfig(method="local", seeds=[3, 5])
     for seed in config.seeds:
@@ -31,7 +31,7 @@ def test_lines_come_at_each_tenth_and_at_the_end_of_a_seed(capsys: pytest.Captur
 
 
 def test_a_seed_that_stopped_early_still_ends_with_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
+    lines = LineDisplay()
     on_round = watcher(lines)(RunConfig(), 0, 50)
     on_round(record(0))
     on_round(record(1, 30.0))
@@ -41,7 +41,7 @@ def test_a_seed_that_stopped_early_still_ends_with_its_line(capsys: pytest.Captu
 
 
 def test_what_is_spent_of_a_privacy_budget_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = Lines()
+    lines = LineDisplay()
     on_round = watcher(lines)(RunConfig(), 0, 2)
     on_round(record(0, 30.0) | {"epsilon": 1.2345})
     on_round(record(1, 20.0) | {"epsilon": 2.0})
@@ -81,7 +81,7 @@ def test_a_terminal_gets_a_bar_with_all_there_is_to_know(monkeypatch: pytest.Mon
 
 def test_a_bar_counts_a_seed_that_ran_out_of_patience_as_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
-    bars = Bars()
+    bars = BarDisplay()
     watch = watcher(bars)
     config = RunConfig(seeds=[0, 1, 2])
     watch(config, 0, 10)(record(2, 50.0))

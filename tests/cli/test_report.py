@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fedquilt.reports.page.chart_data import read_page_run
 from fedquilt.reports.page.data import Page
-from fedquilt.reports.page.folders import read_page_run
 from support.cli import SMALL, environment
 
 LINE = f"{SMALL} -q"

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 import fedquilt
+import fedquilt.loggers
 from fedquilt.errors import FedquiltError
-from fedquilt.loggers.base import TOOLS, Logger, check_loggers, find_logger
+from fedquilt.loggers.base import Logger, check_loggers, find_logger, loggers
 from support.small_runs import SMALL
 
 pytest.importorskip("tensorboard", reason="needs pip install 'fedquilt[tensorboard]'")
@@ -26,20 +27,42 @@ def test_a_wrong_name_is_one_sentence_with_the_nearest_right_one() -> None:
         find_logger("tensorbord")
 
 
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("tool", sorted(loggers()))
 def test_a_missing_package_is_one_sentence_before_anything_is_written(
     tool: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for package in ("tensorboard", "torch.utils.tensorboard", "mlflow", "wandb"):
         monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.delitem(sys.modules, f"fedquilt.loggers.{tool}", raising=False)
     for train in (fedquilt.run, lambda **options: fedquilt.compare(["local", "fedavg"], **options)):
         with pytest.raises(FedquiltError) as caught:
             train(out="out", log=[tool], **SMALL)
         assert str(caught.value) == (
-            f"Logging to {TOOLS[tool]} needs its package; install it with: pip install 'fedquilt[{tool}]'."
+            f"Logging to {loggers()[tool].title} needs its package; install it with: pip install 'fedquilt[{tool}]'."
         )
     assert not list(elsewhere.iterdir())
+
+
+def test_a_new_logger_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notebook.py").write_text(
+        "from fedquilt.loggers.base import Logger\n\n\n"
+        "class Notebook(Logger):\n"
+        '    """Writes down the rounds."""\n\n'
+        '    name, title = "notebook", "Notebook"\n\n'
+        "    def start(self, run, seed, settings):\n        self.lines = []\n\n"
+        "    def round(self, record):\n        self.lines.append(str(record['round']))\n\n"
+        "    def finish(self, summary):\n"
+        "        self.root.mkdir(parents=True)\n"
+        "        (self.root / 'notebook.txt').write_text(' '.join(self.lines))\n\n\n"
+        "LOGGER = Notebook\n"
+    )
+    monkeypatch.setattr(fedquilt.loggers, "__path__", [*fedquilt.loggers.__path__, str(tmp_path)])
+    loggers.cache_clear()
+    try:
+        fedquilt.run("fedavg", out=tmp_path / "out", log="notebook", **SMALL)
+        assert (tmp_path / "out" / "logs" / "notebook.txt").read_text() == "0 1 2"
+    finally:
+        loggers.cache_clear()
+        sys.modules.pop("fedquilt.loggers.notebook", None)
 
 
 def test_tools_do_not_call_home_unless_the_user_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +72,6 @@ def test_tools_do_not_call_home_unless_the_user_says_so(monkeypatch: pytest.Monk
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "false")
     for tool in ("mlflow", "wandb"):
         monkeypatch.setitem(sys.modules, tool, None)
-        monkeypatch.delitem(sys.modules, f"fedquilt.loggers.{tool}", raising=False)
         with pytest.raises(FedquiltError):
             find_logger(tool)
     assert os.environ["WANDB_ERROR_REPORTING"] == "false"

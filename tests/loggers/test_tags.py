@@ -18,7 +18,7 @@ RECORD = {
 }
 
 
-def test_a_rounds_figures_have_the_same_names_everywhere() -> None:
+def test_a_rounds_metrics_have_the_same_names_everywhere() -> None:
     assert scalars(RECORD) == {
         "val": 50.0,
         "loss/train": 0.5,
@@ -46,7 +46,7 @@ def test_what_a_seed_came_to() -> None:
 
 def test_hyperparameters_are_flat_and_plain() -> None:
     config = RunConfig(method="fedpub", sizes=[2, 1], seeds=[4, 5], settings={"lr": 0.1})
-    named = hyperparameters(config, {"lr": 0.1, "masking": True, "layers": (1, 2), "head": None}, 5)
+    named = hyperparameters(config.model_dump(), {"lr": 0.1, "masking": True, "layers": (1, 2), "head": None}, 5)
     assert named["method"] == "fedpub"
     assert named["seed"] == 5
     assert named["sizes"] == "[2, 1]"

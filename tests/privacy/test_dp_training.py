@@ -190,11 +190,11 @@ def test_a_resumed_run_is_the_same_run(tmp_path: Path) -> None:
 
         return on_round
 
-    from fedquilt.api import execute
     from fedquilt.runs.config import RunConfig
+    from fedquilt.runs.execute import execute_run
 
     with pytest.raises(KeyboardInterrupt):
-        execute(RunConfig.build({"method": "fedpub", **options}), tmp_path / "halted", watch=stop)
+        execute_run(RunConfig.build({"method": "fedpub", **options}), tmp_path / "halted", watch=stop)
     again = fedquilt.resume(tmp_path / "halted")
     assert without_seconds(again.records[0]) == without_seconds(whole.records[0])
 

@@ -216,7 +216,7 @@ def test_a_failed_save_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.
 SAVER = """
 import sys, torch
 from pathlib import Path
-from fedquilt.runs import SeedFolder
+from fedquilt.runs.folder import SeedFolder
 folder = SeedFolder(Path(sys.argv[1]))
 weights = torch.zeros(200_000)
 for round in range(1, 1_000_000):

@@ -10,7 +10,7 @@ import pytest
 
 import fedquilt
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.compare import check_plan, plan
+from fedquilt.runs.compare import check_configs, comparison_configs
 from fedquilt.runs.resolve import ResolvedRun
 from support.federations import assert_same, without_seconds
 from support.small_runs import SMALL
@@ -46,8 +46,8 @@ def test_a_method_listed_twice_is_refused_before_anything_trains(tmp_path: Path)
     assert not (tmp_path / "both").exists()
 
 
-def test_plan_leaves_everything_else_alike() -> None:
-    plans = plan(["local", "fedpub"], {"rounds": 7, "settings": {"tau": 2}})
+def test_configurations_leave_everything_else_alike() -> None:
+    plans = comparison_configs(["local", "fedpub"], {"rounds": 7, "settings": {"tau": 2}})
     assert [p.method for p in plans] == ["local", "fedpub"]
     assert [p.settings for p in plans] == [{}, {"tau": 2}]
     assert {p.rounds for p in plans} == {7}
@@ -56,8 +56,8 @@ def test_plan_leaves_everything_else_alike() -> None:
 @pytest.mark.parametrize("methods", [[NAME, "fedavg", "majority"], ["fedavg", NAME]], ids=str)
 def test_each_method_has_epochs_of_its_own_unless_the_user_says(methods: list[str]) -> None:
     with thorough():
-        own, told = (plan(methods, SMALL | {"settings": {}} | more) for more in ({}, {"epochs": 5}))
-        resolved = check_plan(own)
+        own, told = (comparison_configs(methods, SMALL | {"settings": {}} | more) for more in ({}, {"epochs": 5}))
+        resolved = check_configs(own)
         assert (
             {c.method: resolved.method_of(c).context.epochs for c in own}
             == {c.method: ResolvedRun(c).config.epochs for c in own}
@@ -65,7 +65,7 @@ def test_each_method_has_epochs_of_its_own_unless_the_user_says(methods: list[st
         )
         assert {ResolvedRun(c).config.epochs for c in told} == {5}
         with pytest.raises(FedquiltError, match="Local epochs are given twice"):
-            check_plan(plan(methods, SMALL | {"settings": {"epochs": 2}, "epochs": 5}))
+            check_configs(comparison_configs(methods, SMALL | {"settings": {"epochs": 2}, "epochs": 5}))
 
 
 def test_from_python_each_run_keeps_its_epochs_and_can_be_run_again(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_the_lock_is_for_one(tmp_path: Path) -> None:
 def test_the_lock_is_free_after_kill_9(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", "run")
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom fedquilt.runs import RunFolder\n"
+        "import sys, time\nfrom pathlib import Path\nfrom fedquilt.runs.folder import RunFolder\n"
         "with RunFolder(Path(sys.argv[1])).lock():\n    print('held', flush=True)\n    time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", code, str(run.path)], stdout=subprocess.PIPE, text=True)

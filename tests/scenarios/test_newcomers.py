@@ -14,7 +14,6 @@ import pytest
 import torch
 
 import fedquilt
-from fedquilt import api
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.datasets.load import load_graph
@@ -25,7 +24,7 @@ from fedquilt.graphs.split import Folds, parse_split
 from fedquilt.messages.message import UndeclaredError
 from fedquilt.methods import base
 from fedquilt.methods.base import find_method
-from fedquilt.runs.config import RunConfig
+from fedquilt.runs.config import GRAPH_FILE, RunConfig
 from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.scenarios.newcomers import FrozenServer, check_admits
@@ -251,7 +250,7 @@ def test_a_folder_admits_later_as_the_run_does(tmp_path: Path) -> None:
 
 def test_load_run_needs_no_graph_and_no_training(tmp_path: Path) -> None:
     whole = fedquilt.run(NAME, newcomer(200), out="mine", **SMALL)
-    (tmp_path / "mine" / api.GRAPH_FILE).unlink()
+    (tmp_path / "mine" / GRAPH_FILE).unlink()
     run = fedquilt.load_run("mine", device="cpu")
     assert without_seconds(run.records[0]) == without_seconds(whole.records[0])
     run.admit(newcomer())

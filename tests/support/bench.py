@@ -1,4 +1,4 @@
-"""Made-up results, so that what is done with figures can be tested without measuring any."""
+"""Made-up results of a bench, for tests that measure nothing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ABOUT: dict[str, Any] = {
 }
 
 
-def made_up(cell: str = "cora/disjoint/10", slowed: float = 1.0, **about: Any) -> Result:
+def made_up(case: str = "cora/disjoint/10", slowed: float = 1.0, **about: Any) -> Result:
     """Three turns, the second on a machine twice as busy; Quilt `slowed` times as slow as it is."""
-    moods = (1.0, 2.0, 1.1)
-    pace = {(OURS, "fedavg"): 10.0, (PLAIN_LOOP, "fedavg"): 80.0, (OURS, "quilt"): 16.0 * slowed}
-    times = {side: [ms * mood for mood in moods] for side, ms in pace.items()}
-    rows = rows_of(cell, times, {"fedavg": 1, "quilt": 3})
-    return Result(ABOUT | about, rows, [Memory(cell, "quilt", 350.0, 947.5)], ["pubmed is left out."])
+    loads = (1.0, 2.0, 1.1)
+    ms_of = {(OURS, "fedavg"): 10.0, (PLAIN_LOOP, "fedavg"): 80.0, (OURS, "quilt"): 16.0 * slowed}
+    times = {side: [ms * load for load in loads] for side, ms in ms_of.items()}
+    rows = rows_of(case, times, {"fedavg": 1, "quilt": 3})
+    return Result(ABOUT | about, rows, [Memory(case, "quilt", 350.0, 947.5)], ["pubmed is left out."])

@@ -1,4 +1,4 @@
-"""Cells, which are cuts of a graph to measure on: how they are written, which are usual, and a training on one."""
+"""The cases that a bench measures on: graphs, each with its partition. The command writes them as `--cell`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fedquilt.partition.kind import KINDS
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 
-MANY_ROUNDS = 1_000_000  # a training that is measured does not come to its last round
+MANY_ROUNDS = 1_000_000  # so that a training does not end while it is measured
 
 
 @dataclass(frozen=True)
 class Case:
-    """A graph, how it is cut, and into how many clients."""
+    """A dataset, a partition kind, and a number of clients."""
 
     dataset: str
     partition: str
@@ -32,7 +32,7 @@ class Case:
 
 # Needs no file, so it is measured everywhere.
 SYNTHETIC = Case("patchwork", "natural", 10)
-USUAL = (
+DEFAULTS = (
     Case("cora", "disjoint", 10),
     Case("cora", "overlapping", 50),
     Case("minesweeper", "disjoint", 10),
@@ -41,7 +41,7 @@ USUAL = (
 
 
 def parse_case(text: str) -> Case:
-    """`cora/disjoint/10` as a cell; a dataset that is a path may have slashes of its own."""
+    """Parse `cora/disjoint/10`; a dataset that is a path may contain slashes."""
     pieces = text.rsplit("/", 2)
     if len(pieces) < 3 or not pieces[0] or not pieces[2].isdecimal() or int(pieces[2]) < 1:
         raise FedquiltError(f"'{text}' is not a cell; write dataset/partition/clients, such as cora/disjoint/10.")
@@ -52,52 +52,59 @@ def parse_case(text: str) -> Case:
     return Case(dataset, partition, int(clients))
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A cell whose graph is loaded and on which all methods to be measured can train."""
+def chosen_cases(named: Sequence[str] | None, quick: bool = False) -> list[Case]:
+    """The named cases, else the defaults (none where `quick`); the one that needs no file is always last."""
+    defaults = () if quick else DEFAULTS
+    return [*(defaults if named is None else map(parse_case, named)), SYNTHETIC]
 
-    cell: Case
-    given: tuple[Graph, Protocol]
+
+@dataclass(frozen=True)
+class LoadedCase:
+    """A case with its graph, on which all methods to be measured can train."""
+
+    case: Case
+    graph: tuple[Graph, Protocol]
     device: str
 
-    def experiment(self, method: str) -> ResolvedRun:
-        """A run of the method with its defaults, seed 0."""
-        return ResolvedRun(config_of(self.cell, method, self.device), self.given)
+    def resolve(self, method: str) -> ResolvedRun:
+        """A run of the method with its default settings."""
+        return ResolvedRun(config_of(self.case, method, self.device), self.graph)
 
 
-def config_of(cell: Case, method: str, device: str) -> RunConfig:
-    """A run that does not end while it is measured."""
-    cut = {"dataset": cell.dataset, "partition": cell.partition, "clients": cell.clients}
+def config_of(case: Case, method: str, device: str) -> RunConfig:
+    """The configuration of a run that does not end while it is measured."""
+    cut = {"dataset": case.dataset, "partition": case.partition, "clients": case.clients}
     return RunConfig.build(cut | {"method": method, "device": device, "rounds": MANY_ROUNDS})
 
 
 def load_cases(
-    cells: Sequence[Case], methods: Sequence[str], device: str, data: Path | None = None
-) -> tuple[list[Ready], list[str]]:
-    """The cells that can be measured, and a sentence for each whose graph is known but cannot be had here.
+    cases: Sequence[Case], methods: Sequence[str], device: str, data: Path | None = None
+) -> tuple[list[LoadedCase], list[str]]:
+    """Load the graphs. Returns the cases, and a sentence for each whose graph is in the catalogue but not on this machine.
 
-    Whatever else is wrong with a cell (no such graph, an impossible cut, a method that cannot train on it) is an error.
+    Anything else that is wrong with a case (an unknown graph, an impossible partition, a method that cannot train on it) is
+    an error.
     """
-    ready, left_out = [], []
-    for cell in dict.fromkeys(cells):
+    loaded, left_out = [], []
+    for case in dict.fromkeys(cases):
         try:
-            given = load_graph(cell.dataset, data)
+            graph = load_graph(case.dataset, data)
         except FedquiltError as error:
-            if not in_catalogue(cell.dataset):
+            if not in_catalogue(case.dataset):
                 raise
-            left_out.append(f"{cell} is left out: {error}")
+            left_out.append(f"{case} is left out: {error}")
             continue
-        ready.append(Ready(cell, given, device))
-        _check(ready[-1], methods)
-    return ready, left_out
+        loaded.append(LoadedCase(case, graph, device))
+        _check(loaded[-1], methods)
+    return loaded, left_out
 
 
-def _check(ready: Ready, methods: Sequence[str]) -> None:
-    """Refuse a cell that cannot be cut as it says, or on which a method cannot train."""
-    cell = ready.cell
-    first = ready.experiment(methods[0])
-    if first.config.clients != cell.clients:
-        right = Case(cell.dataset, cell.partition, first.config.clients or 0)
-        raise FedquiltError(f"{cell} is not possible, the cut gives {right.clients} clients; write {right}.")
+def _check(loaded: LoadedCase, methods: Sequence[str]) -> None:
+    """Refuse a case whose partition has another number of clients, or on which a method cannot train."""
+    case = loaded.case
+    first = loaded.resolve(methods[0])
+    if first.config.clients != case.clients:
+        right = Case(case.dataset, case.partition, first.config.clients or 0)
+        raise FedquiltError(f"{case} is not possible, the cut gives {right.clients} clients; write {right}.")
     for method in methods[1:]:
-        first.method_of(config_of(cell, method, ready.device))
+        first.method_of(config_of(case, method, loaded.device))

@@ -1,4 +1,4 @@
-"""A bench as one picture: milliseconds a round of each method, a panel a cell, the plain loop marked."""
+"""The figure of a bench: milliseconds a round of each method, a panel for each case, the plain loop marked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLUMNS = 3  # panels in a row
-# Shape, fill and colour all differ, so that print in grey and any eye can tell them apart.
+# Shape, fill and colour all differ, so that they can be told apart in grey and by colour-blind readers.
 _LOOKS: dict[str, dict[str, Any]] = {
     OURS: {"marker": "o", "color": style.PALETTE[0], "markersize": 6.5},
     PLAIN_LOOP: {"marker": "D", "color": style.PALETTE[1], "markersize": 6, "markerfacecolor": "white"},
@@ -25,22 +25,22 @@ _LINE: dict[str, Any] = {"color": style.PALETTE[1], "linestyle": "--", "linewidt
 def bench_figure(result: Result, titles: dict[str, str]) -> Figure:
     """Medians over turns as marks, the middle half of the turns as lines; time on a logarithmic scale.
 
-    Methods are called by `titles`, the quickest on top; the dashed line is the plain FedAvg loop.
+    `titles` names the methods; the fastest is on top. The dashed line is the plain FedAvg loop.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    cells = list(dict.fromkeys(row.cell for row in result.rows))
+    cases = list(dict.fromkeys(row.case for row in result.rows))
     pace = {row.method: [r.to_fedavg for r in result.ours().values() if r.method == row.method] for row in result.rows}
     order = sorted(pace, key=lambda method: median(pace[method]))
-    columns = min(_COLUMNS, len(cells))
-    lines = math.ceil(len(cells) / columns)
+    columns = min(_COLUMNS, len(cases))
+    lines = math.ceil(len(cases) / columns)
     with style.styled():
         figure = style.new_figure(1.3 + 2.4 * columns, 0.6 + lines * (0.6 + 0.2 * len(order)))
         grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-        for axes, cell in zip(grid.flat, cells, strict=False):
-            _draw(axes, [row for row in result.rows if row.cell == cell], order)
-            axes.set_title(cell)
+        for axes, case in zip(grid.flat, cases, strict=False):
+            _draw(axes, [row for row in result.rows if row.case == case], order)
+            axes.set_title(case)
             axes.set_xscale("log")
             axes.xaxis.set_major_locator(LogLocator(10))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -50,7 +50,7 @@ def bench_figure(result: Result, titles: dict[str, str]) -> Figure:
             axes.tick_params(axis="y", length=0)
             axes.tick_params(axis="x", labelbottom=True)
         grid.flat[0].set_ylim(len(order) - 0.5, -0.5)
-        for axes in list(grid.flat)[len(cells) :]:
+        for axes in list(grid.flat)[len(cases) :]:
             axes.set_axis_off()
         figure.supxlabel("Milliseconds a round", fontsize=9)
         keys = [Line2D([], [], linestyle="none", label=side, **look) for side, look in _LOOKS.items()]

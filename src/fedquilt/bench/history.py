@@ -1,7 +1,7 @@
-"""Results kept over time, and what became slower since.
+"""A folder with results over time, and what became slower between two of them.
 
-Milliseconds mean nothing from one day to the next on a shared machine, so what is compared is how many rounds of the plain
-FedAvg loop a round takes, both timed in turns in the same process.
+Milliseconds do not compare between days on a shared machine. Compared is the time of a round in rounds of the plain FedAvg
+loop, both timed in turns in the same process.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from fedquilt.bench.result import Result, read_result, write_result
 from fedquilt.errors import FedquiltError
 
-SLOWER = 0.2  # more than this share above the earlier figure counts as slower
+SLOWER = 0.2  # a ratio more than this share above the earlier one counts as slower
 
 
 @dataclass(frozen=True)
 class Change:
-    """How many plain FedAvg rounds a round of a method took before and takes now: medians, and of the best turns."""
+    """A round of a method in rounds of the plain FedAvg loop, before and now: medians, and from the best turns."""
 
-    cell: str
+    case: str
     method: str
     before: float
     now: float
@@ -35,16 +35,16 @@ class Change:
 
     @property
     def slower(self) -> bool:
-        """Whether it became notably slower, in its best turns as well: a busy machine seldom slows all of them."""
+        """Whether it is slower by more than `SLOWER`, in the best turns too: other load seldom slows all turns."""
         return min(self.share, self.best_now / self.best_before - 1) > SLOWER
 
     def __str__(self) -> str:
-        figures = f"{self.now:.3g} plain FedAvg rounds a round, was {self.before:.3g}"
-        return f"{self.method} on {self.cell}: {figures} ({100 * self.share:+.0f} %)"
+        ratios = f"{self.now:.3g} plain FedAvg rounds a round, was {self.before:.3g}"
+        return f"{self.method} on {self.case}: {ratios} ({100 * self.share:+.0f} %)"
 
 
 def changes(now: Result, before: Result) -> list[Change]:
-    """What both results measured, in the order of the newer one."""
+    """What changed in all that both results measured, in the order of the newer one."""
     earlier = before.ours()
     return [
         Change(
@@ -67,7 +67,7 @@ def comparable(one: Result, two: Result) -> bool:
 def newest_before(folder: Path, now: Result, note: Callable[[str], None]) -> tuple[Path, Result] | None:
     """The newest earlier result in the folder of the same device and number of threads.
 
-    What cannot be read as a result is passed over, and `note` is told.
+    A file that is not a result is skipped; `note` is called with a sentence that names it.
     """
     found = []
     for path in sorted(folder.glob("*.json")):
@@ -81,11 +81,38 @@ def newest_before(folder: Path, now: Result, note: Callable[[str], None]) -> tup
     return max(found, key=lambda pair: pair[1].about["date"], default=None)
 
 
-def keep(folder: Path, result: Result) -> Path:
-    """Write a result as <date>-<device>-<commit>.json; the path."""
+def store(folder: Path, result: Result) -> Path:
+    """Write a result as <date>-<device>-<commit>.json in the folder. Returns the path."""
     about = result.about
     date = about["date"].partition("+")[0].replace(":", "")
     device = re.sub(r"[^a-z0-9]+", "-", about["device_name"].lower()).strip("-")
     path = folder / f"{date}-{device}-{about['commit'] or about['fedquilt']}.json"
     write_result(result, path)
     return path
+
+
+def comparison_sentences(now: Result, before: Result, where: str) -> list[str]:
+    """What is slower in `now` than in an earlier result, which is called `where`."""
+    found = changes(now, before)
+    slower = [change for change in found if change.slower]
+    sentences = []
+    if not comparable(now, before):
+        sentences.append(f"{where} is of another device or number of threads, so differences may be the machine's.")
+    if not found:
+        sentences.append(f"{where} has no cell and method in common with this result.")
+    elif not slower:
+        sentences.append(f"More than {SLOWER:.0%} slower than in {where}: none of {len(found)} measurements.")
+    else:
+        sentences.append(f"More than {SLOWER:.0%} slower than in {where}, {len(slower)} of {len(found)} measurements:")
+        sentences += [f"  {change}" for change in slower]
+    return sentences
+
+
+def add_to_history(folder: Path, result: Result, note: Callable[[str], None]) -> list[str]:
+    """Compare with the newest comparable result in the folder, then store this one there. Returns what to print."""
+    before = newest_before(folder, result, note)
+    if before is None:
+        sentences = [f"{folder} has no earlier result of this device and as many threads to compare with."]
+    else:
+        sentences = comparison_sentences(result, before[1], str(before[0]))
+    return [*sentences, f"Written to {store(folder, result)}."]

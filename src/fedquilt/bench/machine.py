@@ -1,4 +1,4 @@
-"""Where and with what a bench ran: enough to know which results compare."""
+"""The machine and the versions that a bench ran with; they say which results compare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-import fedquilt
+from fedquilt.common.version import VERSION
 
 
 def about(device: torch.device, threads: int) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def about(device: torch.device, threads: int) -> dict[str, Any]:
 
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "fedquilt": fedquilt.__version__,
+        "fedquilt": VERSION,
         "commit": commit(),
         "torch": torch.__version__,
         "torch_geometric": torch_geometric.__version__,
@@ -34,7 +34,7 @@ def about(device: torch.device, threads: int) -> dict[str, Any]:
 
 
 def device_name(device: torch.device) -> str:
-    """What the device is called by its maker."""
+    """The device's name as its vendor gives it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:
@@ -46,8 +46,8 @@ def device_name(device: torch.device) -> str:
 
 
 def commit() -> str | None:
-    """The commit that this code is of, ending in -changed where the code differs from it; None outside a checkout."""
-    folder = Path(fedquilt.__file__).resolve().parent
+    """The commit of this code, with -changed where the code differs from it; None outside a checkout."""
+    folder = Path(__file__).resolve().parents[1]
     # An installed copy may lie inside somebody else's repository.
     if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
@@ -56,7 +56,7 @@ def commit() -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says, or None where it has nothing to say."""
+    """The output of a git command; None where it fails or git is not installed."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
     except OSError:

@@ -1,4 +1,4 @@
-"""The plain loop over clients with PyTorch Geometric: what people would use instead, written with care.
+"""The plain loop over clients with PyTorch Geometric: the usual way to write a simulation, as the baseline of speed.
 
 One `torch.nn.Module` and one Adam a client, cached GCN normalisation, dense features; local epochs, an evaluation of every
 client, and an aggregation a round. FED-PUB adds masks, functional embeddings and the similarity-weighted average.
@@ -21,7 +21,7 @@ from fedquilt.methods.settings import BackboneSettings
 
 
 def data_of(client: Client, device: torch.device) -> Data:
-    """A client's graph as PyG wants it."""
+    """A client's graph as PyG `Data`, with masks of the labelled nodes of each part."""
     data = client.graph.to_data()
     split = torch.from_numpy(client.split)
     data.train_mask, data.val_mask, data.test_mask = ((split == part) & (data.y >= 0) for part in (TRAIN, VAL, TEST))
@@ -38,7 +38,7 @@ class Gcn(nn.Module):
         self.classifier: nn.Module = nn.Linear(hidden, classes)
 
     def forward(self, data: Data) -> Tensor:
-        """What the model says about every node."""
+        """Logits of every node [N, C]."""
         h = F.dropout(F.relu(self.conv1(data.x, data.edge_index)), 0.5, self.training)
         h = F.dropout(F.relu(self.conv2(h, data.edge_index)), 0.5, self.training)
         return self.classifier(h)
@@ -85,11 +85,11 @@ class PlainFedAvg:
         self.epochs = settings.epochs
 
     def loss(self, client: int, model: Gcn, data: Data) -> Tensor:
-        """What a client makes small in its local training."""
+        """The loss of a client's local training."""
         return F.cross_entropy(model(data)[data.train_mask], data.y[data.train_mask])
 
     def advance(self, rounds: int) -> None:
-        """Train so many rounds further."""
+        """Train `rounds` more rounds."""
         for _ in range(rounds):
             self.round()
 

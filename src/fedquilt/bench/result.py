@@ -1,4 +1,4 @@
-"""What a bench found: a figure for each side of each cell, peak memory, and on what machine; kept as one JSON file."""
+"""The result of a bench: times of each side on each case, peak memory, and the machine. It is stored as one JSON file."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from fedquilt.common.files import write_json
 from fedquilt.errors import FedquiltError
 
 OURS, PLAIN_LOOP = "fedquilt", "plain loop"
-YARDSTICK = "fedavg"  # the method that the others are set against
+BASELINE = "fedavg"  # the method that the others are compared with
 FORMAT = "fedquilt bench 1"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method on a cell, by us or by a plain loop.
+    """The times of one method on one case, by fedquilt or by a plain loop.
 
     Attributes:
-        cell, side, method: what was timed; epochs: its local epochs a round.
-        turns_ms: milliseconds a round in each turn; ms: their median; best_ms: the least.
-        to_fedavg: how many of our FedAvg's rounds a round takes, the median over turns.
-        to_plain_fedavg: how many rounds of the plain FedAvg loop it takes; comparable between results.
-        best_to_plain_fedavg: the same of the best turns.
-        speedup: how many of our rounds the plain loop of the same method takes; None where there is none.
-        speedup_best: the same of the best turns.
+        case, side, method: what was timed; epochs: its local epochs a round.
+        turns_ms: milliseconds a round in each turn; ms: their median; best_ms: their minimum.
+        to_fedavg: time of a round over that of a FedAvg round by fedquilt, the median over turns.
+        to_plain_fedavg: the same over a round of the plain FedAvg loop; comparable between results.
+        best_to_plain_fedavg: the same from the best turns.
+        speedup: time of the plain loop's round over ours, of the same method; None where it has no plain loop.
+        speedup_best: the same from the best turns.
     """
 
-    cell: str
+    case: str
     side: str
     method: str
     epochs: int
@@ -47,9 +47,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Memory:
-    """Peak memory of a method on a cell, in MB; and what was there before training began, the graph loaded."""
+    """Peak memory of a method on a case, in MB, and the memory with the graph loaded, before training."""
 
-    cell: str
+    case: str
     method: str
     loaded_mb: float
     peak_mb: float
@@ -57,11 +57,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Result:
-    """All that a bench found.
+    """The result of a bench.
 
     Attributes:
         about: the machine, versions, the commit and the date; see `fedquilt.bench.machine`.
-        rows: the figures; memory: peak memory where it was measured; left_out: a sentence for each thing that was not.
+        rows: the times; memory: peak memory, if measured; left_out: a sentence for each thing that was not measured.
     """
 
     about: dict[str, Any]
@@ -70,34 +70,34 @@ class Result:
     left_out: list[str]
 
     def busyness(self) -> float:
-        """How much longer the median turn took than the best one, over all sides: about 1 on an idle machine."""
+        """Time of the median turn over that of the best, the median over sides: about 1 on a machine with no other load."""
         return median(row.ms / row.best_ms for row in self.rows)
 
     def ours(self) -> dict[tuple[str, str], Row]:
-        """Our rows by cell and method."""
-        return {(row.cell, row.method): row for row in self.rows if row.side == OURS}
+        """The rows of fedquilt by case and method."""
+        return {(row.case, row.method): row for row in self.rows if row.side == OURS}
 
 
-def rows_of(cell: str, times: dict[tuple[str, str], list[float]], epochs: dict[str, int]) -> list[Row]:
-    """The rows of a cell from the turns of each (side, method).
+def rows_of(case: str, times: dict[tuple[str, str], list[float]], epochs: dict[str, int]) -> list[Row]:
+    """The rows of a case from the milliseconds in each turn of each (side, method).
 
-    Ratios are those of the same turn, and the median of them is what stays: both sides met the machine in the same mood.
+    A ratio is the median of the ratios within each turn: within a turn the load of the machine is about the same.
     """
 
     def row(side: str, method: str) -> Row:
         mine = times[side, method]
         plain = times.get((PLAIN_LOOP, method)) if side == OURS else None
         return Row(
-            cell,
+            case,
             side,
             method,
             epochs[method],
             turns_ms=mine,
             ms=median(mine),
             best_ms=min(mine),
-            to_fedavg=_ratio(mine, times[OURS, YARDSTICK]),
-            to_plain_fedavg=_ratio(mine, times[PLAIN_LOOP, YARDSTICK]),
-            best_to_plain_fedavg=min(mine) / min(times[PLAIN_LOOP, YARDSTICK]),
+            to_fedavg=_ratio(mine, times[OURS, BASELINE]),
+            to_plain_fedavg=_ratio(mine, times[PLAIN_LOOP, BASELINE]),
+            best_to_plain_fedavg=min(mine) / min(times[PLAIN_LOOP, BASELINE]),
             speedup=_ratio(plain, mine) if plain else None,
             speedup_best=min(plain) / min(mine) if plain else None,
         )
@@ -110,17 +110,21 @@ def _ratio(one: Sequence[float], two: Sequence[float]) -> float:
 
 
 def write_result(result: Result, path: Path) -> None:
-    """Keep a result."""
-    write_json(path, {"format": FORMAT} | asdict(result))
+    """Write a result as JSON; a case is called "cell" there, as on the command line."""
+    values = asdict(result)
+    for key in ("rows", "memory"):
+        values[key] = [{"cell": one.pop("case"), **one} for one in values[key]]
+    write_json(path, {"format": FORMAT} | values)
 
 
 def read_result(path: Path) -> Result:
-    """What `write_result` wrote."""
+    """Read what `write_result` wrote."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values.pop("format") != FORMAT:
             raise KeyError("format")
-        rows, memory = [Row(**row) for row in values["rows"]], [Memory(**one) for one in values["memory"]]
+        rows = [Row(case=row.pop("cell"), **row) for row in values["rows"]]
+        memory = [Memory(case=one.pop("cell"), **one) for one in values["memory"]]
         return Result(values["about"], rows, memory, values["left_out"])
     except OSError as error:
         raise FedquiltError(f"{path} cannot be read: {error.strerror}.") from None

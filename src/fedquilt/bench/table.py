@@ -1,4 +1,4 @@
-"""A bench's figures as a table for the terminal."""
+"""The result of a bench as a table for the terminal."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ HOW_TO_READ = (
     "'Plain/ours' how many of our rounds fit in one of the plain PyG loop; times are milliseconds, medians over turns."
 )
 
-BUSY = 1.25  # medians so many times the best turns mean that others used the machine too
+BUSY = 1.25  # median over best turn; above this, other processes used the machine too
 
 
 def busy_sentences(result: Result) -> list[str]:
-    """A warning where the machine did other things as well; else nothing."""
+    """A warning where other processes used the machine too; else an empty list."""
     times = result.busyness()
     warning = f"The machine was busy, medians are {times:.1f} times the best turns; trust Best/best, or measure again."
     return [warning] if times > BUSY else []
 
 
 def bench_table(result: Result) -> Table:
-    """A row for each method of each cell; the plain loop, where there is one, beside it."""
+    """A row for each method on each case; the plain loop, where there is one, in the same row."""
     about = result.about
     threads = "1 thread" if about["threads"] == 1 else f"{about['threads']} threads"
     title = f"{about['device_name']}, {threads}, torch {about['torch']}"
@@ -33,25 +33,25 @@ def bench_table(result: Result) -> Table:
     table.add_column("Method")
     for heading in (*HEADINGS, "Peak MB") if result.memory else HEADINGS:
         table.add_column(heading, justify="right")
-    plain = {(row.cell, row.method): row for row in result.rows if row.side == PLAIN_LOOP}
-    peaks = {(one.cell, one.method): one.peak_mb for one in result.memory}
+    plain = {(row.case, row.method): row for row in result.rows if row.side == PLAIN_LOOP}
+    peaks = {(one.case, one.method): one.peak_mb for one in result.memory}
     ours = [row for row in result.rows if row.side == OURS]
     for position, row in enumerate(ours):
-        first = position == 0 or ours[position - 1].cell != row.cell
-        last = position + 1 == len(ours) or ours[position + 1].cell != row.cell
-        beside = plain.get((row.cell, row.method))
+        first = position == 0 or ours[position - 1].case != row.case
+        last = position + 1 == len(ours) or ours[position + 1].case != row.case
+        beside = plain.get((row.case, row.method))
         table.add_row(
-            Text(row.cell if first else ""),
+            Text(row.case if first else ""),
             Text(row.method),
             str(row.epochs),
-            *_figures(row, beside),
-            *([_megabytes(peaks.get((row.cell, row.method)))] if peaks else []),
+            *_times(row, beside),
+            *([_megabytes(peaks.get((row.case, row.method)))] if peaks else []),
             end_section=last,
         )
     return table
 
 
-def _figures(row: Row, plain: Row | None) -> list[str]:
+def _times(row: Row, plain: Row | None) -> list[str]:
     beside = ["", "", ""]
     if plain is not None and row.speedup is not None and row.speedup_best is not None:
         beside = [milliseconds(plain.ms), f"{row.speedup:.1f}x", f"{row.speedup_best:.1f}x"]

@@ -1,4 +1,4 @@
-"""Time several sides that take turns, so that a busy machine slows all of them and their ratios stay."""
+"""Time several sides in turns, so that other load on the machine slows all of them and their ratios hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-# Each turn is several rounds, since on an accelerator figures are read back every few rounds only.
+# A turn is several rounds, since on CUDA metrics are copied to the host every few rounds only.
 ROUNDS_A_TURN = 5
 WARM_UP, WARM_UP_CUDA = 3, 8
 
@@ -16,18 +16,18 @@ Name = TypeVar("Name")
 
 
 class Side(Protocol):
-    """Something that can be carried a number of rounds further: one of our trainings, or a plain loop."""
+    """What is timed: one of our trainings, or a plain loop."""
 
     def advance(self, rounds: int) -> None:
-        """Train so many rounds further."""
+        """Train `rounds` more rounds."""
 
 
 def take_turns(
     sides: Mapping[Name, Side], turns: int, device: torch.device, on_turn: Callable[[int], None] = lambda done: None
 ) -> dict[Name, list[float]]:
-    """Milliseconds a round of each side in each turn, after rounds that warm up.
+    """Milliseconds a round of each side in each turn, after warm-up rounds.
 
-    `on_turn` is told how many turns are done, between turns, so that what it does is not timed.
+    `on_turn` is called between turns with the number of turns done; its own time is not counted.
     """
     for side in sides.values():
         side.advance(WARM_UP_CUDA if device.type == "cuda" else WARM_UP)
@@ -48,6 +48,6 @@ def _seconds(side: Side, rounds: int, device: torch.device) -> float:
 
 
 def _finish(device: torch.device) -> None:
-    """Wait until the device has done all it was told."""
+    """Wait until the device has finished all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

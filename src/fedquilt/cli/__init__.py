@@ -1,4 +1,4 @@
-"""The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
+"""The command line. Heavy modules are imported when a command needs them, so that `--help` is quick."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `fedquilt` with these arguments (by default the process's own); the exit status."""
+    """Run `fedquilt` with these arguments (by default the process's own) and return the exit status."""
     from fedquilt.cli.app import main as run
 
     return run(arguments)

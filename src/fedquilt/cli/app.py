@@ -1,4 +1,4 @@
-"""The commands put together, and the one place where errors end."""
+"""The command line: all commands, and the one place where errors become a sentence and an exit status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SITE = "A site of your own"
 
 
 def example(*commands: str) -> str:
-    """The end of a help text: a command that can be tried."""
+    """The end of a help text: commands to try."""
     return "\n\n".join(["[dim]For example:[/]", *(f"[bold cyan]{command}[/]" for command in commands)])
 
 
@@ -123,14 +123,14 @@ app.add_typer(graph, name="graph", rich_help_panel=PREPARE, epilog=example("fedq
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from fedquilt import __version__
+        from fedquilt.common.version import VERSION
 
-        say(f"fedquilt {__version__}")
+        say(f"fedquilt {VERSION}")
         raise typer.Exit
 
 
 @app.callback()
-def everywhere(
+def global_options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)
     ] = False,
@@ -138,11 +138,11 @@ def everywhere(
         bool, typer.Option(DEBUG, help="Show where an error came from; works after any command too.")
     ] = False,
 ) -> None:
-    """What all commands share; `main` has taken --debug out before this is called."""
+    """The options of all commands; `main` removes --debug before this is called."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; whatever happens ends as an exit status and at most one sentence."""
+    """Run a command and return its exit status; an error is printed as one sentence."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG in given
     given = [argument for argument in given if argument != DEBUG]

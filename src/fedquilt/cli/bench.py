@@ -17,9 +17,7 @@ from fedquilt.cli.targets import PICTURES, check_target
 from fedquilt.errors import FedquiltError
 
 if TYPE_CHECKING:
-    from fedquilt.bench.cases import Case
-    from fedquilt.bench.result import Result
-    from fedquilt.bench.running import Watch
+    from fedquilt.bench.measure import Watch
 
 TURNS, QUICK_TURNS = 10, 3
 COMPARE = "Compare with earlier results"
@@ -102,45 +100,46 @@ def bench(
     check_target(figure, PICTURES, force)
     if history is not None and history.exists() and not history.is_dir():
         raise FedquiltError(f"{history} is a file; name a folder to keep results in.")
-    from fedquilt.bench.cases import load_cases
+    from fedquilt.bench.cases import chosen_cases, load_cases
+    from fedquilt.bench.history import add_to_history, comparison_sentences
+    from fedquilt.bench.measure import bench as measure
+    from fedquilt.bench.measure import chosen_device, chosen_methods
     from fedquilt.bench.result import read_result, write_result
-    from fedquilt.bench.running import bench as measure
-    from fedquilt.bench.running import chosen_device, chosen_methods
     from fedquilt.bench.table import HOW_TO_READ, bench_table, busy_sentences
     from fedquilt.devices.device import using_threads
 
     earlier = None if against is None else read_result(against)
     names = chosen_methods(_names(method))
     place = chosen_device(device or "auto")
-    cells, left_out = load_cases(_cells(cell, quick), names, str(place), data)
+    cases, left_out = load_cases(chosen_cases(cell, quick), names, str(place), data)
     for sentence in left_out:
         aside(sentence)
     turns = rounds or (QUICK_TURNS if quick else TURNS)
     with using_threads(threads), _watching(quiet) as watch:
-        result = measure(cells, names, turns, place, not (quick or skip_memory), data, watch)
+        result = measure(cases, names, turns, place, not (quick or skip_memory), data, watch)
     results().print(bench_table(result))
     say(HOW_TO_READ)
     for sentence in (*result.left_out, *busy_sentences(result)):
         aside(sentence)
     result = replace(result, left_out=[*left_out, *result.left_out])
     if earlier is not None:
-        _compare(result, earlier, str(against))
+        say("\n".join(comparison_sentences(result, earlier, str(against))))
     if history is not None:
-        _add(history, result)
+        say("\n".join(add_to_history(history, result, aside)))
     if out is not None:
         write_result(result, out)
         say(f"Written to {out}.")
     if figure is not None:
         from fedquilt.bench.figure import bench_figure
-        from fedquilt.cli.pictures import title
+        from fedquilt.reports.names import method_title
         from fedquilt.reports.style import save_figure
 
-        save_figure(bench_figure(result, {name: title(name) for name in names}), figure)
+        save_figure(bench_figure(result, {name: method_title(name) for name in names}), figure)
         say(f"Drawn to {figure}.")
 
 
 def _names(methods: str | None) -> list[str] | None:
-    """The methods named, or None where all are meant."""
+    """The names in a list with commas; None stays None, which means all."""
     if methods is None:
         return None
     names = [name.strip() for name in methods.split(",") if name.strip()]
@@ -149,47 +148,12 @@ def _names(methods: str | None) -> list[str] | None:
     return names
 
 
-def _cells(named: list[str] | None, quick: bool) -> list[Case]:
-    """What to measure on, the graph that needs no file last."""
-    from fedquilt.bench.cases import SYNTHETIC, USUAL, parse_case
-
-    usual = () if quick else USUAL
-    return [*(usual if named is None else map(parse_case, named)), SYNTHETIC]
-
-
-def _add(folder: Path, result: Result) -> None:
-    """Compare with the newest result in the folder that compares, and add this one."""
-    from fedquilt.bench.history import keep, newest_before
-
-    before = newest_before(folder, result, aside)
-    if before is None:
-        say(f"{folder} has no earlier result of this device and as many threads to compare with.")
-    else:
-        _compare(result, before[1], str(before[0]))
-    say(f"Written to {keep(folder, result)}.")
-
-
-def _compare(result: Result, earlier: Result, where: str) -> None:
-    """Say what became slower."""
-    from fedquilt.bench.history import SLOWER, changes, comparable
-
-    found = changes(result, earlier)
-    slower = [change for change in found if change.slower]
-    if not comparable(result, earlier):
-        say(f"{where} is of another device or number of threads, so differences may be the machine's.")
-    if not found:
-        say(f"{where} has no cell and method in common with this result.")
-    elif not slower:
-        say(f"More than {SLOWER:.0%} slower than in {where}: none of {len(found)} figures.")
-    else:
-        say(f"More than {SLOWER:.0%} slower than in {where}, {len(slower)} of {len(found)} figures:")
-        for change in slower:
-            say(f"  {change}")
-
-
 @contextmanager
 def _watching(quiet: bool) -> Iterator[Watch]:
-    """A live bar a cell on a terminal, plain lines elsewhere, or nothing; drawn between turns, never during one."""
+    """Show progress: a live bar for each case on a terminal, plain lines elsewhere, nothing if quiet.
+
+    It is drawn between turns, never while something is timed.
+    """
     if quiet:
         yield lambda what, done, total: None
     elif not sys.stderr.isatty():
@@ -203,9 +167,9 @@ def _watching(quiet: bool) -> Iterator[Watch]:
             known: dict[str, int] = {}
 
             def watch(what: str, done: int, total: int) -> None:
-                context = known.setdefault(what, len(known))
-                if context == len(bars.tasks):
+                position = known.setdefault(what, len(known))
+                if position == len(bars.tasks):
                     bars.add_task(what, total=total)
-                bars.update(bars.tasks[context].id, completed=done, refresh=True)
+                bars.update(bars.tasks[position].id, completed=done, refresh=True)
 
             yield watch

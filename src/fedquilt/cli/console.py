@@ -1,4 +1,4 @@
-"""Where the commands write: results to stdout, everything else to stderr."""
+"""The output of commands: results to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-# In a file or a pipe nobody needs 80 columns, and a folded table cannot be read.
+# The width in a file or a pipe: wide enough that tables are not folded.
 _WIDE = 130
 
 
 def results() -> Console:
-    """For tables and paths."""
+    """The console on stdout, for tables and paths."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _WIDE
@@ -22,10 +22,10 @@ def results() -> Console:
 
 
 def say(text: str) -> None:
-    """One line on stdout, as it is: never folded, no markup."""
+    """Print one line on stdout as it is: never folded, no markup."""
     print(text, file=sys.stdout, flush=True)
 
 
 def aside(text: str) -> None:
-    """One line on stderr, as it is."""
+    """Print one line on stderr as it is."""
     print(text, file=sys.stderr, flush=True)

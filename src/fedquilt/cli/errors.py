@@ -1,4 +1,4 @@
-"""What a user sees when something goes wrong: one sentence on stderr, and an exit status."""
+"""Errors on the command line: one sentence on stderr and an exit status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOPPED = 130
 
 
 class StoppedError(Exception):
-    """The user pressed Ctrl-C; the message says how to go on."""
+    """The user pressed Ctrl-C; the message says how to resume."""
 
 
 @contextmanager

@@ -1,16 +1,16 @@
-"""`fedquilt methods`: what there is, what can be set, and what each message reveals."""
+"""`fedquilt methods`: the methods, their settings, and what each of their messages reveals."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import types
 from dataclasses import MISSING, fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from fedquilt.cli.console import results, say
+from fedquilt.common.type_words import type_in_words
 
 if TYPE_CHECKING:
     from fedquilt.messages.message import TensorSpec
@@ -27,7 +27,7 @@ def methods(
     from fedquilt.methods.base import methods as known
 
     if name is not None:
-        _describe(find_method(name))
+        _print_method(find_method(name))
         return
     table = Table()
     for heading in ("Name", "Method", "Paper", "A client uploads"):
@@ -45,7 +45,7 @@ def short(name: str) -> str:
 
 
 def meanings(settings: type) -> dict[str, str]:
-    """What each field of a settings class means, from the `Attributes:` of its docstring and its bases'."""
+    """The meaning of each field of a settings class, from the `Attributes:` of its docstring and its bases'."""
     found: dict[str, str] = {}
     for cls in reversed(settings.__mro__):
         section = re.search(r"^Attributes:\n((?:[ ]{4}.*\n?|\n)+)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
@@ -57,33 +57,7 @@ def meanings(settings: type) -> dict[str, str]:
     return found
 
 
-def in_words(kind: Any) -> str:
-    """A setting's type as a user would say it: `number > 0`, `gcn | sage`, `true | false`."""
-    if kind is type(None):
-        return "none"
-    if kind is bool:
-        return "true | false"
-    simple = {int: "whole number", float: "number", str: "text"}
-    if kind in simple:
-        return simple[kind]
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return f"{in_words(arguments[0])} {', '.join(_bounds(arguments[1:]))}".rstrip()
-    if origin is Literal:
-        return " | ".join(str(value) for value in arguments)
-    if origin in (Union, types.UnionType):
-        return " | ".join(in_words(part) for part in arguments)
-    return getattr(kind, "__name__", str(kind))
-
-
-def _bounds(metadata: tuple[Any, ...]) -> list[str]:
-    """The limits that pydantic's `Field` carries."""
-    signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
-    limits = [limit for item in metadata for limit in getattr(item, "metadata", [item])]
-    return [f"{sign} {getattr(m, key)}" for m in limits for key, sign in signs.items() if hasattr(m, key)]
-
-
-def _describe(method: type[Method]) -> None:
+def _print_method(method: type[Method]) -> None:
     from rich.table import Table
 
     console = results()
@@ -103,17 +77,17 @@ def _describe(method: type[Method]) -> None:
         for field in listed:
             default = "" if field.default is MISSING else _value(field.default)
             starred = default + (" *" if field.name in varies else "")
-            table.add_row(field.name, in_words(hints[field.name]), starred, meaning.get(field.name, ""))
+            table.add_row(field.name, type_in_words(hints[field.name]), starred, meaning.get(field.name, ""))
         console.print(table)
         if varies:
             say("* follows the dataset or the partition unless you set it.")
     console.print()
-    _crossings("A client uploads", method.uploads)
+    _print_messages("A client uploads", method.uploads)
     console.print()
-    _crossings("A client downloads", method.downloads)
+    _print_messages("A client downloads", method.downloads)
 
 
-def _crossings(heading: str, specs: tuple[TensorSpec, ...]) -> None:
+def _print_messages(heading: str, specs: tuple[TensorSpec, ...]) -> None:
     from rich.table import Table
 
     if not specs:
@@ -135,7 +109,7 @@ def _idea(method: type[Method]) -> list[str]:
 
 
 def _varying(method: type[Method]) -> set[str]:
-    """The settings whose default the method takes from the task."""
+    """The settings whose default depends on the dataset or the partition."""
     from fedquilt.datasets.catalogue import datasets
     from fedquilt.methods.base import RunContext
 

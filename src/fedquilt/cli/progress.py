@@ -1,4 +1,4 @@
-"""What a user sees while it trains: a live bar on a terminal, a few plain lines elsewhere, or nothing."""
+"""Progress of a training on stderr: live bars on a terminal, a few plain lines in a file or a pipe, or nothing."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from fedquilt.runs.config import RunConfig
     from fedquilt.runs.execute import Watcher
 
-_LINES = 10  # about so many lines a seed where there is no terminal
-_REFRESHES = 4  # times a second that the bar is drawn: drawing costs milliseconds, a small round no more
+_LINES = 10  # lines per seed where there is no terminal
+_REFRESHES = 4  # per second: drawing a bar costs milliseconds, as much as a small round
 
 
 @dataclass
 class SeedProgress:
-    """How far one seed of a run is."""
+    """The progress of one seed of a run: rounds done, metrics, and seconds per round (`pace`)."""
 
     method: str
     seed: int
@@ -34,13 +34,13 @@ class SeedProgress:
     best: float = -math.inf
     best_round: int = -1
     pace: float = math.nan
-    epsilon: float = math.nan  # spent so far; NaN where uploads are not protected
+    epsilon: float = math.nan  # privacy budget spent so far; NaN where uploads are not protected
 
     def add(self, record: dict[str, Any]) -> None:
-        """Take in a round's record."""
+        """Add a round's record."""
         self.done = record["round"] + 1
         seconds = record["seconds"]
-        # A moving average: the first rounds are slower. Rounds that a resume replays count as they were.
+        # A moving average, because the first rounds are slower. Rounds replayed by a resume count with their own seconds.
         self.pace = seconds if math.isnan(self.pace) else 0.9 * self.pace + 0.1 * seconds
         self.epsilon = record.get("epsilon", math.nan)
         val = record.get("val")
@@ -51,48 +51,48 @@ class SeedProgress:
 
     @property
     def left(self) -> float:
-        """Seconds until the run's last seed is done, at the present pace; NaN before the first round."""
+        """Estimated seconds until the run's last seed is done; NaN before the first round."""
         return self.pace * (self.rounds - self.done + self.seeds_after * self.rounds)
 
 
-class Display(Protocol):
-    """Something that shows standings."""
+class ProgressDisplay(Protocol):
+    """Shows the progress of seeds."""
 
-    def start(self, standing: SeedProgress) -> None:
+    def start(self, progress: SeedProgress) -> None:
         """A seed starts."""
 
-    def show(self, standing: SeedProgress) -> None:
+    def update(self, progress: SeedProgress) -> None:
         """A round is done."""
 
     def close(self) -> None:
-        """Nothing comes any more."""
+        """The training ended."""
 
 
-class Lines:
-    """Plain lines on stderr: about ten a seed, and one at its end."""
+class LineDisplay:
+    """Plain lines on stderr: about ten per seed, and one at its end."""
 
     def __init__(self) -> None:
         self._current: SeedProgress | None = None
         self._shown = 0
 
-    def start(self, standing: SeedProgress) -> None:
-        """End the seed before, if there was one."""
+    def start(self, progress: SeedProgress) -> None:
+        """Print the last line of the seed before, if there was one."""
         self.close()
-        self._current, self._shown = standing, 0
+        self._current, self._shown = progress, 0
 
-    def show(self, standing: SeedProgress) -> None:
-        """A line each tenth of the rounds."""
-        tenth = standing.done * _LINES // standing.rounds
-        if tenth > self._shown and standing.done < standing.rounds:
+    def update(self, progress: SeedProgress) -> None:
+        """Print a line at each tenth of the rounds."""
+        tenth = progress.done * _LINES // progress.rounds
+        if tenth > self._shown and progress.done < progress.rounds:
             self._shown = tenth
             aside(
-                f"{standing.method} seed {standing.seed}: round {standing.done}/{standing.rounds}, "
-                f"val {number(standing.val)}, best {number(standing.best)}{spent(standing)}, "
-                f"{duration(standing.left)} left"
+                f"{progress.method} seed {progress.seed}: round {progress.done}/{progress.rounds}, "
+                f"val {number(progress.val)}, best {number(progress.best)}{spent(progress)}, "
+                f"{duration(progress.left)} left"
             )
 
     def close(self) -> None:
-        """A line for the seed that ended."""
+        """Print a line for the seed that ended."""
         last, self._current = self._current, None
         if last is not None and last.done:
             aside(
@@ -101,8 +101,8 @@ class Lines:
             )
 
 
-class Bars:
-    """A live bar a method on stderr."""
+class BarDisplay:
+    """A live bar per method on stderr."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -122,66 +122,66 @@ class Bars:
         self._tasks: dict[str, tuple[TaskID, int]] = {}
         self._bars.start()
 
-    def start(self, standing: SeedProgress) -> None:
-        """A bar for a new method; for the next seed of one that has a bar, that bar goes on."""
+    def start(self, progress: SeedProgress) -> None:
+        """Add a bar for a new method; the next seed of a method continues its bar."""
         fields: dict[str, Any] = {
-            "seed": standing.seed,
-            "round": f"0/{standing.rounds}",
+            "seed": progress.seed,
+            "round": f"0/{progress.rounds}",
             "val": "-",
             "best": "-",
             "left": "",
         }
-        if standing.method not in self._tasks:
-            seeds = standing.seeds_after + 1
-            context = self._bars.add_task(standing.method, total=seeds * standing.rounds, **fields)
-            self._tasks[standing.method] = context, seeds
+        if progress.method not in self._tasks:
+            seeds = progress.seeds_after + 1
+            task = self._bars.add_task(progress.method, total=seeds * progress.rounds, **fields)
+            self._tasks[progress.method] = task, seeds
         else:
-            context, seeds = self._tasks[standing.method]
-            # A seed that ran out of patience still counts as whole.
-            self._bars.update(context, completed=(seeds - standing.seeds_after - 1) * standing.rounds, **fields)
+            task, seeds = self._tasks[progress.method]
+            # A seed that stopped early counts with all its rounds.
+            self._bars.update(task, completed=(seeds - progress.seeds_after - 1) * progress.rounds, **fields)
 
-    def show(self, standing: SeedProgress) -> None:
-        """Move the bar; it is drawn later, at its own pace."""
-        context, seeds = self._tasks[standing.method]
-        over = standing.done == standing.rounds and not standing.seeds_after
+    def update(self, progress: SeedProgress) -> None:
+        """Move the bar; it is redrawn at its own rate."""
+        task, seeds = self._tasks[progress.method]
+        finished = progress.done == progress.rounds and not progress.seeds_after
         self._bars.update(
-            context,
-            completed=(seeds - standing.seeds_after - 1) * standing.rounds + standing.done,
-            round=f"{standing.done}/{standing.rounds}",
-            val=number(standing.val),
-            best=number(standing.best) + spent(standing),
-            left="" if over else f"{duration(standing.left)} left",
+            task,
+            completed=(seeds - progress.seeds_after - 1) * progress.rounds + progress.done,
+            round=f"{progress.done}/{progress.rounds}",
+            val=number(progress.val),
+            best=number(progress.best) + spent(progress),
+            left="" if finished else f"{duration(progress.left)} left",
         )
 
     def close(self) -> None:
-        """Leave the bars as they stand."""
+        """Stop redrawing; the bars stay on the screen."""
         self._bars.stop()
 
 
 @contextmanager
 def watching(quiet: bool) -> Iterator[Watcher | None]:
-    """What to hand to the training as `watch`, for a `with` block; None when quiet."""
+    """Show progress during a `with` block; gives the watcher for the training, None when quiet."""
     if quiet:
         yield None
         return
-    display: Display = Bars() if sys.stderr.isatty() else Lines()
+    display: ProgressDisplay = BarDisplay() if sys.stderr.isatty() else LineDisplay()
     try:
         yield watcher(display)
     finally:
         display.close()
 
 
-def watcher(display: Display) -> Watcher:
-    """A `Watcher` that keeps the standing of each seed and has it shown."""
+def watcher(display: ProgressDisplay) -> Watcher:
+    """A `Watcher` that shows the progress of each seed."""
 
     def watch(config: RunConfig, seed: int, rounds: int) -> Callable[[dict[str, Any]], None]:
         after = len(config.seeds) - config.seeds.index(seed) - 1
-        standing = SeedProgress(config.method, seed, after, rounds)
-        display.start(standing)
+        progress = SeedProgress(config.method, seed, after, rounds)
+        display.start(progress)
 
         def on_round(record: dict[str, Any]) -> None:
-            standing.add(record)
-            display.show(standing)
+            progress.add(record)
+            display.update(progress)
 
         return on_round
 
@@ -193,9 +193,9 @@ def number(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) else "-"
 
 
-def spent(standing: SeedProgress) -> str:
-    """What of a privacy budget is spent, where uploads are protected."""
-    return "" if math.isnan(standing.epsilon) else f", epsilon {standing.epsilon:.3g}"
+def spent(progress: SeedProgress) -> str:
+    """The privacy budget spent so far, where uploads are protected."""
+    return "" if math.isnan(progress.epsilon) else f", epsilon {progress.epsilon:.3g}"
 
 
 def duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""`fedquilt rehearse`: a whole federation on this machine, before others are involved."""
+"""`fedquilt rehearse`: a whole federation on this machine, to try it before others take part."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from glob import glob, has_magic
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
 from fedquilt.cli.errors import StoppedError
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.config import parse_settings
 
 
 def rehearse(
@@ -51,13 +51,14 @@ def rehearse(
 
     Sites keep what is private under the folder that is written, not where their site.yaml says: a rehearsal spends no budget.
     """
-    _check_least({"--rounds": (rounds, 1), "--epochs": (epochs, 1), "--seed": (seed, 0), "--min-sites": (min_sites, 0)})
+    _check_minimum(
+        {"--rounds": (rounds, 1), "--epochs": (epochs, 1), "--seed": (seed, 0), "--min-sites": (min_sites, 0)}
+    )
     if not 0 < timeout < math.inf:
         raise FedquiltError(f"--timeout is {timeout:g}; say how many seconds a site has to answer, such as 120.")
-    from fedquilt.federation.local.prepare import LOGS, PRIVATE, prepared
-    from fedquilt.runs.config import parse_settings
+    from fedquilt.federation.local import rehearse as local
 
-    order: dict[str, Any] = {
+    options: dict[str, Any] = {
         "method": method,
         "rounds": rounds,
         "epochs": epochs or 0,
@@ -68,13 +69,8 @@ def rehearse(
         "timeout": timeout,
         "aggregation": aggregation,
     }
-    from fedquilt.federation.local.rehearsal import Rehearsal
-
-    with prepared(_found(sites), order, out) as (copies, order), _stoppable():
-        if not quiet:
-            aside(f"Starting Flower's SuperLink and {len(copies)} SuperNodes on this machine ...")
-        with Rehearsal(copies, out / LOGS, private=out / PRIVATE) as rehearsal:
-            result = rehearsal.run(order, (lambda text: None) if quiet else aside)
+    with _stoppable():
+        result = local.rehearse(local.site_files(sites), options, out, (lambda text: None) if quiet else aside)
     if as_json:
         say(json.dumps(result, ensure_ascii=False))
         return
@@ -84,34 +80,16 @@ def rehearse(
     say(f"Written to {out}: run (the coordinator's), sites (each with its model and ledger), logs.")
 
 
-def _found(sites: str) -> list[Path]:
-    """The files that are named, or that a pattern stands for."""
-    out: list[Path] = []
-    for text in map(str.strip, sites.split(",")):
-        if not text:
-            raise FedquiltError(
-                "--sites has an empty name in it; name the sites' site.yaml files, with a comma between two."
-            )
-        found = sorted(glob(text)) if has_magic(text) and not Path(text).exists() else [text]
-        if not found:
-            raise FedquiltError(f"No file is called as in '{text}'; name the sites' site.yaml files.")
-        folder = next((each for each in found if Path(each).is_dir()), None)
-        if folder is not None:
-            raise FedquiltError(f"{folder} is a folder; name its site.yaml, such as {Path(folder) / 'site.yaml'}.")
-        out += map(Path, found)
-    return out
-
-
-def _check_least(given: Mapping[str, tuple[int | None, int]]) -> None:
-    """Refuse an option that is less than it can be."""
-    for option, (value, least) in given.items():
-        if value is not None and value < least:
-            raise FedquiltError(f"{option} is {value}; it has to be at least {least}.")
+def _check_minimum(given: Mapping[str, tuple[int | None, int]]) -> None:
+    """Refuse an option that is below its minimum."""
+    for option, (value, minimum) in given.items():
+        if value is not None and value < minimum:
+            raise FedquiltError(f"{option} is {value}; it has to be at least {minimum}.")
 
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Being told to end is as Ctrl-C: what was started is ended first, and how to go on is said."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C inside the block: processes are stopped, and a sentence says how to resume."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -46,8 +46,10 @@ def report(
     """
     check_target(out, ENDINGS, force=True)
     folder = Path(target)
-    page, place = (_of_folder(folder), folder) if folder.is_dir() else (_of_study(target, into), into / folder.stem)
     from fedquilt.reports.page.build import write_page
+    from fedquilt.reports.page.run_pages import page_of_folder
+
+    page, place = (page_of_folder(folder), folder) if folder.is_dir() else (_of_study(target, into), into / folder.stem)
 
     path = out or place / "report.html"
     write_page(page, path)
@@ -58,28 +60,8 @@ def report(
         webbrowser.open(path.resolve().as_uri())
 
 
-def _of_folder(folder: Path) -> Page:
-    from fedquilt.cli.reading import is_comparison, read_run, runs_of
-    from fedquilt.errors import FedquiltError
-    from fedquilt.reports.page.of_runs import page_of_comparison, page_of_run
-
-    several = is_comparison(folder)
-    runs = [read_run(path) for path in (runs_of(folder) if several else [folder])]
-    begun = [(run, run.result) for run in runs if run.result is not None]
-    if not begun:
-        raise FedquiltError(
-            f"No round in {folder} has been evaluated yet; try again later, or 'fedquilt resume {folder}'."
-        )
-    if not several:
-        run, result = begun[0]
-        return page_of_run(folder, result, run.unfinished)
-    notes = [f"{run.method}: {sentence}" for run in runs for sentence in run.unfinished]
-    return page_of_comparison(
-        folder.resolve().name, [run.folder for run, _ in begun], [result for _, result in begun], notes
-    )
-
-
 def _of_study(name: str, into: Path) -> Page:
+    """The page of a study; an error where the name is neither a study nor a study file."""
     from fedquilt.errors import FedquiltError
     from fedquilt.studies.catalogue_files import study_names
 

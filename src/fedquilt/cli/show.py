@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from fedquilt.cli.console import results, say
+from fedquilt.cli.targets import PICTURES
+from fedquilt.errors import unknown
 
 
 def show(
@@ -28,37 +30,22 @@ def show(
     ] = "png",
 ) -> None:
     """Print a run's table and draw its figures into DIR/figures."""
-    from fedquilt.cli.findings import draw_findings, read_findings, read_pair
-    from fedquilt.cli.pictures import draw_convergence, draw_run
-    from fedquilt.cli.reading import is_comparison, read_run, runs_of
-    from fedquilt.cli.targets import PICTURES
-    from fedquilt.errors import FedquiltError, unknown
-    from fedquilt.reports.tables import comparison_table, run_table
+    from fedquilt.reports.show import draw_overview, read_overview
 
+    suffixes = _suffixes(kinds)
+    overview = read_overview(folder, against)
+    results().print(overview.table)
+    for note in overview.notes:
+        say(note)
+    for suffix in suffixes:
+        for line in draw_overview(overview, suffix):
+            say(line)
+
+
+def _suffixes(kinds: str) -> list[str]:
+    """ "png,pdf" as .png and .pdf; an error for a format that cannot be drawn."""
     suffixes = [f".{kind.strip().lower()}" for kind in kinds.split(",")]
     for suffix in suffixes:
         if suffix not in PICTURES:
             raise unknown("format", suffix.removeprefix("."), [kind.removeprefix(".") for kind in PICTURES])
-    several = is_comparison(folder)
-    runs = [read_run(path) for path in (runs_of(folder) if several else [folder])]
-    table = [run.result for run in runs if run.result is not None]
-    if not table:
-        raise FedquiltError(
-            f"No round in {folder} has been evaluated yet; try again later, or 'fedquilt resume {folder}'."
-        )
-    if several and against is not None:
-        raise FedquiltError(f"{folder} holds several runs; --against goes with one of them.")
-    found = read_findings(runs[0]) if against is None else read_pair(runs[0], read_run(against))
-    results().print(comparison_table(table) if several else run_table(table[0]))
-    for run in runs:
-        for sentence in run.unfinished:
-            say(f"{run.method}: {sentence}" if several else sentence)
-    into = folder / "figures"
-    for suffix in suffixes:
-        if several:
-            into.mkdir(exist_ok=True)
-            paths = draw_convergence(runs, into / f"convergence{suffix}")
-        else:
-            paths = draw_run(runs[0], into, suffix) + draw_findings(found, into, suffix)
-        for path in paths:
-            say(str(path))
+    return suffixes

@@ -10,7 +10,7 @@ import typer
 from fedquilt.cli import options as o
 from fedquilt.cli.console import results, say
 from fedquilt.cli.methods import short
-from fedquilt.cli.targets import check_folder
+from fedquilt.cli.targets import check_new_folder
 
 if TYPE_CHECKING:
     from fedquilt.federation.site.check import SiteReport
@@ -75,7 +75,7 @@ def example(
 
     FOLDER is the folder to write; it must be new or empty.
     """
-    check_folder(folder)
+    check_new_folder(folder)
     from fedquilt.federation.site.examples import write_sites
     from fedquilt.runs.config import RunConfig
     from fedquilt.runs.resolve import ResolvedRun

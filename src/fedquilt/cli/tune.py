@@ -15,6 +15,7 @@ from fedquilt.cli.console import aside, results, say
 from fedquilt.cli.errors import StoppedError
 from fedquilt.cli.progress import duration, number
 from fedquilt.cli.targets import check_target
+from fedquilt.runs.config import RunConfig
 
 if TYPE_CHECKING:
     from fedquilt.tuning.outcome import Trial, Tuned
@@ -24,25 +25,9 @@ SEARCH = "How to search"
 _SHOWN = 5  # trials in the table
 
 
+@o.takes_run_options(leave_out=("settings", "checkpoint_seconds"), panels=(o.WHAT, SEARCH, o.HOW, o.WHERE, o.OUTPUT))
 def tune(
-    method: Annotated[
-        str | None,
-        typer.Option(
-            "--method",
-            "-m",
-            help="A name (see [bold]fedquilt methods[/]). Default: quilt.",
-            rich_help_panel=o.WHAT,
-        ),
-    ] = None,
-    dataset: o.Dataset = None,
-    partition: o.Partition = None,
-    clients: o.Clients = None,
-    sizes: o.Sizes = None,
-    split: o.Split = None,
-    min_train: o.MinTrain = None,
-    edge_noise: o.EdgeNoise = None,
-    hold_out_clients: o.HoldOutClients = None,
-    metric: o.Metric = None,
+    *,
     trials: Annotated[
         int,
         typer.Option("--trials", "-n", help="How many settings to try, the defaults first.", rich_help_panel=SEARCH),
@@ -62,7 +47,7 @@ def tune(
             rich_help_panel=SEARCH,
         ),
     ] = None,
-    assignments: Annotated[
+    settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
@@ -71,27 +56,7 @@ def tune(
             rich_help_panel=SEARCH,
         ),
     ] = None,
-    seeds: o.Seeds = None,
-    rounds: o.Rounds = None,
-    epochs: o.Epochs = None,
-    participation: o.Participation = None,
-    eval_every: o.EvalEvery = None,
-    patience: o.Patience = None,
-    attack: o.Attack = None,
-    attack_scale: o.AttackScale = None,
-    attack_ratio: o.AttackRatio = None,
-    aggregation: o.Aggregation = None,
-    aggregation_trim: o.AggregationTrim = None,
-    aggregation_clip: o.AggregationClip = None,
-    dp_clip: o.DpClip = None,
-    dp_noise: o.DpNoise = None,
-    dp_epsilon: o.DpEpsilon = None,
-    dp_delta: o.DpDelta = None,
-    device: o.Device = None,
-    precision: o.Precision = None,
-    cohort_size: o.CohortSize = None,
-    workers: o.Workers = None,
-    data: o.Data = None,
+    options: dict[str, Any],
     config: o.Config = None,
     into: Annotated[
         Path | None,
@@ -104,21 +69,19 @@ def tune(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="A config file to write the best settings to, beside the folder's own best.yaml.",
+            "--out",
+            "-o",
+            help="A config file to write the best settings to, beside the folder's own best.yaml.",
             rich_help_panel=o.OUTPUT,
         ),
     ] = None,
     quiet: o.Quiet = False,
-) -> None:  # fmt: skip
+) -> None:
     """Search a method's settings by validation only; the test nodes are never looked at."""
-    given = dict(locals())  # Before anything else is local: the options, by name.
-    for name in ("trials", "timeout", "space", "assignments", "config", "into", "out", "quiet"):
-        del given[name]
-    from fedquilt.runs.config import RunConfig
     from fedquilt.tuning.search import Search
 
-    check_target(out, (".yaml", ".yml"), force=_ours(out))
-    search = Search(RunConfig.build(o.chosen(given, config, assignments)), space)
+    check_target(out, (".yaml", ".yml"), force=_written_by_search(out))
+    search = Search(RunConfig.build(o.run_values(options | {"settings": settings}, config)), space)
     folder = into or Path("tuning") / search.config.name
     try:
         with watching(quiet) as watch:
@@ -131,7 +94,7 @@ def tune(
 
 
 def report(tuned: Tuned, metric: str, folder: Path, best: Path) -> None:
-    """Print the best trials, the best one beside the defaults, and where its config file is."""
+    """Print the best trials, their gain over the defaults, and the path of the best settings."""
     results().print(table(tuned, metric))
     say(f"The best validation {metric} is {number(tuned.best_val)}, {_beside_defaults(tuned)}.")
     counts = {state: sum(t.state == state for t in tuned.trials) for state in ("done", "stopped", "failed")}
@@ -153,7 +116,7 @@ def _beside_defaults(tuned: Tuned) -> str:
 
 
 def table(tuned: Tuned, metric: str) -> Any:
-    """The best trials and the defaults, validation only."""
+    """A table of the best trials and the defaults, with validation metrics only."""
     from rich.table import Table
 
     done = sorted((t for t in tuned.trials if t.val is not None), key=lambda t: (-(t.val or 0), t.number))
@@ -174,8 +137,8 @@ def _value(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _ours(path: Path | None) -> bool:
-    """Whether a search wrote the file; then it may be overwritten."""
+def _written_by_search(path: Path | None) -> bool:
+    """Whether a search wrote the file; then the next search may overwrite it."""
     from fedquilt.tuning.outcome import MARK
 
     return path is not None and path.is_file() and path.read_bytes().startswith(MARK.encode())
@@ -183,7 +146,7 @@ def _ours(path: Path | None) -> bool:
 
 @contextmanager
 def watching(quiet: bool) -> Iterator[Watch | None]:
-    """The `watch` of a search: a live bar on a terminal, else a line for each trial; None when quiet."""
+    """Show a search's progress: a live bar on a terminal, a line per trial in a file or a pipe; gives None when quiet."""
     if quiet:
         yield None
     elif not sys.stderr.isatty():
@@ -194,7 +157,7 @@ def watching(quiet: bool) -> Iterator[Watch | None]:
 
 
 def in_words(trial: Trial) -> str:
-    """The end of a trial in words."""
+    """The outcome of a trial in words."""
     if trial.state == "done":
         return f"val {number(trial.val or 0.0)}"
     return f"stopped after {trial.rounds} rounds" if trial.state == "stopped" else f"failed: {trial.why}"
@@ -223,7 +186,7 @@ def _bar() -> Iterator[Watch]:
         task = bar.add_task("tune", total=None, trial="-", val="-", best="-", left="")
 
         def watch(progress: SearchProgress) -> None:
-            over = progress.trial == progress.trials and progress.ended is not None
+            finished = progress.trial == progress.trials and progress.ended is not None
             bar.update(
                 task,
                 total=progress.trials,
@@ -231,7 +194,7 @@ def _bar() -> Iterator[Watch]:
                 trial=f"{progress.trial}/{progress.trials}",
                 val=number(progress.val),
                 best=number(progress.best),
-                left="" if over else f"{duration(progress.left)} left",
+                left="" if finished else f"{duration(progress.left)} left",
             )
 
         yield watch

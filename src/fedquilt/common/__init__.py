@@ -1,1 +1,1 @@
-"""What every other folder may use: files written atomically, locks, random streams. It knows nothing of graphs."""
+"""Helpers without graphs or models: atomic files, JSON lines, locks, random streams, checks and their sentences."""

@@ -1,4 +1,4 @@
-"""Files that are either the old version or the new one, never half of each, whatever kills the process."""
+"""Atomic writes: after a kill at any moment a file has either its old content or its new one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 TEMPORARY = ".tmp"
-"""How the names of unfinished files end; they begin with a dot and the name of the file they become."""
+"""The suffix of a temporary file; its name begins with a dot and the name of the file that it becomes."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Hand out a temporary path in the same folder; what the block writes there becomes `path` when it ends.
+    """Give a temporary path in the same folder; when the block ends, the file written there replaces `path`.
 
-    When the block raises, `path` is untouched and the temporary file is gone. Missing folders are made.
+    When the block raises, `path` is untouched and the temporary file is deleted. Missing folders are made.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def replacing(path: Path) -> Iterator[Path]:
         with suppress(FileNotFoundError):
             temporary.unlink()
         raise
-    # The new name lives in the folder, so the folder must reach the disk as well.
+    # The new name is an entry of the folder, so the folder must reach the disk as well.
     if os.name == "posix":
         _sync(path.parent, os.O_RDONLY)
 
@@ -92,7 +92,7 @@ def plain(value: Any) -> Any:
 
 
 def _base(value: Any) -> Any:
-    """An enum member or another subclass of int or str as the plain value that it stands for."""
+    """The plain int or str of an enum member or of another subclass."""
     if isinstance(value, str):
         return str.__str__(value)
     return int(value) if isinstance(value, int) and not isinstance(value, bool) else value

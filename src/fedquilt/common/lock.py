@@ -1,4 +1,4 @@
-"""One process at a time in a run folder."""
+"""A lock file: one process at a time in a folder."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every random draw belongs to someone: the graph, the partition, the server, or client i in round r.
+"""Random streams. Every random draw has an owner: the graph, the partition, the server, or client i in round r.
 
-A stream is derived from (seed, owner, ...) by hashing, so the same seed gives the same numbers whatever the engine, the
-cohort size, the device, or a resume in the middle.
+A stream is derived from (seed, owner, ...) by hashing. So the same seed gives the same numbers with any engine, cohort size
+and device, and after a resume.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def derive(seed: int, *owner: str | int) -> int:
-    """A 63-bit number that depends on the seed and on all parts of the owner, and on nothing else."""
+    """A 63-bit hash of the seed and of all parts of the owner."""
     # Each part with its kind and length, so that no two owners are written alike: 1 is not "1", ("a", "b") not "a/b".
     parts = [part if isinstance(part, str) else int(part) for part in (int(seed), *owner)]
     text = "".join(f"{type(part).__name__}:{len(str(part))}:{part}" for part in parts)

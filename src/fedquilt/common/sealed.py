@@ -1,4 +1,4 @@
-"""Named tensors and the facts about them: two files, with hashes that tell whether both are whole."""
+"""Named tensors and facts about them, in two files with hashes that verify both."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     import torch
 
 
-LARGE = 2**28  # bytes of tensors from which on a file is not read into memory as a whole
+LARGE = 2**28  # bytes; a larger file of tensors is memory-mapped instead of read
 
 
 class DamagedError(Exception):
-    """The pair is missing, torn, truncated or altered; the message says which, for people."""
+    """The pair is missing, incomplete or altered; the message says which."""
 
 
 def write_pair(stem: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
@@ -44,7 +44,7 @@ def read_pair(stem: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     facts, tensors_sha256 = _read_seal(facts_path(stem))
     path = tensor_path(stem)
     try:
-        # Read once, so that the bytes that are verified are the bytes that are used; what is large is mapped, not held.
+        # Read once, so that the verified bytes are the bytes used; a large file is memory-mapped instead.
         large = path.stat().st_size > LARGE
         data = b"" if large else path.read_bytes()
         digest = _file_sha256(path) if large else hashlib.sha256(data).hexdigest()

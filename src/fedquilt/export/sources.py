@@ -28,9 +28,9 @@ def module_of(
         seed: of a run, which of its seeds; None: the first.
     """
     if isinstance(source, str | os.PathLike) and (Path(source) / "config.json").is_file():
-        from fedquilt.api import load_run
+        from fedquilt.runs.finished import load_run
 
-        source = load_run(source)
+        source = load_run(Path(source))
     if isinstance(source, Run):
         return module_of_personal(of_run(source, client, seed))
     from fedquilt.federation.site.config import SiteConfig, read_site

@@ -1,6 +1,6 @@
-"""Logs in the tools that people already use: TensorBoard, MLflow, Weights & Biases. One small interface, one file each."""
+"""Loggers: a run's metrics in TensorBoard, MLflow and Weights & Biases. One interface, one file for each tool."""
 
 from fedquilt.loggers.base import Logger, check_loggers, find_logger
-from fedquilt.loggers.journal import Journal
+from fedquilt.loggers.run_loggers import RunLoggers
 
-__all__ = ["Journal", "Logger", "check_loggers", "find_logger"]
+__all__ = ["Logger", "RunLoggers", "check_loggers", "find_logger"]

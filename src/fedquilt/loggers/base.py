@@ -1,10 +1,11 @@
-"""What a logger is, and how one is found. A logger follows one seed after the other, from `start` to `finish`.
+"""What a logger is, and how one is found.
 
-A logger is a file of this package named as its tool, which imports the tool's package at its top; it is imported when it is
-asked for, never before.
+A logger is one file of this package with a subclass of `Logger` in `LOGGER`. Nothing else names it. The file can be imported
+without the tool: it imports the tool's package inside its functions, and lists it in `packages`.
 
-On resume every round so far comes again, through `round`, before the first new one. So a logger either begins a seed's log
-anew in `start`, or goes on with the one it began and leaves out the rounds that are there. Each says which.
+A logger follows one seed after the other, from `start` to `finish`. On resume all rounds so far are passed to `round` again,
+before the first new one. So a logger either writes a seed's log anew in `start`, or continues it and skips rounds it already
+has. The docstring of each logger says which.
 """
 
 from __future__ import annotations
@@ -12,48 +13,56 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
 from fedquilt.common.files import write_json
 from fedquilt.errors import FedquiltError, unknown
 
-# The loggers by name, and what their tools call themselves.
-TOOLS = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "Weights & Biases"}
-# Tools that report their use or their errors to their makers read this when they are imported. What the user has set stays.
-_AT_HOME = {"mlflow": "MLFLOW_DISABLE_TELEMETRY=true", "wandb": "WANDB_ERROR_REPORTING=false"}
 NOTES = "loggers.json"
 
 
 class Logger(ABC):
-    """One tool's log of one run. It may raise whatever it likes: the training goes on without it."""
+    """One tool's log of one run. An exception of a logger does not stop the training; see `fedquilt.loggers.run_loggers`.
+
+    Attributes:
+        name: as in `--log` and in `pip install 'fedquilt[name]'`.
+        title: what the tool calls itself.
+        packages: modules that the tool needs; imported when the logger is asked for.
+        environment: variables that are set before that, unless the user has set them.
+    """
 
     name: ClassVar[str]
+    title: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]] = ()
+    environment: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, root: Path) -> None:
-        """`root` is the folder of the run's logs; a tool has a folder of its own in it."""
+        """`root` is the folder of the run's logs; a tool writes to a folder of its own in it."""
         self.root = root
 
     @abstractmethod
     def start(self, run: str, seed: int, settings: Mapping[str, bool | int | float | str]) -> None:
-        """A seed starts, or goes on: the run's name, and all that determines the seed's numbers."""
+        """A seed starts or is resumed. `run` is the run's name, `settings` all that determines the seed's numbers."""
 
     @abstractmethod
     def round(self, record: Mapping[str, Any]) -> None:
-        """A round is done; see `fedquilt.loggers.tags` for what of it is logged, and by which names."""
+        """A round is done. `fedquilt.loggers.tags` says what of its record is logged, and under which names."""
 
     @abstractmethod
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """The seed is done, with this summary; None: it was stopped, and may be resumed one day."""
+        """The seed is done, with this summary. None: it was stopped and may be resumed later."""
 
     def noted(self, seed: int) -> dict[str, Any]:
-        """What was noted of a seed, such as its number in the tool."""
+        """What `note` stored about a seed, such as its identifier in the tool."""
         return dict(self._notes().get(self.name, {}).get(str(seed), {}))
 
     def note(self, seed: int, **facts: Any) -> None:
-        """Note something of a seed in loggers.json, for a resume."""
+        """Store facts about a seed in loggers.json, for a resume."""
         notes = self._notes()
         notes.setdefault(self.name, {}).setdefault(str(seed), {}).update(facts)
         write_json(self.root / NOTES, notes)
@@ -63,24 +72,34 @@ class Logger(ABC):
         return json.loads(path.read_bytes()) if path.is_file() else {}
 
 
+@cache
+def loggers() -> dict[str, type[Logger]]:
+    """All loggers by name: one for each module of this package that has a `LOGGER`."""
+    package = importlib.import_module("fedquilt.loggers")
+    modules = [importlib.import_module(f"{package.__name__}.{m.name}") for m in pkgutil.iter_modules(package.__path__)]
+    return {module.LOGGER.name: module.LOGGER for module in modules if hasattr(module, "LOGGER")}
+
+
 def find_logger(name: str) -> type[Logger]:
-    """The logger called `name`; an error with the nearest right name, or with what to install."""
-    if name not in TOOLS:
-        raise unknown("logger", name, TOOLS)
-    if name in _AT_HOME:
-        os.environ.setdefault(*_AT_HOME[name].split("="))
+    """The logger called `name`, its packages imported; an error with the nearest right name, or with what to install."""
+    known = loggers()
+    if name not in known:
+        raise unknown("logger", name, known)
+    found = known[name]
+    for variable, value in found.environment.items():
+        os.environ.setdefault(variable, value)
     try:
-        module = importlib.import_module(f"fedquilt.loggers.{name}")
+        for package in found.packages:
+            importlib.import_module(package)
     except ImportError as error:
         raise FedquiltError(
-            f"Logging to {TOOLS[name]} needs its package; install it with: pip install 'fedquilt[{name}]'."
+            f"Logging to {found.title} needs its package; install it with: pip install 'fedquilt[{name}]'."
         ) from error
-    found: type[Logger] = module.LOGGER
     return found
 
 
 def check_loggers(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Names of loggers, each once: those of `names`, which may hold several with commas; all can be used."""
+    """The names of loggers, each once, from texts that may hold several with commas; an error for one that cannot be used."""
     listed = [names] if isinstance(names, str) else names
     found = dict.fromkeys(name.strip() for piece in listed for name in piece.split(",") if name.strip())
     for name in found:

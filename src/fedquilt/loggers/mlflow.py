@@ -1,11 +1,10 @@
-"""MLflow: an MLflow run a seed, in the database logs/mlflow/mlflow.db, or where MLFLOW_TRACKING_URI says.
+"""MLflow: an MLflow run for each seed, in the database logs/mlflow/mlflow.db, or where MLFLOW_TRACKING_URI says.
 
-It is a database because MLflow refuses to write plain folders since 3.x unless told otherwise. The experiment is called
-"fedquilt", or as MLFLOW_EXPERIMENT_NAME says. MLflow tells its makers about its use; here it does not, unless
-MLFLOW_DISABLE_TELEMETRY is set.
+It is a database because MLflow 3 does not write plain folders by default. The experiment is called "fedquilt", or as
+MLFLOW_EXPERIMENT_NAME says. MLflow's telemetry is off unless MLFLOW_DISABLE_TELEMETRY is set.
 
-A resume goes on with the same MLflow run, which loggers.json names, and leaves out the rounds that are there: done again,
-they come to the same numbers. Where the run is gone, or lies in another store, a new one gets all rounds.
+A resume continues the same MLflow run, whose id is stored in loggers.json, and skips the rounds that it has: trained again,
+they give the same numbers. Where the run was deleted, or is in another store, a new run gets all rounds.
 """
 
 from __future__ import annotations
@@ -14,32 +13,39 @@ import logging
 import os
 import time
 from collections.abc import Mapping
-from typing import Any
-
-import alembic  # noqa: F401  (MLflow writes databases with these two, and does not ask for them)
-import sqlalchemy  # noqa: F401
-from mlflow import MlflowClient, MlflowException
-from mlflow.entities import Metric, Param, RunTag
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedquilt.loggers.base import Logger
 from fedquilt.loggers.tags import best, scalars
 
+if TYPE_CHECKING:
+    from mlflow.entities import Metric
+
 _BATCH = 1000  # metrics that MLflow takes at once
-_EVERY_SECONDS = 2.0  # a call takes milliseconds, as long as a small round: rounds are sent together
+_EVERY_SECONDS = 2.0  # a call takes as long as a small round, so rounds are sent together
 
 
 class MLflow(Logger):
-    """Metrics a round, parameters a seed."""
+    """Each round: metrics. Each seed: parameters."""
 
-    name = "mlflow"
+    name, title = "mlflow", "MLflow"
+    packages = (
+        "mlflow",
+        "alembic",
+        "sqlalchemy",
+    )  # MLflow writes databases with the last two, but does not require them
+    environment: ClassVar = {"MLFLOW_DISABLE_TELEMETRY": "true"}
 
     def start(self, run: str, seed: int, settings: Mapping[str, bool | int | float | str]) -> None:
-        """Make the seed's MLflow run, or find the one that was begun."""
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells how it makes its tables
+        """Create the seed's MLflow run, or continue the one that was started."""
+        from mlflow import MlflowClient
+        from mlflow.entities import Param, RunTag
+
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs the creation of its tables
         self._client = MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or self._database())
         self._waiting: list[Metric] = []
         self._sent = time.monotonic()
-        found = self._begun(seed)
+        found = self._started(seed)
         self._last = -1 if found is None else self._last_round(found)
         if found is not None:
             self._run = found
@@ -55,7 +61,9 @@ class MLflow(Logger):
         self.note(seed, id=self._run)
 
     def round(self, record: Mapping[str, Any]) -> None:
-        """Metrics, sent with those of other rounds every few seconds; a round's are never parted."""
+        """Collect metrics; they are sent every few seconds, those of one round always together."""
+        from mlflow.entities import Metric
+
         if record["round"] <= self._last:
             return
         now = int(time.time() * 1000)
@@ -65,7 +73,9 @@ class MLflow(Logger):
         self._waiting += metrics
 
     def finish(self, summary: Mapping[str, Any] | None) -> None:
-        """The best round, and whether the run is finished or was stopped."""
+        """Log the best round, and whether the seed is finished or was stopped."""
+        from mlflow.entities import Metric
+
         self._send()
         if summary is not None:
             now = int(time.time() * 1000)
@@ -87,8 +97,10 @@ class MLflow(Logger):
         found = self._client.get_experiment_by_name(name)
         return found.experiment_id if found is not None else self._client.create_experiment(name)
 
-    def _begun(self, seed: int) -> str | None:
-        """The seed's MLflow run, if one was begun and is in this store."""
+    def _started(self, seed: int) -> str | None:
+        """The id of the seed's MLflow run, if one was started and is in this store."""
+        from mlflow import MlflowException
+
         run: str | None = self.noted(seed).get("id")
         try:
             there = run is not None and self._client.get_run(run).info.lifecycle_stage == "active"
@@ -99,7 +111,7 @@ class MLflow(Logger):
         return run if there else None
 
     def _last_round(self, run: str) -> int:
-        """The last round of which all is there: `seconds` come last."""
+        """The last round that is complete: `seconds` is the last metric of a round."""
         return max((metric.step for metric in self._client.get_metric_history(run, "seconds")), default=-1)
 
 

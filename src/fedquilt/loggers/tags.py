@@ -1,21 +1,19 @@
-"""What is logged, and by which names: the same in every tool."""
+"""What is logged, and under which names: the same in every tool."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from fedquilt.runs.config import RunConfig
-
 CLIENTS_TEST = "clients/test"
-# Every histogram of percentages has these edges, so that they can be compared from round to round.
+# All histograms of percentages have these edges, so that rounds can be compared.
 EDGES = [2.0 * edge for edge in range(51)]
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """A round's figures: val, test, loss/train, loss/val, epsilon, bytes_up/<name>, bytes_down/<name>, phases/<name>, seconds.
+    """A round's metrics: val, test, loss/train, loss/val, epsilon, bytes_up/<name>, bytes_down/<name>, phases/<name>, seconds.
 
-    What is undefined, or was not evaluated in this round, is left out. `seconds` are always there, and come last.
+    A metric that is undefined, or was not evaluated in this round, is left out. `seconds` is always there, and last.
     """
     named: dict[str, Any] = {
         "val": record.get("val"),
@@ -31,19 +29,21 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def clients_test(record: Mapping[str, Any]) -> list[float]:
-    """The clients' test metrics in percent, of those for which it is defined; none where the round was not evaluated."""
+    """The clients' test metrics where they are defined; an empty list where the round was not evaluated."""
     return [value for value in record.get("clients", {}).get("test", ()) if value is not None]
 
 
 def best(summary: Mapping[str, Any]) -> dict[str, float]:
-    """What a seed came to: the best validation round, and validation and test metric there."""
+    """The best validation round of a seed, and its validation and test metric."""
     named = {"best/val": summary["val"], "best/test": summary["test"], "best/round": summary["best_round"]}
     return {tag: float(value) for tag, value in named.items() if value is not None}
 
 
-def hyperparameters(config: RunConfig, settings: Mapping[str, Any], seed: int) -> dict[str, bool | int | float | str]:
+def hyperparameters(
+    options: Mapping[str, Any], settings: Mapping[str, Any], seed: int
+) -> dict[str, bool | int | float | str]:
     """All that determines a seed: the run's options, the method's settings as settings/<name>, and the seed."""
-    named = config.model_dump(exclude={"seeds", "settings"}) | {"seed": seed}
+    named = {name: value for name, value in options.items() if name not in ("seeds", "settings")} | {"seed": seed}
     named |= {f"settings/{name}": value for name, value in settings.items()}
     return {
         name: value if isinstance(value, bool | int | float | str) else str(value)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.methods.base import Method, RunContext
 
@@ -66,12 +67,9 @@ def build_settings(method: type[Method], context: RunContext, given: Mapping[str
     try:
         return TypeAdapter(method.Settings).validate_python(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        wrong = first["msg"][0].lower() + first["msg"][1:]
-        raise FedquiltError(
-            f"The setting {where}={given.get(where)!r} of method '{method.name}' is not possible: {wrong}."
-        ) from None
+        problem = first_problem(error)
+        setting = f"The setting {problem.field}={given.get(problem.field)!r}"
+        raise FedquiltError(problem.sentence(f"{setting} of method '{method.name}'")) from None
 
 
 def resolve_settings(

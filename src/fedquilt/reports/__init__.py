@@ -1,4 +1,4 @@
-"""Figures and tables of runs. matplotlib is imported when a figure is drawn, not before."""
+"""Figures, tables and HTML reports of runs. matplotlib is imported when a figure is drawn, not before."""
 
 from fedquilt.reports.figures import client_bars, convergence, heatmap, similarity_rounds
 from fedquilt.reports.partition_picture import partition_picture

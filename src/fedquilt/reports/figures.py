@@ -1,4 +1,4 @@
-"""The figures of a run: how it converged, who resembles whom, how each client fares.
+"""The figures of a run: convergence, client similarity, and a metric for each client.
 
 Each `name_figure` builds a matplotlib `Figure`; each `name` writes it to a path, atomically.
 """
@@ -15,13 +15,12 @@ import numpy as np
 
 from fedquilt.errors import FedquiltError
 from fedquilt.reports import style
+from fedquilt.reports.names import metric_name
+from fedquilt.reports.over_seeds import Records, best_column, mean_and_std, values_by_round
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Records = Sequence[Mapping[str, Any]]
-"""One seed's records, a round each."""
 
 _STEPS = (1, 2, 5, 10)
 
@@ -65,16 +64,17 @@ def convergence_figure(curves: Mapping[str, Sequence[Records]], metric: str = "a
 
     if not any(len(records) for seeds in curves.values() for records in seeds):
         raise FedquiltError("There are no rounds to draw yet.")
+    name_of_metric = metric_name(metric)
     outside = len(curves) > 5
     with style.styled():
         figure = style.new_figure(6.4 if outside else 5.0, 3.3)
         axes = figure.add_subplot()
         for position, (label, seeds) in enumerate(curves.items()):
             look = {"color": style.colour(position), "linestyle": style.dash(position)}
-            rounds, val = _over_seeds(seeds, "val")
-            _, test = _over_seeds(seeds, "test")
-            for values, name, width, shade in ((val, "validation", 0.8, 0.0), (test, "test", 1.9, 0.18)):
-                mean, spread = _mean_and_std(values)
+            rounds, val_values = values_by_round(seeds, "val")
+            val, _ = mean_and_std(val_values)
+            test, test_std = mean_and_std(values_by_round(seeds, "test")[1])
+            for mean, name, width, shade in ((val, "validation", 0.8, 0.0), (test, "test", 1.9, 0.18)):
                 seen = np.isfinite(mean)
                 line_label = label if name == "test" else "_validation of " + label
                 axes.plot(
@@ -87,13 +87,13 @@ def convergence_figure(curves: Mapping[str, Sequence[Records]], metric: str = "a
                     **look,
                 )
                 if shade and len(seeds) > 1:
-                    low, high = (mean - spread)[seen], (mean + spread)[seen]
+                    low, high = (mean - test_std)[seen], (mean + test_std)[seen]
                     axes.fill_between(rounds[seen], low, high, color=look["color"], alpha=shade, linewidth=0, zorder=2)
-            best = _best(_mean_and_std(val)[0], _mean_and_std(test)[0])
+            best = best_column(val, test, name_of_metric.higher_is_better)
             if best is not None:
                 axes.plot(
                     rounds[best],
-                    _mean_and_std(test)[0][best],
+                    test[best],
                     marker="o",
                     markersize=6.5,
                     markerfacecolor=look["color"],
@@ -104,7 +104,7 @@ def convergence_figure(curves: Mapping[str, Sequence[Records]], metric: str = "a
                     zorder=4,
                 )
         axes.set_xlabel("Round")
-        axes.set_ylabel(style.metric_label(metric))
+        axes.set_ylabel(name_of_metric.label)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=_STEPS))
         axes.grid(axis="y")
         axes.margins(x=0.02)
@@ -124,10 +124,10 @@ def convergence_figure(curves: Mapping[str, Sequence[Records]], metric: str = "a
 
 
 def heatmap_figure(matrix: Any, title: str = "", groups: Sequence[Any] | None = None) -> Figure:
-    """A client-by-client matrix, clients in their own order.
+    """A client-by-client similarity matrix as a heatmap, clients in their own order.
 
-    `groups` is a label a client; lines are drawn where one group meets the next. The colours span the values
-    off the diagonal: a client is always most like itself, and that would hide the rest.
+    `groups` has a label for each client; lines are drawn between groups. The colours span the values off the
+    diagonal: a client is always most similar to itself, and that would hide the rest.
     """
     square = _square(matrix)
     clients = len(square)
@@ -158,15 +158,15 @@ def client_bars_figure(
     baseline_label: str = "baseline",
     title: str = "",
 ) -> Figure:
-    """A bar a client: the mean over seeds of `values[seed][client]`, one standard deviation as a whisker.
+    """A bar for each client: the mean over seeds of `values[seed][client]`, one standard deviation as a whisker.
 
     `baseline` is a number, or values of another method in the same shape, drawn as a line across each bar.
-    Where a client has no value (no test node), its place is left empty.
+    A client without a value (no test node) gets no bar.
     """
     from matplotlib.ticker import MaxNLocator
 
     table = _table(values)
-    mean, spread = _mean_and_std(table)
+    mean, spread = mean_and_std(table)
     clients = len(mean)
     with style.styled():
         figure = style.new_figure(min(9.0, max(4.2, 1.6 + 0.26 * clients)), 3.0)
@@ -197,7 +197,7 @@ def client_bars_figure(
             keys.append(axes.hlines(level, where - 0.46, where + 0.46, **look))
         axes.set_title(title)
         axes.set_xlabel("Client")
-        axes.set_ylabel(style.metric_label(metric))
+        axes.set_ylabel(metric_name(metric).label)
         axes.set_xlim(-0.7, clients - 0.3)
         axes.set_ylim(bottom=0)
         if clients <= 30:
@@ -211,14 +211,14 @@ def client_bars_figure(
 
 
 def similarity_rounds_figure(matrices: Mapping[int, Any], title: str = "") -> Figure:
-    """How the client similarity grew: one small matrix a round, all on one colour scale."""
+    """Client similarity over the rounds: one small matrix for each round, all on one colour scale."""
     if not matrices:
         raise FedquiltError("There are no similarity matrices to draw.")
     return matrices_figure({f"Round {number}": matrix for number, matrix in sorted(matrices.items())}, title)
 
 
 def matrices_figure(matrices: Mapping[str, Any], title: str = "", panel: float = 1.55, ticks: bool = False) -> Figure:
-    """A small matrix a name, all on one colour scale, up to five in a row, each `panel` inches wide."""
+    """A small matrix for each name, all on one colour scale, up to five in a row, each `panel` inches wide."""
     squares = {name: _square(matrix) for name, matrix in matrices.items()}
     rows = math.ceil(len(squares) / 5)
     columns = math.ceil(len(squares) / rows)
@@ -247,39 +247,10 @@ def matrices_figure(matrices: Mapping[str, Any], title: str = "", panel: float =
 
 
 def draw_group_lines(axes: Axes, groups: Sequence[Any]) -> None:
-    """Part a matrix where one group of clients meets the next."""
+    """Draw lines in a matrix between one group of clients and the next."""
     for edge in np.flatnonzero([a != b for a, b in itertools.pairwise(groups)]) + 0.5:
         axes.axhline(edge, color="white", linewidth=1.6 if len(groups) <= 50 else 0.9)
         axes.axvline(edge, color="white", linewidth=1.6 if len(groups) <= 50 else 0.9)
-
-
-def _over_seeds(seeds: Sequence[Records], key: str) -> tuple[np.ndarray, np.ndarray]:
-    """All rounds that any seed has [R], and the values [seeds, R], NaN where a seed has none."""
-    rounds = sorted({int(record["round"]) for records in seeds for record in records})
-    place = {number: column for column, number in enumerate(rounds)}
-    values = np.full((len(seeds), len(rounds)), np.nan)
-    for row, records in enumerate(seeds):
-        for record in records:
-            if record.get(key) is not None:
-                values[row, place[int(record["round"])]] = record[key]
-    return np.array(rounds), values
-
-
-def _mean_and_std(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each column's mean and population standard deviation without its NaN; NaN where nothing is left."""
-    seen = np.isfinite(values)
-    count = seen.sum(0)
-    known = np.where(seen, values, 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = known.sum(0) / count
-        spread = np.sqrt((np.where(seen, values - mean, 0.0) ** 2).sum(0) / count)
-    return mean, spread
-
-
-def _best(val: np.ndarray, test: np.ndarray) -> int | None:
-    """The column with the best validation, of those that also have a test value; the first of equals."""
-    score = np.where(np.isfinite(test), val, np.nan)
-    return int(np.nanargmax(score)) if np.isfinite(score).any() else None
 
 
 def _square(matrix: Any) -> np.ndarray:
@@ -345,7 +316,7 @@ def _write_cells(axes: Axes, square: np.ndarray, low: float, high: float) -> Non
 
 
 def plain_bar(bar: Any, label: str) -> None:
-    """A colour bar as all figures have it."""
+    """Give a colour bar the look that all figures share, and its label."""
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=2)
     bar.set_label(label)
@@ -363,7 +334,7 @@ def _baseline(baseline: Any, clients: int) -> np.ndarray:
     """The baseline of each client: the number itself, or the mean over seeds."""
     if np.ndim(baseline) == 0:
         return np.full(clients, float(baseline))
-    mean, _ = _mean_and_std(_table(baseline))
+    mean, _ = mean_and_std(_table(baseline))
     if len(mean) != clients:
         raise FedquiltError(f"The baseline has {len(mean)} clients, but there are {clients}.")
     return mean

@@ -1,13 +1,13 @@
-"""Figures of what a method found beside its models (`Method.findings`), of one run or of two side by side.
+"""Figures of what a method learns beside its models (`Method.findings`), for one run or for two side by side.
 
-These names are drawn; M clients, C classes, K latent factors:
+These arrays are drawn; M clients, C classes:
 
     coefficients          [M, O]     a learned polynomial filter: a coefficient for each order 0..O-1
-    cluster_coefficients  [M, O]     that of the client's cluster
+    cluster_coefficients  [M, O]     the filter of the client's cluster
     structural_cluster    [M]        the client's cluster, a number; negative: none
-    frequencies           [G]        graph frequencies in 0..2, with which `responses` are drawn, not coefficients
-    responses             [M, G]     the filter's response at each
-    cluster_responses     [M, G]     that of the client's cluster
+    frequencies           [G]        graph frequencies in 0..2; with them `responses` are drawn instead of coefficients
+    responses             [M, G]     the filter's response at each frequency
+    cluster_responses     [M, G]     the response of the cluster's filter
     class_means           [M, C, d]  a mean for each class at each client
     class_counts          [M, C]     training nodes of the class; where there are none, the mean is not drawn
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 Findings = Mapping[str, np.ndarray]
 Runs = Sequence[tuple[str, Findings]]
-"""What is drawn side by side: for each run what to call it, and its findings."""
+"""The runs to draw side by side: a name and the findings of each."""
 
-_MOST_CLUSTERS = 6
-_MOST_CLASSES = 12
-_FEWEST_FOR_TSNE = 4
+_MAX_CLUSTERS = 6
+_MAX_CLASSES = 12
+_MIN_FOR_TSNE = 4
 
 
 def factors_figure(matrices: Any, title: str = "", groups: Sequence[Any] | None = None) -> Figure:
@@ -56,7 +56,7 @@ def has_filters(findings: Findings) -> bool:
 
 
 def filters_figure(runs: Runs, title: str = "") -> Figure:
-    """The clients' filters, thin, and their cluster's, bold: a panel a cluster, the largest first, all on one scale."""
+    """The clients' filters as thin lines, their cluster's as a bold one: a panel for each cluster, the largest first."""
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
 
@@ -82,12 +82,12 @@ def filters_figure(runs: Runs, title: str = "") -> Figure:
             for place, axes in enumerate(grid.flat):
                 if place >= len(clusters):
                     axes.set_axis_off()
-                elif place + wide >= len(clusters):  # nothing is below it, so the numbers are here
+                elif place + wide >= len(clusters):  # the lowest panel of its column has the numbers
                     axes.tick_params(labelbottom=True)
             half.supxlabel("Graph frequency" if as_responses else "Order", fontsize=9)
             half.supylabel("Response" if as_responses else "Coefficient", fontsize=9)
             total = _cluster_count(found)
-            more = f"the {_MOST_CLUSTERS} largest of {total} clusters" if total > _MOST_CLUSTERS else ""
+            more = f"the {_MAX_CLUSTERS} largest of {total} clusters" if total > _MAX_CLUSTERS else ""
             heading = ", ".join(part for part in (title if len(runs) == 1 else _wrapped(label), more) if part)
             half.suptitle(heading, fontsize=10, fontweight="bold")
         if len(runs) > 1 and title:
@@ -157,7 +157,7 @@ def class_means_figure(runs: Runs, title: str = "") -> Figure:
 
 
 def can_tsne() -> bool:
-    """Whether scikit-learn, which is optional, is here."""
+    """Whether scikit-learn, which is optional, is installed."""
     try:
         import sklearn.manifold  # noqa: F401
     except ImportError:
@@ -166,12 +166,12 @@ def can_tsne() -> bool:
 
 
 def plane(points: np.ndarray) -> tuple[np.ndarray, str]:
-    """[P, d] points in a plane, [P, 2], and what its axes are called.
+    """Project points [P, d] to a plane [P, 2]. Returns them and the name of the axes.
 
-    t-SNE; the two leading principal components where scikit-learn is missing or the points are too few or too alike.
+    Uses t-SNE, or the two leading principal components where scikit-learn is missing or the points are too few or equal.
     """
     count, width = points.shape
-    if count >= _FEWEST_FOR_TSNE and width >= 2 and np.ptp(points, axis=0).any() and can_tsne():
+    if count >= _MIN_FOR_TSNE and width >= 2 and np.ptp(points, axis=0).any() and can_tsne():
         from sklearn.manifold import TSNE
 
         perplexity = min(30.0, (count - 1) / 3)
@@ -187,18 +187,18 @@ _BOLD: Any = {"color": style.PALETTE[0], "linewidth": 2.2}
 
 
 def _wrapped(label: str) -> str:
-    """In lines that fit over one run's part of a figure."""
+    """The label in lines that fit above one run's part of a figure."""
     return textwrap.fill(label, 36)
 
 
 def _clusters(findings: Findings) -> list[tuple[str, np.ndarray]]:
-    """The panels of a run: a title, and who is in it."""
+    """The panels of a run: a title, and the clients in it."""
     clients = len(findings["coefficients"])
     if "structural_cluster" not in findings:
         return [(f"All {clients} clients", np.arange(clients))]
     labels = findings["structural_cluster"]
     found, sizes = np.unique(labels, return_counts=True)
-    largest = np.argsort(-sizes, kind="stable")[:_MOST_CLUSTERS]
+    largest = np.argsort(-sizes, kind="stable")[:_MAX_CLUSTERS]
     panels = []
     for number, size in zip(found[largest].tolist(), sizes[largest].tolist(), strict=True):
         name = f"Cluster {int(number) + 1}" if number >= 0 else "No cluster"
@@ -216,7 +216,7 @@ def _draw_filters(axes: Axes, findings: Findings, kind: str, members: np.ndarray
     for row in _finite(clients):
         axes.plot(x, row, **_THIN)
     if "cluster_" + kind in findings:
-        # One line where all agree, as they do within a cluster.
+        # Equal filters, as within a cluster, are drawn once.
         for row in np.unique(_finite(findings["cluster_" + kind][members]), axis=0):
             axes.plot(x, row, **_BOLD)
 
@@ -226,7 +226,7 @@ def _finite(rows: np.ndarray) -> np.ndarray:
 
 
 def _range(tables: Sequence[np.ndarray]) -> tuple[float, float]:
-    """From the least to the greatest value in rows that are drawn, and a little more."""
+    """The minimum and maximum of the rows that are drawn, with a margin."""
     values = np.concatenate([_finite(table).ravel() for table in tables])
     if not values.size:
         return 0.0, 1.0
@@ -236,15 +236,15 @@ def _range(tables: Sequence[np.ndarray]) -> tuple[float, float]:
 
 
 def _class_points(findings: Findings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The means that are drawn [P, d], the class of each [P] and its training nodes [P]."""
+    """The class means that are drawn [P, d], the class of each [P] and its training nodes [P]."""
     means, counts = findings["class_means"], findings["class_counts"]
     client, number = np.nonzero((counts > 0) & np.isfinite(means).all(2))
     return means[client, number].astype(np.float64), number, counts[client, number]
 
 
 def _class_colours(classes: np.ndarray, counts: np.ndarray) -> dict[int, Any]:
-    """A colour for each class that is named: all, or those with most training nodes where they are many."""
+    """A colour for each class in the legend: all, or those with most training nodes where there are many."""
     nodes = np.bincount(classes, counts)
     present = np.unique(classes)
-    named = sorted(present[np.argsort(-nodes[present], kind="stable")[:_MOST_CLASSES]].tolist())
+    named = sorted(present[np.argsort(-nodes[present], kind="stable")[:_MAX_CLASSES]].tolist())
     return dict(zip(named, style.class_colours(len(named)), strict=True))

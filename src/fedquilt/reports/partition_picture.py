@@ -1,4 +1,4 @@
-"""A picture of a partition: what each client holds, as bars."""
+"""The figure of a partition: each client's nodes and classes as bars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedquilt.reports import style
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MOST_CLASSES = 15
+_MAX_CLASSES = 15
 
 
 def partition_picture(edges: Any, client_of_node: Sequence[Any], y: Any, path: Path, title: str = "") -> None:
@@ -42,7 +42,7 @@ def partition_figure(edges: Any, client_of_node: Sequence[Any], y: Any, title: s
     shares = 100 * counts / np.maximum(sizes, 1)[:, None]
     clients = len(holdings)
     where = np.arange(clients)
-    # Thin gaps between few bars; none between many, where they would be all one sees.
+    # Gaps between few bars; between many bars, gaps would hide them.
     width = 0.82 if clients <= 60 else 1.0
     with style.styled():
         figure = style.new_figure(min(9.0, max(4.6, 2.4 + 0.22 * clients)), 3.8)
@@ -96,7 +96,7 @@ def partition_figure(edges: Any, client_of_node: Sequence[Any], y: Any, title: s
 
 
 def _classes(y: Any) -> tuple[np.ndarray, list[str]]:
-    """For each node the position of its class, and the classes' names: 15 at most, then others, then none."""
+    """The position of each node's class [N], and the classes' names: at most 15, then "others", then "none"."""
     raw = np.asarray(y)
     if raw.ndim == 2 and raw.shape[1] == 1:
         raw = raw[:, 0]
@@ -104,7 +104,7 @@ def _classes(y: Any) -> tuple[np.ndarray, list[str]]:
         raise FedquiltError("The picture of a partition needs one class a node.")
     raw = np.where(np.isfinite(raw), raw, -1).astype(np.int64)
     classes, sizes = np.unique(raw[raw >= 0], return_counts=True)
-    shown = classes if len(classes) <= _MOST_CLASSES else np.sort(classes[np.argsort(-sizes)[:_MOST_CLASSES]])
+    shown = classes if len(classes) <= _MAX_CLASSES else np.sort(classes[np.argsort(-sizes)[:_MAX_CLASSES]])
     names = [str(number) for number in shown]
     positions = np.full(len(raw), -1)
     known = np.isin(raw, shown)
@@ -118,12 +118,12 @@ def _classes(y: Any) -> tuple[np.ndarray, list[str]]:
 
 def _colours(names: Sequence[str]) -> list[Any]:
     greys = {"others": style.GREY, "none": style.PALE}
-    palette = iter(style.class_colours(_MOST_CLASSES))
+    palette = iter(style.class_colours(_MAX_CLASSES))
     return [greys[name] if name in greys else next(palette) for name in names]
 
 
 def _facts(edges: Any, holdings: Sequence[np.ndarray], total: int) -> str:
-    """One line of numbers: clients, how much of the graph they hold, how many edges stay inside a client."""
+    """One line of numbers: clients, the nodes they hold, and the share of edges inside a client."""
     ends = np.asarray(edges, dtype=np.int64).reshape(2, -1)
     kept = np.zeros(ends.shape[1], dtype=bool)
     held = np.zeros(total, dtype=bool)

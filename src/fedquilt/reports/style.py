@@ -1,4 +1,4 @@
-"""How all figures look: one type, one weight, one palette that colour-blind readers can tell apart."""
+"""The look of all figures: one font, one line weight, one palette that colour-blind readers can tell apart."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _RC: Any = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Our settings over matplotlib's own for a `with` block, whatever the user's configuration says."""
+    """Use our settings instead of matplotlib's and the user's for a `with` block."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -70,7 +70,7 @@ def styled() -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure in inches; made without pyplot, so it needs no display and nothing keeps it alive."""
+    """An empty figure, sizes in inches. It is made without pyplot, so it needs no display and is freed when dropped."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
@@ -82,7 +82,7 @@ def colour(position: int) -> str:
 
 
 def dash(position: int) -> Any:
-    """The dash of the line at this position: a new one each time the colours begin again."""
+    """The dash pattern of the line at this position: another one each time the colours repeat."""
     return DASHES[(position // len(LINE_COLOURS)) % len(DASHES)]
 
 
@@ -93,13 +93,6 @@ def class_colours(count: int) -> list[Any]:
     hues = [to_rgb(colour) for colour in PALETTE if colour != "#000000"]
     tints = [tuple(1 - 0.45 * (1 - channel) for channel in hue) for hue in hues]
     return [*hues, to_rgb("#000000"), *tints][:count]
-
-
-def metric_label(metric: str) -> str:
-    """An axis label: "accuracy" becomes "Accuracy (%)"."""
-    names = {"roc_auc": "ROC AUC", "auc": "ROC AUC", "rocauc": "ROC AUC", "f1": "F1", "macro_f1": "Macro F1"}
-    name = names.get(metric.lower(), metric.replace("_", " ").strip())
-    return f"{name[:1].upper()}{name[1:]} (%)"
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedquilt.errors import FedquiltError
+from fedquilt.reports.names import metric_name
 
 Result = Mapping[str, Any]
 """The content of a result.json."""
@@ -19,10 +20,10 @@ _NO_TEST: Result = {"test_mean": None, "test_std": None}
 
 
 def comparison_table(results: Sequence[Result]) -> Table:
-    """One row a result; the best test mean of each setting in bold.
+    """One row for each result; the best test mean of each setting in bold.
 
-    A setting is a dataset, a partition, a number of clients and a metric. What all results share stands in
-    the title, what differs gets a column. So do groups of clients that are reported apart.
+    A setting is a dataset, a partition, a number of clients and a metric. What all results share is in the title,
+    what differs gets a column. So do groups of clients that are reported separately.
     """
     if not results:
         raise FedquiltError("There are no results to compare.")
@@ -55,7 +56,7 @@ def comparison_table(results: Sequence[Result]) -> Table:
 
 
 def run_table(result: Result) -> Table:
-    """One row a seed, a row for the mean, and one for each group of clients that is reported apart."""
+    """One row for each seed, one for the mean, and one for each group of clients that is reported separately."""
     title = f"{result['method']}: {_title(result, _SETTING)}, {result['rounds']} rounds"
     table = Table(title=title, title_justify="left", title_style="bold")
     headings = ("Seed", "Best round", "Val", "Test", "Seconds", "s/round", "MB up/round", "MB down/round")
@@ -91,7 +92,7 @@ def run_table(result: Result) -> Table:
 
 
 def to_markdown(table: Table) -> str:
-    """The same table in Markdown: bold cells stay bold, numbers stay to the right."""
+    """The table as Markdown, with its bold cells and the alignment of its columns."""
     columns = [[_cell(cell) for cell in column.cells] for column in table.columns]
     rows = [[_cell(column.header) for column in table.columns]]
     rows.append(["---:" if column.justify == "right" else "---" for column in table.columns])
@@ -103,7 +104,7 @@ def to_markdown(table: Table) -> str:
 
 
 def _cell(cell: Any) -> str:
-    # A line break or a bar inside a cell would end it.
+    # A line break or a bar would end the Markdown cell.
     text = str(cell).replace("\n", " ").replace("|", "\\|")
     return f"**{text}**" if isinstance(cell, Text) and cell.style == "bold" and text else text
 
@@ -113,7 +114,7 @@ def _title(result: Result, keys: Sequence[str]) -> str:
     if "clients" in texts:
         texts["clients"] += " clients" if result["clients"] != 1 else " client"
     if "metric" in texts:
-        texts["metric"] += " in %"
+        texts["metric"] += " in %" if metric_name(result["metric"]).percent else ""
     return ", ".join(texts.values())
 
 
@@ -126,7 +127,8 @@ def _best_of_each_setting(results: Sequence[Result]) -> dict[tuple[str, ...], fl
     for result in results:
         if result["test_mean"] is not None:
             key = _setting(result)
-            best[key] = max(best.get(key, result["test_mean"]), result["test_mean"])
+            choose = max if metric_name(result["metric"]).higher_is_better else min
+            best[key] = choose(best.get(key, result["test_mean"]), result["test_mean"])
     return best
 
 
@@ -140,7 +142,7 @@ def _number(value: float | None, digits: int = 2) -> str:
 
 
 def _groups(result: Result) -> Mapping[str, Result]:
-    """Groups of clients that are reported apart, by name; a result of a run without any has none."""
+    """The groups of clients that are reported separately, by name; empty where there are none."""
     return result.get("groups", {})
 
 
@@ -154,7 +156,7 @@ def _test(result: Result, seeds: int) -> str:
 
 
 def _seconds(value: float | None) -> str:
-    """Three significant digits, so that milliseconds and minutes are both legible."""
+    """Seconds with three significant digits, for milliseconds and minutes alike."""
     if value is None:
         return "-"
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"

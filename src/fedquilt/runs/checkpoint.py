@@ -1,4 +1,4 @@
-"""Checkpoints: the state after a round, saved so that a kill at any moment leaves one that works."""
+"""Checkpoints: the state after a round. After a kill at any moment there is one that verifies."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Checkpoint:
     Attributes:
         round: the last round it includes.
         tensors: what was saved, on the CPU.
-        facts: what was saved beside the tensors, as JSON gives it back (tuples are lists, keys are text).
-        skipped: one sentence for each newer checkpoint that was found damaged and passed over.
+        facts: what was saved beside the tensors, as read from JSON (tuples are lists, keys are text).
+        skipped: one sentence for each newer checkpoint that is damaged and was skipped.
     """
 
     round: int
@@ -54,7 +54,7 @@ def save(
 
 
 def latest(folder: Path, before: int | None = None) -> Checkpoint | None:
-    """The newest checkpoint that verifies, or None; damaged ones are passed over and named in `skipped`.
+    """The newest checkpoint that verifies, or None; damaged ones are skipped and named in `skipped`.
 
     With `before`, the newest of those from before that round.
     """
@@ -99,6 +99,6 @@ def _is_complete(folder: Path, round: int) -> bool:
 
 
 def _delete(folder: Path, round: int) -> None:
-    # The seal goes first, so that a kill in between leaves no seal that promises tensors.
+    # The JSON file is deleted first, so that a kill in between leaves no complete-looking pair.
     facts_path(_stem(folder, round)).unlink(missing_ok=True)
     tensor_path(_stem(folder, round)).unlink(missing_ok=True)

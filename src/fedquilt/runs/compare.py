@@ -1,45 +1,125 @@
-"""What a comparison runs: a configuration for each method, all of them checked before the first trains."""
+"""Compare methods: one configuration per method on the same partitions and splits, checked before the first one trains."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
+from fedquilt.common.files import write_json
+from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
+from fedquilt.loggers.base import check_loggers
 from fedquilt.methods.base import find_method
-from fedquilt.runs.config import RunConfig
+from fedquilt.runs.comparison_folder import COMPARISON, configs_of, runs_of
+from fedquilt.runs.config import GIVEN, RunConfig, stored_options
+from fedquilt.runs.execute import Watcher, execute_run, resume_run, save_graph, worker_cluster
+from fedquilt.runs.finished import Run
+from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.resolve import ResolvedRun
 
 
-def plan(methods: Sequence[str], values: Mapping[str, Any]) -> list[RunConfig]:
-    """A configuration for each method; a setting goes to the methods that have it, and one of them must."""
+@dataclass(eq=False)
+class Comparison:
+    """A comparison that is checked and can be run. Make it with `create`, or with `open` to resume it.
+
+    Attributes:
+        configs: a configuration for each method, in the order of the table; empty where the folder has no compare.json.
+        folder: the folder of all runs; None for a comparison in memory.
+        given: the graph, where it is loaded already.
+    """
+
+    configs: list[RunConfig]
+    folder: Path | None
+    given: tuple[Graph, Protocol] | None = None
+
+    @classmethod
+    def create(
+        cls,
+        configs: Sequence[RunConfig],
+        out: Path | None = None,
+        given: tuple[Graph, Protocol] | None = None,
+        new_folder: tuple[Path, str] | None = None,
+    ) -> Comparison:
+        """Check the runs, make the folder and write compare.json.
+
+        Args:
+            configs: see `comparison_configs`.
+            out: the folder to write; it must be new or empty. None: in memory, unless there is a `new_folder`.
+            given: the graph, where it is loaded already; else it is loaded here, once for all methods.
+            new_folder: where `out` is None, the parent and the name of a new folder; where the name is "",
+                compare-<dataset>-<partition>-<clients>.
+        """
+        first = configs[0]
+        given = given or load_graph(first.dataset, Path(first.data) if first.data else None)
+        resolved = check_configs(configs, given)
+        if out is None and new_folder is None:
+            return cls(list(configs), None, given)
+        parent, name = new_folder or (Path("runs"), "")
+        folder = RunFolder.create(out, name or "compare" + resolved.config.name.removeprefix(first.method), parent)
+        if first.dataset == GIVEN:
+            path = save_graph(folder, given[0])
+            configs = [config.model_copy(update={"dataset": path}) for config in configs]
+        write_json(folder.path / COMPARISON, {"configs": [config.model_dump() for config in configs]})
+        return cls(list(configs), folder.path, given)
+
+    @classmethod
+    def open(cls, path: Path) -> Comparison:
+        """The comparison in a folder, to resume it."""
+        return cls([RunConfig.build(stored_options(config, path)) for config in configs_of(path)], path)
+
+    def runs(self, watch: Watcher | None = None, log: str | Sequence[str] = ()) -> Iterator[Run]:
+        """Train the methods one after the other; runs that began before are resumed. Each run is yielded when it is done."""
+        loggers = check_loggers(log)
+        if self.folder is None:
+            with worker_cluster(self.configs[0]):
+                for config in self.configs:
+                    yield execute_run(config, None, self.given, watch, log=loggers)
+            return
+        with RunFolder(self.folder).lock(), worker_cluster(self.configs[0]) if self.configs else nullcontext():
+            for config in self.configs:
+                place = self.folder / config.method
+                if (place / "config.json").is_file():
+                    yield resume_run(place, watch, loggers)
+                else:
+                    yield execute_run(config, place, self.given, watch, log=loggers)
+            if not self.configs:  # an older version wrote the folder, without compare.json
+                for place in runs_of(self.folder):
+                    yield resume_run(place, watch, loggers)
+
+
+def comparison_configs(methods: Sequence[str], options: Mapping[str, Any]) -> list[RunConfig]:
+    """A configuration for each method. A setting goes to the methods that have it; at least one of them must."""
     if not methods:
         raise FedquiltError("Say which methods to compare, such as local, fedavg and fedpub.")
     for name in methods:
         if list(methods).count(name) > 1:
             raise FedquiltError(f"Method '{name}' is listed twice; list each method once.")
     known = {name: {f.name for f in fields(find_method(name).Settings)} for name in methods}
-    # First as a whole, so that settings which are not names and values at all are refused with a sentence.
-    settings = RunConfig.build({**values, "method": methods[0]}).settings
-    everything = set().union(*known.values())
+    # Build one first, so that settings which are no names and values are refused with a sentence.
+    settings = RunConfig.build({**options, "method": methods[0]}).settings
+    every_setting = set().union(*known.values())
     for setting in settings:
-        if not everything:
+        if not every_setting:
             raise FedquiltError(f"None of these methods has settings, so leave out '{setting}'.")
-        if setting not in everything:
-            raise unknown("setting of these methods", setting, everything)
+        if setting not in every_setting:
+            raise unknown("setting of these methods", setting, every_setting)
     return [
-        RunConfig.build({**values, "method": name, "settings": {k: v for k, v in settings.items() if k in known[name]}})
+        RunConfig.build(
+            {**options, "method": name, "settings": {k: v for k, v in settings.items() if k in known[name]}}
+        )
         for name in methods
     ]
 
 
-def check_plan(configs: Sequence[RunConfig], given: tuple[Graph, Protocol] | None = None) -> ResolvedRun:
-    """Find what is wrong with any of a comparison's runs before the first trains; the first one, resolved.
+def check_configs(configs: Sequence[RunConfig], given: tuple[Graph, Protocol] | None = None) -> ResolvedRun:
+    """Find what is wrong with any of a comparison's runs before the first trains; returns the first one, resolved.
 
-    They differ in the method and its settings only, so one cut is enough to check.
+    The runs differ in the method and its settings only, so one partition is enough to check.
     """
     first = ResolvedRun(configs[0], given)
     for config in configs[1:]:

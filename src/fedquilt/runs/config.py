@@ -1,4 +1,4 @@
-"""What a run is asked to do: checked once, written to the run folder, enough to do it again."""
+"""The configuration of a run: its options with types, bounds and help, and the files and texts they are read from."""
 
 from __future__ import annotations
 
@@ -8,15 +8,29 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from fedquilt.common.registry import module_names
+from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError, unknown
+from fedquilt.runs.options import HOW, OUTPUT, WHAT, WHERE, Option
+from fedquilt.scenarios.kinds import AggregationRule, AttackKind
 from fedquilt.tasks import NODE_CLASSIFICATION
 
-AttackKind = Literal["same-value", "gaussian"]
-Aggregation = Literal["mean", "median", "trimmed", "clipped"]
+GIVEN = "@given"  # the dataset of a run whose graph was given as an object and is in no file
+GRAPH_FILE = "graph.npz"  # the copy of such a graph in the run folder
+_RECORDED = ("resolved", "versions")  # facts in a run folder's config.json that are no options
+
+
+# The module of a kind of partition has its name. Listing the modules imports nothing, so that `--help` stays fast.
+PARTITION_KINDS = ", ".join(name.replace("_", "-") for name in module_names("fedquilt.partition.kinds"))
+
+_Count = Annotated[int, Field(ge=1)]
 
 
 class RunConfig(BaseModel):
-    """A run: one method on one cut of one graph, for some seeds.
+    """A run: one method on one partition of one graph, for some seeds.
+
+    This is the one place of a run option. The options of `fedquilt run`, `compare` and `tune`, the keys of a config file, the
+    signature of `fedquilt.run` and docs/options.md are made from these fields; see `fedquilt.runs.options`.
 
     What is None is taken from the dataset's protocol when the run is resolved, `epochs` from the method where it has a default
     of its own. `settings` are the method's; a setting called epochs is the same thing as `epochs`.
@@ -24,60 +38,155 @@ class RunConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    method: str = "quilt"
-    dataset: str = "patchwork"
-    partition: str = "disjoint"
-    clients: Annotated[int, Field(ge=1)] | None = 10
-    sizes: list[Annotated[int, Field(ge=1)]] | None = None
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = [0]
-    rounds: Annotated[int, Field(ge=1)] | None = None
-    epochs: Annotated[int, Field(ge=1)] | None = None
-    split: str | None = None
-    task: str = NODE_CLASSIFICATION
-    metric: str | None = None
-    settings: dict[str, Any] = {}
-    participation: Annotated[float, Field(gt=0, le=1)] = 1.0
-    evaluate_every: Annotated[int, Field(ge=1)] = 1
-    patience: Annotated[int, Field(ge=1)] | None = None
-    min_train: Annotated[int, Field(ge=1)] | None = None
-    edge_noise: Annotated[float, Field(ge=0, le=1)] = 0.0
-    hold_out_clients: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    attack: AttackKind | None = None
-    attack_scale: Annotated[float, Field(gt=0)] = 5.0
-    attack_ratio: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    aggregation: Aggregation = "mean"
-    aggregation_trim: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
-    aggregation_clip: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
-    dp_clip: Annotated[float, Field(ge=1e-9, le=1e9)] | None = None  # bounds as in `fedquilt.privacy.dp`
-    dp_noise: Annotated[float, Field(ge=1e-3, le=1e6)] | None = None
-    dp_epsilon: Annotated[float | None, Field(ge=1e-6, le=1e6, validate_default=True)] = None
-    dp_delta: Annotated[float, Field(ge=1e-100, lt=1)] = 1e-5
-    cohort_size: Annotated[int, Field(ge=1)] | None = None
-    workers: Annotated[int, Field(ge=1)] | None = None
-    device: str = "auto"
-    precision: Literal["float32", "mixed"] = "float32"
-    checkpoint_seconds: Annotated[float, Field(ge=0)] = 30.0
-    data: str | None = None
+    method: Annotated[str, Option(WHAT, "A name (see `fedquilt methods`).", short="-m")] = "quilt"
+    dataset: Annotated[
+        str, Option(WHAT, "A name (see `fedquilt datasets`), an npz file, a folder of tables.", short="-d")
+    ] = "patchwork"
+    partition: Annotated[
+        str,
+        Option(WHAT, f"{PARTITION_KINDS}, or a file that `fedquilt partition` wrote.", short="-p"),
+    ] = "disjoint"
+    clients: Annotated[_Count | None, Option(WHAT, "Into how many clients.", short="-c")] = 10
+    sizes: Annotated[list[_Count] | None, Option(WHAT, "For imbalanced: parts a client, such as 5,3,2,2,1.")] = None
+    split: Annotated[
+        str | None,
+        Option(
+            WHAT,
+            "Training, validation and test shares, such as 20/40/40; or 5fold: five groups, of which seed s tests on "
+            "the s-th; or given: the graph's own.",
+            unset="the dataset's",
+        ),
+    ] = None
+    min_train: Annotated[
+        _Count | None, Option(WHAT, "Draw the split again until each client has so many training nodes.")
+    ] = None
+    edge_noise: Annotated[
+        float,
+        Field(ge=0, le=1),
+        Option(WHAT, "Chance of each of a client's edges to be moved between two random nodes."),
+    ] = 0.0
+    hold_out_clients: Annotated[
+        float,
+        Field(ge=0, lt=1),
+        Option(WHAT, "Share of the clients that is kept out of training and admitted after it."),
+    ] = 0.0
+    task: Annotated[str, Option(WHAT, "What is learned.")] = NODE_CLASSIFICATION
+    metric: Annotated[str | None, Option(WHAT, "accuracy or auc.", unset="the dataset's")] = None
+
+    seeds: Annotated[
+        list[Annotated[int, Field(ge=0)]],
+        Field(min_length=1),
+        Option(HOW, "One training a seed, such as 0,1,2.", short="-s"),
+    ] = [0]
+    rounds: Annotated[_Count | None, Option(HOW, "Communication rounds.", short="-r", unset="the dataset's")] = None
+    epochs: Annotated[
+        _Count | None,
+        Option(HOW, "Local epochs a round.", unset="the method's own for the dataset, else the dataset's"),
+    ] = None
+    settings: Annotated[
+        dict[str, Any],
+        Option(
+            HOW,
+            "A setting of the method, such as lr=0.005; may be repeated; see `fedquilt methods`.",
+            flag="--set",
+            metavar="NAME=VALUE",
+        ),
+    ] = {}
+    participation: Annotated[float, Field(gt=0, le=1), Option(HOW, "Share of the clients in each round.")] = 1.0
+    evaluate_every: Annotated[_Count, Option(HOW, "Rounds between evaluations.", flag="--eval-every")] = 1
+    patience: Annotated[
+        _Count | None,
+        Option(HOW, "Stop after so many rounds without a better validation metric.", unset="never"),
+    ] = None
+    attack: Annotated[
+        AttackKind | None,
+        Option(
+            HOW,
+            "Some clients send a false embedding: same-value (one number throughout) or gaussian (noise).",
+            unset="none",
+        ),
+    ] = None
+    attack_scale: Annotated[float, Field(gt=0), Option(HOW, "Standard deviation of what malicious clients send.")] = 5.0
+    attack_ratio: Annotated[float, Field(gt=0, lt=1), Option(HOW, "Share of the clients that is malicious.")] = 0.2
+    aggregation: Annotated[
+        AggregationRule,
+        Option(
+            HOW,
+            "How servers that average do so: mean, or, against hostile clients, median, trimmed (mean) or clipped (toward "
+            "the median).",
+        ),
+    ] = "mean"
+    aggregation_trim: Annotated[
+        float, Field(ge=0, lt=0.5), Option(HOW, "For trimmed: share of the clients left out on each side.")
+    ] = 0.2
+    aggregation_clip: Annotated[
+        float,
+        Field(gt=0, allow_inf_nan=False),
+        Option(HOW, "For clipped: how far a client may be from the median, in median distances."),
+    ] = 1.0
+    # The bounds of the next four are those of `fedquilt.privacy.dp.DpConfig`.
+    dp_clip: Annotated[
+        Annotated[float, Field(ge=1e-9, le=1e9)] | None,
+        Option(
+            HOW, "Protect uploads by differential privacy: cut each to this norm, and add noise (see docs/privacy.md)."
+        ),
+    ] = None
+    dp_noise: Annotated[
+        Annotated[float, Field(ge=1e-3, le=1e6)] | None,
+        Option(HOW, "The noise's standard deviation over the norm.", unset="what the budget asks for"),
+    ] = None
+    dp_epsilon: Annotated[
+        Annotated[float, Field(ge=1e-6, le=1e6)] | None,
+        Field(validate_default=True),
+        Option(HOW, "The budget of a client over all rounds; a run stops before it would exceed it."),
+    ] = None
+    dp_delta: Annotated[float, Field(ge=1e-100, lt=1), Option(HOW, "The chance that epsilon does not hold.")] = 1e-5
+
+    device: Annotated[str, Option(WHERE, "auto, cpu or cuda.")] = "auto"
+    precision: Annotated[
+        Literal["float32", "mixed"],
+        Option(WHERE, "float32, or mixed: on an accelerator dense products have fewer bits (TF32)."),
+    ] = "float32"
+    cohort_size: Annotated[
+        _Count | None, Option(WHERE, "Clients computed at once; fewer need less memory.", unset="all")
+    ] = None
+    workers: Annotated[
+        _Count | None,
+        Option(
+            WHERE,
+            "Train the clients in so many processes on Ray, on this machine or on a cluster.",
+            unset="all in this one",
+        ),
+    ] = None
+    data: Annotated[
+        str | None,
+        Option(WHERE, "The folder with graphs; by default FEDQUILT_DATA, else the user's cache.", kind=Path),
+    ] = None
+    checkpoint_seconds: Annotated[
+        float,
+        Field(ge=0),
+        Option(OUTPUT, "Seconds between checkpoints.", flag="--checkpoint-every", metavar="SECONDS"),
+    ] = 30.0
 
     @field_validator("seeds")
     @classmethod
-    def _distinct(cls, seeds: list[int]) -> list[int]:
+    def _check_distinct(cls, seeds: list[int]) -> list[int]:
         if len(set(seeds)) != len(seeds):
             raise ValueError("a seed is listed twice")
         return seeds
 
     @field_validator("attack_scale", "attack_ratio")
     @classmethod
-    def _of_an_attack(cls, value: float, info: ValidationInfo) -> float:
-        """How strong an attack is means nothing without one, so someone forgot to say which."""
+    def _check_attack(cls, value: float, info: ValidationInfo) -> float:
+        """Refuse the strength of an attack where no attack is named."""
         if info.data.get("attack") is None and value != cls.model_fields[str(info.field_name)].default:
             raise ValueError("there is no attack; say which with attack=same-value or attack=gaussian")
         return value
 
     @field_validator("aggregation_trim", "aggregation_clip")
     @classmethod
-    def _of_a_rule(cls, value: float, info: ValidationInfo) -> float:
-        """The same of robust averages."""
+    def _check_rule(cls, value: float, info: ValidationInfo) -> float:
+        """Refuse the parameter of another aggregation rule than the one named."""
         rule = str(info.field_name).replace("aggregation_trim", "trimmed").replace("aggregation_clip", "clipped")
         if info.data.get("aggregation") != rule and value != cls.model_fields[str(info.field_name)].default:
             raise ValueError(f"it is for aggregation={rule} only")
@@ -85,16 +194,16 @@ class RunConfig(BaseModel):
 
     @field_validator("dp_clip")
     @classmethod
-    def _of_all_clients(cls, value: float | None, info: ValidationInfo) -> float | None:
-        """Newcomers send without protection."""
+    def _check_no_newcomers(cls, value: float | None, info: ValidationInfo) -> float | None:
+        """Refuse to hold clients out of a protected run: newcomers send without protection."""
         if value is not None and info.data.get("hold_out_clients"):
             raise ValueError("clients that are held out send unprotected; leave out hold_out_clients")
         return value
 
     @field_validator("dp_noise", "dp_epsilon", "dp_delta")
     @classmethod
-    def _of_a_protection(cls, value: float | None, info: ValidationInfo) -> float | None:
-        """Uploads are protected by a clip norm and noise, or a budget from which that follows; half of it means nothing."""
+    def _check_protection(cls, value: float | None, info: ValidationInfo) -> float | None:
+        """Refuse half a protection: it needs a clip norm, and noise or a budget from which the noise follows."""
         clip = info.data.get("dp_clip")
         if clip is None and value != cls.model_fields[str(info.field_name)].default:
             raise ValueError("uploads are not clipped; say to which norm with dp_clip")
@@ -104,23 +213,20 @@ class RunConfig(BaseModel):
 
     @classmethod
     def build(cls, values: Mapping[str, Any]) -> RunConfig:
-        """From plain values, with one clear sentence for the first that is wrong."""
+        """Build a configuration from plain values; the first wrong one is an error of one sentence."""
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("option", name, cls.model_fields)
         try:
             return cls(**values)
         except ValidationError as error:
-            first = error.errors()[0]
-            where = str(first["loc"][0])
-            wrong = first["msg"].removeprefix("Value error, ")
-            raise FedquiltError(
-                f"The option {where}={values.get(where)!r} is not possible: {wrong[0].lower()}{wrong[1:]}."
-            ) from None
+            problem = first_problem(error)
+            name = str(problem.path[0])
+            raise FedquiltError(problem.sentence(f"The option {name}={values.get(name)!r}")) from None
 
     @property
     def name(self) -> str:
-        """What to call the run's folder: method-dataset-partition-clients."""
+        """The name of the run's folder: method-dataset-partition-clients."""
         cut = Path(self.partition).stem if self.partition.endswith(".npz") else self.partition
         graph = Path(self.dataset).stem if "/" in self.dataset or self.dataset.endswith(".npz") else self.dataset
         return "-".join(str(p) for p in (self.method, graph.replace(":", "-"), cut, self.clients) if p is not None)
@@ -134,7 +240,7 @@ def read_config(
 
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
-        _check_said_once(path, root, kind)
+        _check_distinct_keys(path, root, kind)
         values = None if root is None else yaml.constructor.SafeConstructor().construct_document(root)
     except OSError as error:
         raise FedquiltError(f"The {kind} file {path} cannot be read: {error.strerror}.") from None
@@ -147,16 +253,37 @@ def read_config(
     return values
 
 
-def _check_said_once(path: Path, root: Any, kind: str) -> None:
-    """Refuse a file that says something twice: YAML would take the last and say nothing."""
+def read_options(path: Path) -> dict[str, Any]:
+    """The run options in a config file; a run folder's config.json is one."""
+    values = read_config(path)
+    return stored_options(values, path.parent) if any(name in values for name in _RECORDED) else values
+
+
+def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The options in the config.json of a run `folder`, without the facts that are recorded beside them.
+
+    The path of a graph that the run, or the comparison around it, keeps a copy of is corrected where the folder was moved.
+    """
+    options = {name: value for name, value in values.items() if name not in _RECORDED}
+    dataset = str(options.get("dataset"))
+    if dataset in (GIVEN, GRAPH_FILE) or (Path(dataset).name == GRAPH_FILE and not Path(dataset).exists()):
+        folder = folder.resolve()
+        copies = [place / GRAPH_FILE for place in (folder, folder.parent) if (place / GRAPH_FILE).is_file()]
+        if copies:
+            options["dataset"] = str(copies[0])
+    return options
+
+
+def _check_distinct_keys(path: Path, root: Any, kind: str) -> None:
+    """Refuse a file in which a key occurs twice: YAML would take the last one silently."""
     import yaml
 
-    nodes, looked_at = [root], set()
+    nodes, visited = [root], set()
     while nodes:
         node = nodes.pop()
-        if id(node) in looked_at:  # an alias, perhaps to itself
+        if id(node) in visited:  # an alias, perhaps to itself
             continue
-        looked_at.add(id(node))
+        visited.add(id(node))
         if isinstance(node, yaml.SequenceNode):
             nodes.extend(node.value)
         if isinstance(node, yaml.MappingNode):
@@ -170,7 +297,7 @@ def _check_said_once(path: Path, root: Any, kind: str) -> None:
 
 
 def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """`["lr=0.005", "masking=false"]` as a dict, values read as YAML reads them."""
+    """The settings in texts such as "lr=0.005" and "masking=false"; values are read as YAML."""
     import yaml
 
     out: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""A finished run as Python has it: what came of each seed, and the server that admits more clients."""
+"""A finished run in Python: the records, models and server of each seed, in memory or read from a run folder."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from fedquilt.datasets.load import load_graph
+from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import State, find_method
+from fedquilt.runs.folder import RunFolder, SeedFolder
 from fedquilt.scenarios.newcomers import Admitted, FrozenServer, check_admits
 from fedquilt.training.loop import Record
 
@@ -25,15 +28,15 @@ class Run:
     """A finished run.
 
     Attributes:
-        result: what result.json holds: means over seeds and a line a seed, metrics in percent.
-        records: by seed, a record a round.
+        result: the content of result.json: means over seeds and an entry per seed, metrics in percent.
+        records: by seed, one record per round.
         models: by seed, the personal models of the best validation round; leading axis the client.
-        facts: by seed, what one needs to know to use them: the method, its settings, its task; see `fedquilt.export`.
-        similarities: by seed, the [M, M] similarity between clients by round (-1: the best round), if the method has one;
-            [K, M, M] where it has one for each latent factor.
-        findings: by seed, what the method found worth looking at after the last round, by name; see `Method.findings`.
+        facts: by seed, what is needed to use the models: method, settings, task; see `fedquilt.export`.
+        similarities: by seed and round (-1: the best round), the [M, M] similarity between clients, where the method has one;
+            [K, M, M] where it has one per latent factor.
+        findings: by seed and name, what the method computed for figures after the last round; see `Method.findings`.
         servers: by seed, the server after the last round, where the method admits clients after training.
-        folder: where it was written, if anywhere.
+        folder: the run folder; None for a run in memory.
     """
 
     result: dict[str, Any]
@@ -48,7 +51,7 @@ class Run:
     def admit(
         self, graph: str | os.PathLike[str] | Graph | Data, split: str | None = None, seed: int | None = None
     ) -> Admitted:
-        """Give a model to the owner of a graph that was not there in training; nothing of the run changes.
+        """Give a model to the owner of a graph that took no part in training; the run itself does not change.
 
         Args:
             graph: a name, a path, a `Graph`, or PyTorch Geometric's `Data`, with the run's features and classes.
@@ -71,3 +74,29 @@ class Run:
             spread = f" ± {r['test_std']:.2f}" if len(r["seeds"]) > 1 else ""
             test = f"test {r['metric']} {r['test_mean']:.2f}{spread}"
         return f"<Run {r['method']} on {r['dataset']}, {r['clients']} clients: {test}>"
+
+
+def load_run(path: Path, device: str = "auto") -> Run:
+    """Read a finished run from its folder. Nothing is trained and no graph is read; `device` is where it admits clients."""
+    folder = RunFolder.open(path)
+    result = folder.result
+    if result is None:
+        folder.check_not_of_sites()
+        raise FedquiltError(f"The run in {path} is not done; go on with it: 'fedquilt resume {path}'.")
+    run = Run(result, folder=folder.path)
+    for seed in folder.config["seeds"]:
+        read_seed(folder.seed(seed), seed, pick_device(device), run, models=not folder.of_sites)
+    return run
+
+
+def read_seed(folder: SeedFolder, seed: int, device: torch.device, run: Run, models: bool = True) -> None:
+    """Read a finished seed from its folder into `run`; without `models` where the sites hold the models."""
+    run.records[seed] = folder.records()
+    if models:
+        run.models[seed], run.facts[seed] = folder.load_models()
+    arrays = folder.load_arrays("similarity") or {}
+    run.similarities[seed] = {int(name): array for name, array in arrays.items()}
+    run.findings[seed] = folder.load_arrays("findings") or {}
+    server = folder.load_server()
+    if server is not None:
+        run.servers[seed] = FrozenServer.restored(*server, device)

@@ -1,16 +1,17 @@
-"""The run folder: where a run keeps its config, its metrics, its checkpoints, its models and its result.
+"""The run folder: config, metrics, checkpoints, models and result of a run.
 
 <run>/config.json
       result.json
-      seed-<s>/metrics.jsonl               one line a round
+      graph.npz                            optional: a copy of a graph that was given as an object
+      seed-<s>/metrics.jsonl               one record per round
                checkpoints/                the state after the last rounds
                models.safetensors, .json   the personal models, and facts about them
-               server.safetensors, .json   optional: what newcomers need of the server, and facts about it
+               server.safetensors, .json   optional: the server state that newcomers need, and facts about it
                similarity.npz              optional
                findings.npz                optional
-               split-and-partition.npz     which nodes were whose, and for what
-               summary.json                written last: the seed is done
-      logs/<tool>/                         optional: what `fedquilt.loggers` write
+               split-and-partition.npz     the nodes of each client, and the split
+               summary.json                written last; the seed is done
+      logs/<tool>/                         optional: written by `fedquilt.loggers`
 """
 
 from __future__ import annotations
@@ -27,22 +28,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedquilt.common.files import plain, read_npz, write_bytes, write_json, write_npz
+from fedquilt.common.files import read_npz, write_json, write_npz
+from fedquilt.common.json_lines import JsonLines
 from fedquilt.common.lock import locked
 from fedquilt.common.sealed import DamagedError, facts_path, read_pair, write_pair
 from fedquilt.errors import FedquiltError
 from fedquilt.runs import checkpoint as checkpoints
+from fedquilt.runs.config import RunConfig, stored_options
 
 if TYPE_CHECKING:
     import torch
 
 _LOCK = ".lock"
 
-FEDERATION = "federation"  # what the config of a run with sites has beside that of any other
+FEDERATION = "federation"  # the key in config.json that only a run with sites has
 
 
 class RunFolder:
-    """One run on disk. Make it with `create` or `open`; nothing is cached, so two readers see the same."""
+    """One run on disk. Make it with `create` or `open`. Nothing is cached: every read sees the present files."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -76,7 +79,7 @@ class RunFolder:
 
     @property
     def config(self) -> dict[str, Any]:
-        """What the run was asked to do; assign a dict to write it."""
+        """The content of config.json; assign a dict to write it."""
         config = _read_json(self.path / "config.json")
         if config is None:
             raise FedquiltError(f"{self.path} is not a run folder: it has no config.json.")
@@ -87,13 +90,27 @@ class RunFolder:
         write_json(self.path / "config.json", value)
 
     @property
+    def run_config(self) -> RunConfig:
+        """The configuration with which the run can be resumed."""
+        options = stored_options(self.config, self.path)
+        return RunConfig.build({name: value for name, value in options.items() if name in RunConfig.model_fields})
+
+    @property
     def of_sites(self) -> bool:
-        """Whether the clients are sites somewhere else, who have their models with them."""
+        """Whether the clients are sites of a federation, which hold their own models."""
         return FEDERATION in self.config
+
+    def check_not_of_sites(self) -> None:
+        """Refuse to resume a run that only its sites can train."""
+        if self.of_sites:
+            raise FedquiltError(
+                f"The run in {self.path} is of sites, which train it: go on with the same 'flwr run' (out is {self.path}), or "
+                "'fedquilt rehearse' where it was one."
+            )
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What came of it, or None while the run is not done; assign a dict to write it."""
+        """The content of result.json, or None while the run is not done; assign a dict to write it."""
         return _read_json(self.path / "result.json")
 
     @result.setter
@@ -115,43 +132,32 @@ class RunFolder:
 
 
 class SeedFolder:
-    """What one seed of a run writes."""
+    """The folder of one seed of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
-        self._tail_is_whole = False
+        self._metrics = JsonLines(self.metrics_path, _is_record, "a round's record", compact=True)
 
     def __repr__(self) -> str:
         return f"SeedFolder({str(self.path)!r})"
 
     @property
     def metrics_path(self) -> Path:
-        """The file with one line a round."""
+        """The file with one record per round."""
         return self.path / "metrics.jsonl"
 
     def append(self, record: Mapping[str, Any], sync: bool = False) -> None:
-        """Add a round's record to the metrics; `sync` waits until it is on the disk."""
-        self._mend()
-        line = json.dumps(plain(record), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.metrics_path, "ab") as file:
-            file.write(line.encode("utf-8"))
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
+        """Add a round's record to the metrics; with `sync` it is on the disk on return."""
+        self._metrics.append(record, sync=sync)
 
     def records(self) -> list[dict[str, Any]]:
-        """The records, oldest first; a last line that a kill tore is left out."""
-        return [record for record, _ in self._lines()]
+        """The records, oldest first; a last line that a kill left incomplete is left out."""
+        return self._metrics.read()
 
     def truncate_after(self, round: int) -> None:
-        """Forget the rounds after `round`, metrics and checkpoints both: training goes on from there."""
+        """Delete the records and checkpoints of the rounds after `round`, from which training goes on."""
         checkpoints.drop_after(self._checkpoints, round)
-        if self.metrics_path.exists():
-            write_bytes(
-                self.metrics_path,
-                b"".join(line + b"\n" for record, line in self._lines() if record["round"] <= round),
-            )
+        self._metrics.keep(lambda record: record["round"] <= round)
 
     def checkpoint(
         self, round: int, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], keep: int = 2
@@ -164,7 +170,7 @@ class SeedFolder:
         return checkpoints.latest(self._checkpoints)
 
     def save_models(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
-        """Save the personal models and what one needs to know to use them."""
+        """Save the personal models and the facts needed to use them."""
         write_pair(self.path / "models", tensors, facts)
 
     def load_models(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -175,11 +181,11 @@ class SeedFolder:
         return models
 
     def save_server(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
-        """Save what newcomers need of the server, and what one needs to know to admit them."""
+        """Save the server state that newcomers need, and the facts needed to admit them."""
         write_pair(self.path / "server", tensors, facts)
 
     def load_server(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-        """The tensors and facts that `save_server` wrote, or None where the method admits nobody."""
+        """The tensors and facts that `save_server` wrote, or None where the method admits no newcomers."""
         return self._load_pair("server")
 
     def _load_pair(self, name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
@@ -222,36 +228,13 @@ class SeedFolder:
     def _checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
-    def _lines(self) -> list[tuple[dict[str, Any], bytes]]:
-        """Each record with the bytes it was read from."""
-        try:
-            lines = self.metrics_path.read_bytes().rstrip(b"\n").split(b"\n")
-        except FileNotFoundError:
-            return []
-        pairs: list[tuple[dict[str, Any], bytes]] = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                record = json.loads(line)
-            except ValueError as error:
-                if number == len(lines):
-                    break
-                raise FedquiltError(f"Line {number} of {self.metrics_path} is not JSON.") from error
-            if not isinstance(record, dict) or not isinstance(record.get("round"), int):
-                raise FedquiltError(f"Line {number} of {self.metrics_path} is not a round's record.")
-            pairs.append((record, line))
-        return pairs
 
-    def _mend(self) -> None:
-        """Before the first append, drop a torn last line, so that the new line is not glued to it."""
-        if not self._tail_is_whole and self.metrics_path.exists():
-            whole = b"".join(line + b"\n" for _, line in self._lines())
-            if whole != self.metrics_path.read_bytes():
-                write_bytes(self.metrics_path, whole)
-        self._tail_is_whole = True
+def _is_record(value: Mapping[str, Any]) -> bool:
+    return isinstance(value.get("round"), int)
 
 
 def _claim(path: Path) -> Path:
-    """Make the folder that the user named, or take it over when it is there and empty."""
+    """Make the folder that the user named, or take it where it exists and is empty."""
     taken = FedquiltError(
         f"{path} already holds a run; choose another --out, or continue it with 'fedquilt resume {path}'."
     )

@@ -1,4 +1,4 @@
-"""A run resolved: what was left open is filled in, and each seed's cut, clients, task and training follow from it."""
+"""Resolve a run: load its graph, fill in the options that were left open, and make each seed's clients and training."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
 from fedquilt.partition.training_nodes import check_training_nodes, worth_redrawing
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
-from fedquilt.runs.config import RunConfig
+from fedquilt.runs.config import GIVEN, RunConfig
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
@@ -39,14 +39,13 @@ from fedquilt.training.engines.base import Engine
 from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.loop import Plan, Record, Training
 
-GIVEN = "@given"  # the dataset of a run whose graph was given as an object
 REDRAWS = 200
 
 
 class ResolvedRun:
-    """A run resolved: its graph loaded and prepared, what was left open taken from the dataset's protocol and the method.
+    """A run with its graph loaded, and with the options that were None taken from the dataset's protocol and the method.
 
-    Its `config` says all of it, so that a run of that configuration is the same run.
+    Its `config` has all of them, so that a run of that configuration is the same run.
     """
 
     def __init__(self, config: RunConfig, given: tuple[Graph, Protocol] | None = None) -> None:
@@ -69,7 +68,7 @@ class ResolvedRun:
         self.split = parse_split(split)
         self.source = find_source(config.partition, config.dataset)
         filled["partition"] = self.source.name
-        # Paths are kept in full, so that the run can be resumed from another folder.
+        # Paths are stored as absolute ones, so that the run can be resumed from another folder.
         if own and config.dataset != GIVEN:
             filled["dataset"] = str(Path(config.dataset).expanduser().resolve())
         if config.data is not None:
@@ -118,12 +117,12 @@ class ResolvedRun:
 
     @property
     def label(self) -> str:
-        """What to call the graph in results."""
+        """The graph's name in results."""
         name = self.config.dataset
         return name if in_catalogue(name) else self.graph.name
 
     def facts(self) -> dict[str, Any]:
-        """What was resolved, for the record."""
+        """What was resolved: settings, sizes of the graph and device, as config.json stores it."""
         g = self.graph
         return {
             "settings": as_dict(self.settings),
@@ -231,7 +230,7 @@ class ResolvedRun:
     def protection(self, method: Method) -> Protection | None:
         """The protection of uploads in a training of `method`, where the run asks for one and anything is uploaded.
 
-        What the settings keep at home spends nothing. Refused where the budget does not allow a single round.
+        A method that uploads nothing spends nothing. Refused where the budget does not allow a single round.
         """
         c, context = self.config, method.context
         if c.dp_clip is None:
@@ -244,13 +243,15 @@ class ResolvedRun:
                 sent[round, participants(context.seed, round, context.clients, c.participation).numpy()] = 1
         most = sent.cumsum(0).max(1)
         config = DpConfig(clip=c.dp_clip, noise=c.dp_noise, epsilon=c.dp_epsilon, delta=c.dp_delta)
-        made = Protection(Privatiser(config, int(most[-1]), context.seed), tuple(most.tolist()), method.public_start())
-        made.rounds()
-        made.spent(0)  # where the accountant is not installed, it should say so now
-        return made
+        protection = Protection(
+            Privatiser(config, int(most[-1]), context.seed), tuple(most.tolist()), method.public_start()
+        )
+        protection.rounds()
+        protection.spent(0)  # an error now where the accountant is not installed
+        return protection
 
     def server(self, training: Training) -> FrozenServer:
-        """What is left of the server when a training is over."""
+        """The server after a training, which admits newcomers."""
         assert self.config.split is not None
         lasting = training.method.lasting(training.server)
         return FrozenServer(

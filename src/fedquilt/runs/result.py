@@ -1,4 +1,4 @@
-"""result.json: what a run came to, over its seeds."""
+"""result.json: the metrics, bytes and seconds of a run, by seed and over its seeds."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
     mean over seeds of which one has no value is null. The metric's name comes from the summaries where they
     have it, as the config may leave the choice to the dataset.
 
-    `epsilon`, of a seed, is there where uploads are protected: what the client that sent most has spent.
+    A seed has `epsilon` where uploads are protected: the privacy budget spent by the client that sent most often.
 
-    `groups` are there where clients are of several kinds (honest and malicious, trained and new): of each seed how many
-    clients a group has and their mean test metric (see `group`), of the run the mean and the deviation over seeds.
+    `groups` exist where clients are of several kinds (honest and malicious, trained and new). For each seed they hold the
+    number of clients of a group and their mean test metric (see `group`); for the run, mean and deviation over seeds.
     """
     if not summaries:
         raise FedquiltError("A result needs at least one finished seed.")
@@ -64,7 +64,7 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
 
 
 def group(tests: Sequence[float | None]) -> dict[str, Any]:
-    """A group of clients in one seed: how many they are, and the mean of their test metrics where these are defined."""
+    """A group of clients in one seed: their number, and the mean of their defined test metrics."""
     known = [test for test in tests if test is not None]
     return {"clients": len(tests), "test": statistics.fmean(known) if known else None}
 

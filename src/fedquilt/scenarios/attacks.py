@@ -11,7 +11,7 @@ from fedquilt.common.random_streams import torch_stream
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, Sparse, declared, dense
 from fedquilt.methods.base import EMBEDDING, Method, methods
-from fedquilt.runs.config import AttackKind
+from fedquilt.scenarios.kinds import AttackKind
 
 _NOTHING_WITH_THESE_SETTINGS = (
     "With these settings the method uploads no embedding to attack; leave out the attack, or choose settings with which "

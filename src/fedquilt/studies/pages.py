@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedquilt.reports.page.chart_data import read_page_run
 from fedquilt.reports.page.data import HeaderCell, Page, PageCell, PageFacts, PageRun, PageTable
-from fedquilt.reports.page.folders import read_page_run
 from fedquilt.studies.gather import gather
 from fedquilt.studies.plan import plan_study
 from fedquilt.studies.sentences import LEGEND, absences, provenance, verdict_sentences

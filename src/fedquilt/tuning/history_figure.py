@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedquilt.reports import style
+from fedquilt.reports.names import metric_name
 from fedquilt.tuning.outcome import Trial
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def history_figure(trials: Sequence[Trial], metric: str, title: str) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(axis="y")
         axes.set_xlabel("Trial")
-        axes.set_ylabel(f"{style.metric_label(metric)}, validation")
+        axes.set_ylabel(f"{metric_name(metric).label}, validation")
         axes.set_title(title)
         axes.legend(loc="best")
         return figure

@@ -27,9 +27,8 @@ from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.methods.settings import as_dict, build_settings
 from fedquilt.partition.fingerprint import fingerprint
-from fedquilt.runs.config import RunConfig
-from fedquilt.runs.execute import GRAPH_FILE, worker_cluster
-from fedquilt.runs.resolve import GIVEN
+from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
+from fedquilt.runs.execute import worker_cluster
 from fedquilt.tuning import storage
 from fedquilt.tuning.history_figure import draw_history
 from fedquilt.tuning.outcome import Trial, Tuned, best_of, best_val, write_config

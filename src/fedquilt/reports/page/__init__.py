@@ -1,10 +1,10 @@
-"""The HTML report: one file with tables and charts of a run, a comparison or a study, which needs no network."""
+"""The HTML report of a run, a comparison or a study: one file with tables and charts that needs no network."""
 
 from fedquilt.reports.page.build import write_page
+from fedquilt.reports.page.chart_data import page_run, read_page_run
 from fedquilt.reports.page.data import HeaderCell, Page, PageCell, PageFacts, PageRun, PageTable
-from fedquilt.reports.page.folders import read_page_run
-from fedquilt.reports.page.of_runs import page_of_comparison, page_of_run
-from fedquilt.reports.page.of_tables import page_table
+from fedquilt.reports.page.rich_table import page_table
+from fedquilt.reports.page.run_pages import page_of_comparison, page_of_folder, page_of_run
 
 __all__ = [
     "HeaderCell",
@@ -14,7 +14,9 @@ __all__ = [
     "PageRun",
     "PageTable",
     "page_of_comparison",
+    "page_of_folder",
     "page_of_run",
+    "page_run",
     "page_table",
     "read_page_run",
     "write_page",

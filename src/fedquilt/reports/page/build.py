@@ -1,4 +1,4 @@
-"""A page written as one HTML file: template, style, scripts and data put together."""
+"""Write a page as one HTML file: template, style, scripts and data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedquilt.reports.page.data import Page
 from fedquilt.reports.page.markup import facts_markup, notes_markup, table_markup
 from fedquilt.reports.page.payload import payload
 
-# In the order in which they build on each other.
+# In the order in which they use each other.
 _SCRIPTS = (
     "core",
     "dom",
@@ -26,7 +26,7 @@ _SCRIPTS = (
     "settings",
     "main",
 )
-_PLACE = re.compile(r"\{\{(\w+)\}\}")
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
 
 
 def write_page(page: Page, path: Path) -> None:
@@ -35,7 +35,7 @@ def write_page(page: Page, path: Path) -> None:
 
 
 def page_html(page: Page) -> str:
-    """The page as one HTML document that needs nothing beside it."""
+    """The page as one HTML document that needs no other file and no network."""
     scripts = "\n".join(_asset(f"js/{name}.js") for name in _SCRIPTS)
     parts = {
         "title": escape(page.title),
@@ -49,8 +49,8 @@ def page_html(page: Page) -> str:
         "echarts": _asset("echarts.min.js") if page.runs else "",
         "script": scripts,
     }
-    # In one pass: what is put in is not looked through again.
-    return _PLACE.sub(lambda match: parts[match[1]], _asset("page.html"))
+    # In one pass, so that inserted text is not searched for placeholders.
+    return _PLACEHOLDER.sub(lambda match: parts[match[1]], _asset("page.html"))
 
 
 @cache
@@ -59,6 +59,6 @@ def _asset(name: str) -> str:
 
 
 def _version() -> str:
-    from fedquilt import __version__
+    from fedquilt.common.version import VERSION
 
-    return __version__
+    return VERSION

@@ -1,46 +1,47 @@
-"""Numbers made few enough for a page: curves of at most 200 points, similarities in a thousand levels, clients in blocks."""
+"""Reduce a run to what a page can hold: at most 200 points a curve, similarities in 1000 levels, clients in blocks."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from fedquilt.reports.over_seeds import Records, best_column, mean_and_std, values_by_round
 from fedquilt.reports.page.data import Curve, Holdings, Similarity
 
 LEVELS = 1000
-_MOST_POINTS = 200
-_MOST_PLACES = 100  # rows of a heatmap
-_MOST_BARS = 200
-_MOST_CLASSES = 15
+_MAX_POINTS = 200
+_MAX_ROWS = 100  # rows of a heatmap
+_MAX_BARS = 200
+_MAX_CLASSES = 15
 
 T = TypeVar("T")
 
 
-def curve(records: Sequence[Sequence[Mapping[str, Any]]]) -> Curve:
-    """The mean and the deviation over seeds of each round; of many rounds some, always with the first, last and best."""
-    measured = [[row for row in rows if row.get("val") is not None or row.get("test") is not None] for rows in records]
-    rounds = sorted({int(row["round"]) for rows in measured for row in rows})
-    if not rounds:
+def curve(seeds: Sequence[Records], higher_is_better: bool = True) -> Curve:
+    """The mean and the deviation over seeds, round by round; of many rounds a part, with the first, last and best."""
+    evaluated = [[r for r in records if r.get("val") is not None or r.get("test") is not None] for records in seeds]
+    rounds, val = values_by_round(evaluated, "val")
+    if not len(rounds):
         return Curve()
-    val, test = (_table(measured, rounds, key) for key in ("val", "test"))
-    mean_val, _ = _mean_and_deviation(val)
-    mean_test, deviation = _mean_and_deviation(test)
-    score = np.where(np.isfinite(mean_test), mean_val, np.nan)
-    best = {int(np.nanargmax(score))} if np.isfinite(score).any() else set()
-    kept = sorted(set(_some(len(rounds), _MOST_POINTS - len(best))) | best)
+    mean_val, _ = mean_and_std(val)
+    mean_test, deviation = mean_and_std(values_by_round(evaluated, "test")[1])
+    best = best_column(mean_val, mean_test, higher_is_better)
+    always = set() if best is None else {best}
+    kept = sorted(set(_spread(len(rounds), _MAX_POINTS - len(always))) | always)
     return Curve(
-        rounds=tuple(rounds[i] for i in kept),
-        test=tuple(_percent(mean_test[i]) for i in kept),
-        deviation=tuple(_percent(deviation[i]) for i in kept),
-        val=tuple(_percent(mean_val[i]) for i in kept),
+        rounds=tuple(rounds[kept].tolist()),
+        test=tuple(_rounded(mean_test[i]) for i in kept),
+        deviation=tuple(_rounded(deviation[i]) for i in kept),
+        val=tuple(_rounded(mean_val[i]) for i in kept),
+        best=None if best is None else kept.index(best),
     )
 
 
 def similarity(matrix: np.ndarray, round: int, best: bool) -> Similarity:
-    """A matrix [M, M] or [K, M, M] in levels, the range of each factor's values off its diagonal parted in a thousand."""
+    """A matrix [M, M] or [K, M, M] in integer levels: 0 to 1000 span each factor's values off its diagonal."""
     factors = matrix[None] if matrix.ndim == 2 else matrix
     factors, block = _in_blocks(factors)
     apart = ~np.eye(factors.shape[-1], dtype=bool)
@@ -59,20 +60,20 @@ def similarity(matrix: np.ndarray, round: int, best: bool) -> Similarity:
 
 
 def mean_over_factors(one: Similarity) -> Similarity:
-    """The same with one matrix, the mean of the factors'."""
+    """The same similarity with one matrix: the mean over factors."""
     low, high = (np.array(bound)[:, None, None] for bound in (one.low, one.high))
     values = np.where(one.levels >= 0, low + one.levels / LEVELS * (high - low), np.nan)
-    mean, _ = _mean_and_deviation(values)
+    mean, _ = mean_and_std(values)
     found = similarity(mean, one.round, one.best)
     return Similarity(found.round, found.best, found.levels, found.low, found.high, one.block)
 
 
 def holdings(cut: Mapping[str, np.ndarray] | None) -> Holdings | None:
-    """Nodes and classes of the clients, from split-and-partition.npz; None where that is not there."""
+    """Nodes and classes of each client, from the arrays of split-and-partition.npz; None where there are none."""
     if cut is None or "sizes" not in cut:
         return None
     sizes = np.asarray(cut["sizes"], dtype=np.int64)
-    block = math.ceil(len(sizes) / _MOST_BARS) if len(sizes) else 1
+    block = math.ceil(len(sizes) / _MAX_BARS) if len(sizes) else 1
     starts = np.arange(0, len(sizes), block)
     whole = tuple(np.add.reduceat(sizes, starts).tolist()) if len(sizes) else ()
     counts = cut.get("class_counts")
@@ -80,8 +81,8 @@ def holdings(cut: Mapping[str, np.ndarray] | None) -> Holdings | None:
         return Holdings(whole, block=block)
     counts = np.add.reduceat(np.asarray(counts, dtype=np.int64), starts, axis=0)
     names = [str(number) for number in range(counts.shape[1])]
-    if len(names) > _MOST_CLASSES:
-        largest = np.sort(np.argsort(-counts.sum(0), kind="stable")[: _MOST_CLASSES - 1])
+    if len(names) > _MAX_CLASSES:
+        largest = np.sort(np.argsort(-counts.sum(0), kind="stable")[: _MAX_CLASSES - 1])
         rest = np.setdiff1d(np.arange(len(names)), largest)
         counts = np.concatenate([counts[:, largest], counts[:, rest].sum(1, keepdims=True)], axis=1)
         names = [*(names[i] for i in largest), "others"]
@@ -89,28 +90,28 @@ def holdings(cut: Mapping[str, np.ndarray] | None) -> Holdings | None:
 
 
 def thinned(items: Sequence[T], most: int, key: Callable[[T], float]) -> list[T]:
-    """At most so many of the items: those that stand at even distances when sorted by `key`, so that the spread stays."""
+    """At most `most` items, at even distances in the order of `key`, so that the spread is kept."""
     if len(items) <= most:
         return list(items)
     ranked = sorted(range(len(items)), key=lambda i: key(items[i]))
-    return [items[i] for i in sorted(ranked[place] for place in _some(len(items), most))]
+    return [items[i] for i in sorted(ranked[place] for place in _spread(len(items), most))]
 
 
-def _some(count: int, most: int) -> list[int]:
-    """At most `most` of 0..count-1, the first and the last among them."""
+def _spread(count: int, most: int) -> list[int]:
+    """At most `most` numbers of 0..count-1 at even distances, the first and the last among them."""
     if count <= most:
         return list(range(count))
     return sorted({round(i * (count - 1) / (most - 1)) for i in range(most)})
 
 
 def _in_blocks(factors: np.ndarray) -> tuple[np.ndarray, int]:
-    """[K, P, P]: means over blocks of clients in a row, where there are too many clients; and how many are in a block."""
+    """Means over blocks of clients in a row where there are too many clients, [K, P, P], and the clients in a block."""
     clients = factors.shape[-1]
-    block = math.ceil(clients / _MOST_PLACES)
+    block = math.ceil(clients / _MAX_ROWS)
     if block == 1:
         return factors, 1
     starts = np.arange(0, clients, block)
-    # A client beside itself would make each block look alike within.
+    # Without the diagonal: each client is most similar to itself, which would raise the blocks on the diagonal.
     apart = np.isfinite(factors) & ~np.eye(clients, dtype=bool)
     sums, counts = (
         np.add.reduceat(np.add.reduceat(array, starts, axis=1), starts, axis=2)
@@ -120,25 +121,5 @@ def _in_blocks(factors: np.ndarray) -> tuple[np.ndarray, int]:
         return sums / counts, block
 
 
-def _table(records: Sequence[Sequence[Mapping[str, Any]]], rounds: Sequence[int], key: str) -> np.ndarray:
-    """[seeds, rounds], NaN where a seed has no value."""
-    place = {number: column for column, number in enumerate(rounds)}
-    values = np.full((len(records), len(rounds)), np.nan)
-    for row, rows in enumerate(records):
-        for record in rows:
-            if record.get(key) is not None:
-                values[row, place[int(record["round"])]] = record[key]
-    return values
-
-
-def _mean_and_deviation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Over the first axis, without NaN; NaN where nothing is left."""
-    seen = np.isfinite(values)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = np.where(seen, values, 0.0).sum(0) / seen.sum(0)
-        spread = np.sqrt((np.where(seen, values - mean, 0.0) ** 2).sum(0) / seen.sum(0))
-    return mean, spread
-
-
-def _percent(value: float) -> float | None:
+def _rounded(value: float) -> float | None:
     return round(float(value), 2) if math.isfinite(value) else None

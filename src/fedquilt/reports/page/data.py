@@ -1,4 +1,4 @@
-"""What an HTML report shows: text, tables, and of each run the numbers that its charts need."""
+"""The content of an HTML report: text, tables, and for each run the numbers of its charts."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class HeaderCell:
 
 @dataclass(frozen=True)
 class PageCell:
-    """A cell of a table: its text, a smaller note under it, and what it stands for.
+    """A cell of a table: its text, a smaller note under it, and its tone.
 
-    `tone` is "best", "exceeded", "reached", "missed", "muted", "head" (names its row), or nothing. Each has a sign
-    or a weight of its own, so that nobody has to tell colours apart.
+    `tone` is "best", "exceeded", "reached", "missed", "muted", "head" (names its row), or "". Each has its own sign or
+    font weight, so that colour alone never carries meaning.
     """
 
     text: str
@@ -50,7 +50,7 @@ class PageTable:
 
 @dataclass(frozen=True)
 class PageFacts:
-    """Names and values under a title, and a command or a file that belongs to them."""
+    """Names and values under a title, and optionally a command or the text of a file."""
 
     title: str
     pairs: tuple[tuple[str, str], ...] = ()
@@ -59,24 +59,28 @@ class PageFacts:
 
 @dataclass(frozen=True)
 class Curve:
-    """The mean over seeds against the round, in percent; None where nothing was measured."""
+    """The mean over seeds against the round; None where nothing was evaluated.
+
+    `best` is the position of the round with the best validation among those with a test value.
+    """
 
     rounds: tuple[int, ...] = ()
     test: tuple[float | None, ...] = ()
     deviation: tuple[float | None, ...] = ()
     val: tuple[float | None, ...] = ()
+    best: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Similarity:
-    """Who resembles whom after one round.
+    """The similarity of clients after one round.
 
     Attributes:
-        round: after which; -1 where that is not known (the best round of a seed without records).
-        best: whether it is the best round's.
+        round: the round; -1 where it is not known (the best round of a seed without records).
+        best: whether it is the best round.
         levels: [K, M, M] int16, a matrix for each latent factor: 0 is that factor's `low`, 1000 its `high`, -1 no value.
         low, high: a number for each factor: the range of the values off the diagonal.
-        block: how many clients in a row share a place of the matrix; 1 unless there are very many.
+        block: how many clients in a row share a row of the matrix; 1 unless there are very many clients.
     """
 
     round: int
@@ -89,10 +93,10 @@ class Similarity:
 
 @dataclass(frozen=True)
 class Holdings:
-    """What each client holds: its nodes, and how many of each class where that is known.
+    """How many nodes each client holds, and how many of each class where that is known.
 
-    Where there are very many clients, a place is `block` clients in a row; where there are very many classes, the
-    last one is all the others together.
+    With very many clients, an entry is for `block` clients in a row; with very many classes, the last class is all
+    others together.
     """
 
     sizes: tuple[int, ...]
@@ -105,7 +109,7 @@ class Holdings:
 class PageSeed:
     """One seed of a run.
 
-    `tests` are the clients' test metrics at the best round, in percent; `clients` their numbers.
+    `tests` are the clients' test metrics at the best round, `clients` the clients' numbers.
     """
 
     seed: int
@@ -118,18 +122,18 @@ class PageSeed:
 
 @dataclass(frozen=True)
 class PageRun:
-    """What the charts show of one run; `read_page_run` makes it from run folders.
+    """The numbers of one run's charts; `read_page_run` reads them from run folders.
 
     Attributes:
-        label: what to call it in a chart: unique among the runs of a setting, the same for a method in all of them.
+        label: its name in charts: unique among the runs of a setting, the same for a method in all settings.
         setting: what it was trained on; the page shows one setting at a time.
         method, metric: their names.
-        curve: how it converged.
-        seeds: what is told seed by seed.
-        upload, download: bytes a round over all clients, by the name of what crosses.
+        curve: its convergence.
+        seeds: what is shown for each seed.
+        upload, download: bytes a round over all clients, by the name of the tensor.
         phases: seconds a round, by phase.
         facts: settings, environment, versions.
-        command: how to run it again.
+        command: the command that runs it again.
     """
 
     label: str
@@ -150,11 +154,11 @@ class Page:
     """A report.
 
     Attributes:
-        title, lead: what it is about, and the one thing to know.
+        title, lead: the heading, and the main result in a sentence.
         notes: sentences to read before the numbers.
         tables: the results.
-        runs: what the charts show; none is possible.
-        facts: what holds for the whole page, shown beside each run's own.
+        runs: the numbers of the charts; a page may have none.
+        facts: facts about the whole page, shown beside those of each run.
     """
 
     title: str

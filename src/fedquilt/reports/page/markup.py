@@ -8,7 +8,7 @@ from html import escape
 
 from fedquilt.reports.page.data import HeaderCell, PageCell, PageFacts, PageTable
 
-# A sign for eyes that do not tell colours apart, and a word for those who listen.
+# A sign for readers who do not see the colour, and a word for screen readers.
 SIGNS = {
     "best": ("★", "best"),
     "exceeded": ("▲", "exceeded"),
@@ -19,14 +19,14 @@ _NUMBER = re.compile(r"[-−+]?[\d.,]+(\s*[%x×]|\s*±\s*[\d.,]+|\s*\([^)]*\))*|
 
 
 def notes_markup(notes: Sequence[str]) -> str:
-    """The notes as a list, or nothing."""
+    """The notes as a list; "" where there are none."""
     if not notes:
         return ""
     return f'<ul class="notes">{"".join(f"<li>{escape(note)}</li>" for note in notes)}</ul>'
 
 
 def table_markup(table: PageTable, number: int) -> str:
-    """A table in a frame of its own that scrolls sideways where it is too wide."""
+    """A table in a frame that scrolls sideways where the table is too wide."""
     numeric = _numeric_columns(table)
     name = f"table-{number}"
     tones = {cell.tone for row in table.rows for cell in row}
@@ -53,7 +53,7 @@ def table_markup(table: PageTable, number: int) -> str:
 
 
 def facts_markup(facts: Sequence[PageFacts]) -> str:
-    """Groups of names and values."""
+    """The groups of names and values."""
     parts = []
     for group in facts:
         pairs = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in group.pairs)
@@ -64,8 +64,8 @@ def facts_markup(facts: Sequence[PageFacts]) -> str:
 
 
 def _header(table: PageTable, numeric: Sequence[bool]) -> str:
-    """The header's rows; a cell over a column of numbers stands to the right as they do."""
-    taken: set[tuple[int, int]] = set()  # places that a cell of a row above or before reaches into
+    """The header's rows; a cell over a column of numbers is aligned to the right as they are."""
+    taken: set[tuple[int, int]] = set()  # positions that a spanning cell above or before covers
     rows = []
     for row, header in enumerate(table.headers):
         cells, column = [], 0
@@ -98,7 +98,7 @@ def _cell(cell: PageCell, numeric: bool) -> str:
 
 
 def _numeric_columns(table: PageTable) -> list[bool]:
-    """Which columns hold numbers, and so stand to the right."""
+    """Which columns hold numbers; they are aligned to the right."""
     columns = max(map(len, table.rows), default=0)
     out = []
     for place in range(columns):

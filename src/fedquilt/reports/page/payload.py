@@ -1,4 +1,4 @@
-"""A page's runs as the JSON that its charts read, kept small."""
+"""The JSON that the charts of a page read, bounded in size."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from fedquilt.reports.names import metric_name
 from fedquilt.reports.page.condense import mean_over_factors
 from fedquilt.reports.page.data import Holdings, Page, PageRun, PageSeed, Similarity
-from fedquilt.reports.style import PALETTE, metric_label
+from fedquilt.reports.style import PALETTE
 
-# Above so many runs only the first seed's similarities and clients' holdings are in the page.
-MANY_RUNS = 12
-# Characters that all similarities together may take.
-_ROOM = 1_500_000
-# A level is two digits of this base; 4095 of 4096 is "no value".
+MANY_RUNS = 12  # with more runs, the page has similarities and holdings of the first seed only
+_MAX_CHARACTERS = 1_500_000  # of all similarities together
+# A level is two digits of base 64; 4095 means "no value".
 _DIGITS = np.array([*"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"])
 _NONE = 4095
 
 
 def payload(page: Page) -> str:
-    """The runs as JSON that is safe inside a <script>, whatever labels and settings hold."""
+    """The runs as JSON that is safe inside a <script>, whatever text labels and settings contain."""
     runs, left_out = _bounded(page.runs)
     cuts: dict[Holdings, int] = {}
     data = {
@@ -50,7 +49,7 @@ def _run(run: PageRun, cuts: dict[Holdings, int]) -> dict[str, Any]:
         "label": run.label,
         "setting": run.setting,
         "method": run.method,
-        "metric": metric_label(run.metric),
+        "metric": metric_name(run.metric).label,
         "curve": dataclasses.asdict(run.curve),
         "seeds": [_seed(seed, cuts) for seed in run.seeds],
         "upload": dict(run.upload),
@@ -68,7 +67,7 @@ def _seed(seed: PageSeed, cuts: dict[Holdings, int]) -> dict[str, Any]:
     if seed.similarities:
         out["similarities"] = [_similarity(one) for one in seed.similarities]
     if seed.holdings is not None:
-        # Methods of a comparison train on the same cut: it is in the page once.
+        # All methods of a comparison train on the same partition, so it is in the page once.
         out["holdings"] = cuts.setdefault(seed.holdings, len(cuts))
     return out
 
@@ -88,7 +87,7 @@ def _similarity(one: Similarity) -> dict[str, Any]:
 
 
 def _packed(square: np.ndarray, symmetric: bool) -> str:
-    """Two digits a level, row by row; of a symmetric matrix only what is on and above the diagonal."""
+    """Two digits for each level, row by row; of a symmetric matrix only the upper triangle with the diagonal."""
     flat = square[np.triu_indices(len(square))] if symmetric else square.ravel()
     flat = np.where(flat < 0, _NONE, flat).astype(np.int64)
     return "".join(_DIGITS[np.stack([flat // 64, flat % 64], axis=1).ravel()].tolist())
@@ -99,28 +98,28 @@ def _holdings(cut: Holdings) -> dict[str, Any]:
 
 
 def _bounded(runs: Sequence[PageRun]) -> tuple[list[PageRun], bool]:
-    """The runs with as many similarities as there is room for, and whether some had to be left out.
+    """The runs with at most `_MAX_CHARACTERS` of similarities, and whether some were left out.
 
-    One thing after the other is given up: other seeds than the first, single factors, rounds but the best and the last,
-    and then the last runs' similarities.
+    Left out are, one after the other as far as needed: seeds but the first; single factors; rounds but the best and the
+    last; all similarities of the last runs.
     """
     whole = sum(map(_size, runs))
     bounded = [_first_seed_only(run) for run in runs] if len(runs) > MANY_RUNS else list(runs)
-    given_up: tuple[Callable[[PageRun], PageRun], ...] = (_first_seed_only, _without_factors, _few_rounds)
-    for give_up in given_up:
-        if sum(map(_size, bounded)) <= _ROOM:
+    reductions: tuple[Callable[[PageRun], PageRun], ...] = (_first_seed_only, _without_factors, _few_rounds)
+    for reduce in reductions:
+        if sum(map(_size, bounded)) <= _MAX_CHARACTERS:
             break
-        bounded = [give_up(run) for run in bounded]
+        bounded = [reduce(run) for run in bounded]
     used = 0
     for place, run in enumerate(bounded):
         used += _size(run)
-        if used > _ROOM:
+        if used > _MAX_CHARACTERS:
             bounded[place] = _with_similarities(run, lambda ones: ())
     return bounded, sum(map(_size, bounded)) < whole
 
 
 def _size(run: PageRun) -> int:
-    """Characters that its similarities will take."""
+    """Characters that the run's similarities take."""
     return sum(one.levels.size * (1 if _is_symmetric(one) else 2) for seed in run.seeds for one in seed.similarities)
 
 
@@ -134,17 +133,18 @@ def _with_similarities(run: PageRun, change: Callable[[tuple[Similarity, ...]], 
 
 
 def _first_seed_only(run: PageRun) -> PageRun:
-    """Similarities and holdings of the first seed that has them."""
-    seeds, similar, held = [], False, False
+    """The run with similarities and holdings of only the first seed that has them."""
+    seeds, has_similarities, has_holdings = [], False, False
     for seed in run.seeds:
         seeds.append(
             dataclasses.replace(
                 seed,
-                similarities=() if similar else seed.similarities,
-                holdings=None if held else seed.holdings,
+                similarities=() if has_similarities else seed.similarities,
+                holdings=None if has_holdings else seed.holdings,
             )
         )
-        similar, held = similar or bool(seed.similarities), held or seed.holdings is not None
+        has_similarities = has_similarities or bool(seed.similarities)
+        has_holdings = has_holdings or seed.holdings is not None
     return dataclasses.replace(run, seeds=tuple(seeds))
 
 

@@ -1,4 +1,4 @@
-"""What a run's config.json says, for people: its settings and versions, and the command that runs it again."""
+"""A run's config.json for readers: its settings and versions, and the command that runs it again."""
 
 from __future__ import annotations
 
@@ -8,45 +8,50 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedquilt.reports.page.data import PageFacts, PageRun
+from fedquilt.reports.read_run import StoredRun
+from fedquilt.runs.config import RunConfig
 
-# How an option of the configuration is called on the command line, where that differs.
+# Options whose flag differs from their name in the config.
 _OPTIONS = {"evaluate_every": "eval-every", "checkpoint_seconds": "checkpoint-every"}
-# Dicts of config.json with a title of their own; others get their name.
+# Titles of mappings in config.json; others get their name.
 _TITLES = {"settings": "Settings asked for"}
 _RESOLVED = {"settings": "Method settings", "graph": "Graph"}
-_APART = ("resolved", "versions")  # shown in groups of their own
-_OWN_GRAPH = "graph.npz"  # a run of a graph from Python keeps a copy under this name
+_SEPARATE = ("resolved", "versions")  # shown in groups of their own
+_GRAPH_FILE = "graph.npz"  # the copy of a graph that was given as an object
+_GIVEN = ("@given", _GRAPH_FILE)  # the dataset in the config of old runs that have such a copy
+
+
+def config_of(run: StoredRun) -> dict[str, Any]:
+    """The run's config with a dataset that can be loaded: for a graph given as an object, the path of the run's copy."""
+    given = run.config.get("dataset") in _GIVEN
+    return {**run.config, "dataset": str(run.folder / _GRAPH_FILE)} if given else run.config
 
 
 def facts_of(config: Mapping[str, Any], seeds: Sequence[int]) -> tuple[PageFacts, ...]:
-    """All that config.json says, in groups: the run, then what was resolved, then the rest; empty values are left out."""
-    said = config.get("resolved")
-    resolved: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
+    """The config in groups: the run's options, then what was resolved, then the rest. Empty values are left out."""
+    stored = config.get("resolved")
+    resolved: Mapping[str, Any] = stored if isinstance(stored, Mapping) else {}
     plain = {name: value for name, value in config.items() if not isinstance(value, Mapping)} | {"seeds": list(seeds)}
-    # How strong an attack or a protection would be says nothing where there is none.
+    # The details of an attack, of differential privacy or of an aggregation rule mean nothing without it.
     off = [kind for kind, on in (("attack", "attack"), ("dp_", "dp_clip")) if not plain.get(on)]
     if plain.get("aggregation", "mean") == "mean":
         off.append("aggregation")
     plain = {name: value for name, value in plain.items() if not name.startswith(tuple(off))}
     groups = [PageFacts("Run", _pairs(plain))]
-    loose = {name: value for name, value in resolved.items() if not isinstance(value, Mapping)}
+    flat = {name: value for name, value in resolved.items() if not isinstance(value, Mapping)}
     for name, value in resolved.items():
         if isinstance(value, Mapping):
-            groups.append(PageFacts(_RESOLVED.get(name, _spoken(name)), _pairs(value)))
+            groups.append(PageFacts(_RESOLVED.get(name, _in_words(name)), _pairs(value)))
     for name, value in config.items():
-        # What was asked for is part of what it was resolved to.
-        if isinstance(value, Mapping) and name not in _APART and not (name == "settings" and "settings" in resolved):
-            groups.append(PageFacts(_TITLES.get(name, _spoken(name)), _pairs(value)))
-    groups.append(PageFacts("Environment and versions", _pairs(loose) + _pairs(config.get("versions") or {})))
+        # The resolved settings include those in the config.
+        if isinstance(value, Mapping) and name not in _SEPARATE and not (name == "settings" and "settings" in resolved):
+            groups.append(PageFacts(_TITLES.get(name, _in_words(name)), _pairs(value)))
+    groups.append(PageFacts("Environment and versions", _pairs(flat) + _pairs(config.get("versions") or {})))
     return tuple(group for group in groups if group.pairs)
 
 
 def command_of(config: Mapping[str, Any], seeds: Sequence[int]) -> str:
-    """The `fedquilt run` that does the same: every option that is not the default."""
-    from fedquilt.runs.config import RunConfig
-
-    if config.get("dataset") == _OWN_GRAPH:
-        return "fedquilt run --config config.json  # in the folder of this run, which holds its graph"
+    """The `fedquilt run` command with every option that is not the default."""
     words = ["fedquilt", "run"]
     values = {**config, "seeds": list(seeds)}
     for name, field in RunConfig.model_fields.items():
@@ -61,7 +66,7 @@ def command_of(config: Mapping[str, Any], seeds: Sequence[int]) -> str:
 
 
 def command_of_all(runs: Sequence[PageRun]) -> str:
-    """The `fedquilt compare` that does all the runs again; "" where their options differ."""
+    """The `fedquilt compare` command for all runs; "" where their options differ."""
     rests = set()
     for run in runs:
         start = shlex.join(["fedquilt", "run", "--method", run.method])
@@ -93,6 +98,6 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _spoken(name: str) -> str:
+def _in_words(name: str) -> str:
     text = name.replace("_", " ").strip()
     return f"{text[:1].upper()}{text[1:]}"

@@ -85,11 +85,5 @@ fq.quantile = (sorted, share) => {
   return sorted[low] + (sorted[high] - sorted[low]) * (at - low);
 };
 
-/** The point of a curve with the best validation among those with a test value. */
-fq.best = (curve) => {
-  let best = null;
-  curve.val.forEach((val, i) => {
-    if (val !== null && curve.test[i] !== null && (best === null || val > curve.val[best])) best = i;
-  });
-  return best;
-};
+/** The position of the round with the best validation among those with a test value, or null. */
+fq.best = (curve) => curve.best;

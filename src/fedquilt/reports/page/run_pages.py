@@ -1,0 +1,123 @@
+"""The pages of a run and of a comparison."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedquilt.reports.names import metric_name
+from fedquilt.reports.page.chart_data import page_run
+from fedquilt.reports.page.data import Page, PageFacts
+from fedquilt.reports.page.rerun import command_of_all
+from fedquilt.reports.page.rich_table import page_table
+from fedquilt.reports.read_run import StoredRun, read_runs
+from fedquilt.reports.tables import comparison_table, run_table
+
+Result = Mapping[str, Any]
+"""The content of result.json, of a finished run or of one that still trains."""
+
+_HOW = "The test metric of the round with the best mean validation metric"
+
+
+def page_of_folder(folder: Path) -> Page:
+    """The page of a run's folder or of a comparison's; an error before the first evaluation."""
+    runs, several = read_runs(folder)
+    return page_of_comparison(folder.resolve().name, runs) if several else page_of_run(runs[0])
+
+
+def page_of_run(run: StoredRun) -> Page:
+    """The page of one run, which was evaluated at least once."""
+    result = run.result
+    assert result is not None
+    lead = (
+        f"{metric_name(result['metric']).heading} of {_score(result)} on test nodes, "
+        f"the mean over clients and {_count(len(result['seeds']), 'seed')}."
+    )
+    table = page_table(run_table(result), "", f"{_HOW}, for each seed.", bold="")
+    return Page(
+        title=f"{result['method']} on {setting_of(result)}",
+        lead=lead,
+        notes=tuple(run.unfinished),
+        tables=(table,),
+        runs=(page_run([run], str(result["method"]), setting_of(result)),),
+    )
+
+
+def page_of_comparison(name: str, runs: Sequence[StoredRun]) -> Page:
+    """The page of several runs; `name` is the title where their settings differ.
+
+    Runs that were not evaluated yet have no row and no charts; the notes name them.
+    """
+    pairs = [(run, result) for run in runs if (result := run.result) is not None]
+    results = [result for _, result in pairs]
+    settings = list(dict.fromkeys(map(setting_of, results)))
+    seeds = max(len(result["seeds"]) for result in results)
+    caption = f"{_HOW}; mean ± deviation over seeds." if seeds > 1 else f"{_HOW}."
+    labels = _labels([run.folder for run, _ in pairs], results)
+    charts = tuple(
+        page_run([run], label, setting_of(result)) for (run, result), label in zip(pairs, labels, strict=True)
+    )
+    command = command_of_all(charts)
+    return Page(
+        title=settings[0] if len(settings) == 1 else name,
+        lead=_lead(results, len(settings)),
+        notes=tuple(f"{run.method}: {sentence}" for run in runs for sentence in run.unfinished),
+        tables=(page_table(comparison_table(results), "", f"{caption} {_metric_caption(results)}".strip()),),
+        runs=charts,
+        facts=(PageFacts("To run all of it again", code=command),) if command else (),
+    )
+
+
+def setting_of(result: Result) -> str:
+    """What a run was trained on, such as "cora, disjoint, 10 clients"."""
+    return f"{result['dataset']}, {_stem(result['partition'])}, {_count(result['clients'], 'client')}"
+
+
+def _lead(results: Sequence[Result], settings: int) -> str:
+    measured = [result for result in results if result["test_mean"] is not None]
+    if settings > 1 or len(measured) < 2:
+        return f"{_count(len(results), 'run')} side by side."
+    metric = metric_name(measured[0]["metric"])
+    first, second = sorted(measured, key=lambda result: result["test_mean"], reverse=metric.higher_is_better)[:2]
+    seeds = _count(len(first["seeds"]), "seed")
+    return (
+        f"{first['method']} has the best test {metric.title}, "
+        f"{_score(first)}; next is {second['method']} with {_score(second)}. {len(results)} methods, {seeds}."
+    )
+
+
+def _labels(folders: Sequence[Path], results: Sequence[Result]) -> list[str]:
+    """The method of each run, or its folder where a method has several runs in a setting."""
+    pairs = [(str(result["method"]), setting_of(result)) for result in results]
+    times = Counter(pairs)
+    several = any(count > 1 for count in times.values())
+    return [folder.name if several else method for folder, (method, _) in zip(folders, pairs, strict=True)]
+
+
+def _metric_caption(results: Sequence[Result]) -> str:
+    names = list(dict.fromkeys(metric_name(result["metric"]) for result in results))
+    if len(names) > 1:
+        return ""
+    return f"{names[0].heading} in %." if names[0].percent else f"{names[0].heading}."
+
+
+def _score(result: Result) -> str:
+    mean, deviation = result["test_mean"], result["test_std"]
+    if mean is None:
+        return "no value yet"
+    return (
+        f"{mean:.2f}"
+        + (f"\u00a0±\u00a0{deviation:.2f}" if len(result["seeds"]) > 1 and deviation is not None else "")
+        + metric_name(result["metric"]).unit
+    )
+
+
+def _stem(partition: Any) -> str:
+    """A partition's name; of a partition file, its name without folders."""
+    return Path(str(partition)).name
+
+
+def _count(number: int | None, what: str) -> str:
+    return f"{'?' if number is None else number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,42 @@
+"""The folder of a comparison: compare.json with the configurations, and a run folder for each method."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fedquilt.errors import FedquiltError
+
+COMPARISON = "compare.json"  # the configurations of a comparison's runs, in the order of its table
+
+
+def is_comparison(path: Path) -> bool:
+    """Whether a folder holds several runs rather than being one."""
+    if (path / "config.json").is_file() or not path.is_dir():
+        return False
+    return (path / COMPARISON).is_file() or bool(_inner(path))
+
+
+def runs_of(path: Path) -> list[Path]:
+    """The run folders of a comparison, in the order of its table; runs that did not start yet are left out."""
+    if (path / COMPARISON).is_file():
+        return [path / c["method"] for c in configs_of(path) if (path / c["method"] / "config.json").is_file()]
+    return _inner(path)
+
+
+def configs_of(path: Path) -> list[dict[str, Any]]:
+    """The configurations in compare.json; an empty list where the folder has no such file."""
+    try:
+        configs = json.loads((path / COMPARISON).read_bytes())["configs"]
+        if not all(isinstance(config["method"], str) for config in configs):
+            raise ValueError
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, KeyError, TypeError):
+        raise FedquiltError(f"{path / COMPARISON} cannot be read; resume the runs in {path} one by one.") from None
+    return list(configs)
+
+
+def _inner(path: Path) -> list[Path]:
+    return sorted(config.parent for config in path.glob("*/config.json"))

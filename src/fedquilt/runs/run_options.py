@@ -1,0 +1,113 @@
+"""The keyword arguments of `fedquilt.run`, for type checkers. Made from `RunConfig` by `make options`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+
+class RunOptions(TypedDict, total=False):
+    """The options of a run, without the method and the dataset; `RunConfig` has their bounds, docs/options.md lists them."""
+
+    partition: str
+    """disjoint, imbalanced, louvain, louvain-50, natural, overlapping, random, or a file that `fedquilt partition`
+    wrote. Default: disjoint.
+    """
+
+    clients: int | None
+    """Into how many clients. Default: 10."""
+
+    sizes: list[int] | None
+    """For imbalanced: parts a client, such as 5,3,2,2,1."""
+
+    split: str | None
+    """Training, validation and test shares, such as 20/40/40; or 5fold: five groups, of which seed s tests on the
+    s-th; or given: the graph's own. Default: the dataset's.
+    """
+
+    min_train: int | None
+    """Draw the split again until each client has so many training nodes."""
+
+    edge_noise: float
+    """Chance of each of a client's edges to be moved between two random nodes. Default: 0."""
+
+    hold_out_clients: float
+    """Share of the clients that is kept out of training and admitted after it. Default: 0."""
+
+    task: str
+    """What is learned. Default: node-classification."""
+
+    metric: str | None
+    """accuracy or auc. Default: the dataset's."""
+
+    seeds: list[int]
+    """One training a seed, such as 0,1,2. Default: 0."""
+
+    rounds: int | None
+    """Communication rounds. Default: the dataset's."""
+
+    epochs: int | None
+    """Local epochs a round. Default: the method's own for the dataset, else the dataset's."""
+
+    settings: dict[str, Any]
+    """A setting of the method, such as lr=0.005; may be repeated; see `fedquilt methods`."""
+
+    participation: float
+    """Share of the clients in each round. Default: 1."""
+
+    evaluate_every: int
+    """Rounds between evaluations. Default: 1."""
+
+    patience: int | None
+    """Stop after so many rounds without a better validation metric. Default: never."""
+
+    attack: Literal["same-value", "gaussian"] | None
+    """Some clients send a false embedding: same-value (one number throughout) or gaussian (noise). Default: none.
+    """
+
+    attack_scale: float
+    """Standard deviation of what malicious clients send. Default: 5."""
+
+    attack_ratio: float
+    """Share of the clients that is malicious. Default: 0.2."""
+
+    aggregation: Literal["mean", "median", "trimmed", "clipped"]
+    """How servers that average do so: mean, or, against hostile clients, median, trimmed (mean) or clipped (toward
+    the median). Default: mean.
+    """
+
+    aggregation_trim: float
+    """For trimmed: share of the clients left out on each side. Default: 0.2."""
+
+    aggregation_clip: float
+    """For clipped: how far a client may be from the median, in median distances. Default: 1."""
+
+    dp_clip: float | None
+    """Protect uploads by differential privacy: cut each to this norm, and add noise (see docs/privacy.md)."""
+
+    dp_noise: float | None
+    """The noise's standard deviation over the norm. Default: what the budget asks for."""
+
+    dp_epsilon: float | None
+    """The budget of a client over all rounds; a run stops before it would exceed it."""
+
+    dp_delta: float
+    """The chance that epsilon does not hold. Default: 1e-5."""
+
+    device: str
+    """auto, cpu or cuda. Default: auto."""
+
+    precision: Literal["float32", "mixed"]
+    """float32, or mixed: on an accelerator dense products have fewer bits (TF32). Default: float32."""
+
+    cohort_size: int | None
+    """Clients computed at once; fewer need less memory. Default: all."""
+
+    workers: int | None
+    """Train the clients in so many processes on Ray, on this machine or on a cluster. Default: all in this one.
+    """
+
+    data: str | None
+    """The folder with graphs; by default FEDQUILT_DATA, else the user's cache."""
+
+    checkpoint_seconds: float
+    """Seconds between checkpoints. Default: 30."""

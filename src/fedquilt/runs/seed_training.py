@@ -1,0 +1,118 @@
+"""Train one seed of a run: its summary, its personal models and what else is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fedquilt.export.conversion import constants_of, has_constants
+from fedquilt.export.personal import training_facts
+from fedquilt.methods.base import Method
+from fedquilt.runs.finished import Run
+from fedquilt.runs.folder import SeedFolder
+from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.result import group
+from fedquilt.scenarios.newcomers import FrozenServer
+from fedquilt.training.loop import Record, Training
+
+
+def train_seed(
+    resolved: ResolvedRun,
+    seed: int,
+    folder: SeedFolder | None,
+    on_round: Callable[[Record], None] | None,
+    run: Run,
+) -> dict[str, Any]:
+    """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary."""
+    training = resolved.training(seed, folder, on_round)
+    progress = training.run()
+    best = progress.best
+    summary = progress.summary(seed, resolved.config.metric) | {
+        "recorded": training.recorded,
+        "clients_left_out": sum(value is None for value in best.clients_test),
+    }
+    if training.protection is not None:
+        summary |= {"epsilon": training.protection.spent(progress.next_round - 1), "dp": training.protection.facts()}
+    run.records[seed] = training.records
+    run.models[seed] = best.models
+    run.facts[seed] = _model_facts(resolved, training.method, best.round)
+    run.similarities[seed] = {round: s.cpu().numpy() for round, s in training.similarities.items()}
+    run.findings[seed] = {name: found.numpy() for name, found in training.findings.items()}
+    if resolved.method.admits:
+        run.servers[seed] = resolved.server(training)
+    summary |= _client_groups(resolved, training, run.servers.get(seed))
+    if folder is not None:
+        _write_seed(resolved, seed, folder, run)
+        folder.finish(summary)
+    return summary
+
+
+def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:
+    """The facts that `fedquilt.export` needs to use the models of a seed."""
+    clients = resolved.clients(method.context.seed)[: method.context.clients] if has_constants(method) else []
+    return training_facts(method, resolved.protocol.normalise_features, resolved.graph.class_names) | {
+        "round": best_round,
+        "constants": [constants_of(method, client) for client in clients],
+    }
+
+
+def _write_seed(resolved: ResolvedRun, seed: int, folder: SeedFolder, run: Run) -> None:
+    """Write what `fedquilt.runs.finished.read_seed` reads; the records are there already, training wrote them."""
+    folder.save_models({name: tensor.cpu() for name, tensor in run.models[seed].items()}, run.facts[seed])
+    if run.similarities[seed]:
+        folder.save_arrays("similarity", {str(round): array for round, array in run.similarities[seed].items()})
+    if run.findings[seed]:
+        folder.save_arrays("findings", run.findings[seed])
+    if seed in run.servers:
+        folder.save_server(run.servers[seed].lasting, run.servers[seed].facts())
+    folder.save_arrays("split-and-partition", _split_and_partition(resolved, seed))
+
+
+def _client_groups(resolved: ResolvedRun, training: Training, server: FrozenServer | None) -> dict[str, Any]:
+    """The part of a summary about groups of clients: honest and malicious ones, trained and new ones."""
+    config, context, tests = resolved.config, training.method.context, training.progress.best.clients_test
+    groups: dict[str, Any] = {}
+    summary: dict[str, Any] = {"groups": groups}
+    if training.attack is not None:
+        for name, malicious in (("honest", False), ("malicious", True)):
+            groups[name] = group([t for m, t in enumerate(tests) if (m in training.attack.malicious) == malicious])
+    if config.hold_out_clients and server is not None:
+        admission = server.admit(resolved.clients(context.seed)[context.clients :], config.cohort_size)
+        groups |= {"trained": group(tests), "new": group(admission.test)}
+        summary["admission"] = {
+            "clients_val": admission.val,
+            "clients_test": admission.test,
+            "bytes_up": admission.bytes_up,
+            "bytes_down": admission.bytes_down,
+        }
+    return summary if groups else {}
+
+
+def _split_and_partition(resolved: ResolvedRun, seed: int) -> dict[str, np.ndarray]:
+    """The arrays of split-and-partition.npz.
+
+    nodes [sum of sizes] and sizes [M]: the nodes of the M clients that trained, one client after the other. split [n]: the
+    part of each node of the graph. Arrays of the task with leading axis M, such as class_counts [M, C]. Where clients were
+    held out: new_nodes and new_sizes, theirs, and numbers: every client's number in the partition, those that trained first.
+    """
+    partition, split = resolved.cut(seed)
+    order = resolved.order(seed, partition.clients)
+    trained = resolved.context(seed).clients
+    nodes = [partition.nodes[m] for m in order]
+    sizes = partition.sizes[order]
+    arrays = {
+        "nodes": np.concatenate(nodes[:trained]),
+        "sizes": sizes[:trained],
+        "split": split,
+    }
+    holdings = resolved.task.holdings(resolved.graph, partition)
+    arrays |= {name: rows[order][:trained] for name, rows in holdings.items()}
+    if trained < len(order):
+        arrays |= {
+            "new_nodes": np.concatenate(nodes[trained:]),
+            "new_sizes": sizes[trained:],
+            "numbers": np.array(order),
+        }
+    return arrays

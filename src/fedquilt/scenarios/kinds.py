@@ -1,0 +1,8 @@
+"""The names of attacks and of aggregation rules. Nothing is imported here, so that `--help` can list them at once."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+AttackKind = Literal["same-value", "gaussian"]
+AggregationRule = Literal["mean", "median", "trimmed", "clipped"]

@@ -1,0 +1,39 @@
+"""An error is one sentence and an exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedquilt.cli.errors import DEFECT, STOPPED, WRONG_INPUT, StoppedError, explain, resumable
+from fedquilt.errors import FedquiltError
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (FedquiltError("There is no method 'x'."), WRONG_INPUT, "There is no method 'x'."),
+        (StoppedError("stopped."), STOPPED, "stopped."),
+        (
+            ValueError("two\nlines."),
+            DEFECT,
+            "something went wrong inside: ValueError: two lines; run again with --debug and report it.",
+        ),
+    ],
+)
+def test_each_kind_of_error_has_its_status(
+    error: Exception, status: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explain(error, debug=False) == status
+    assert capsys.readouterr().err == f"fedquilt: {says}\n"
+
+
+def test_ctrl_c_names_the_folder_to_resume_once_there_is_one() -> None:
+    with pytest.raises(StoppedError, match=r"^stopped before anything was written\.$"), resumable([]):
+        raise KeyboardInterrupt
+    with (
+        pytest.raises(StoppedError, match=r"^stopped; continue with 'fedquilt resume out'\.$"),
+        resumable([Path("out")]),
+    ):
+        raise KeyboardInterrupt

@@ -1,0 +1,38 @@
+"""Tensors and facts in a sealed pair of files; tests/runs/test_checkpoint.py damages pairs in every way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedquilt.common import sealed
+from fedquilt.common.sealed import DamagedError, facts_path, read_pair, tensor_path, write_pair
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_a_pair_comes_back_read_or_memory_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool) -> None:
+    monkeypatch.setattr(sealed, "LARGE", 0 if large else 2**28)
+    weight = torch.arange(6.0).reshape(2, 3)
+    write_pair(tmp_path / "pair", {"w": weight, "transposed": weight.T, "same": weight}, {"round": 3, "é": (1, None)})
+    tensors, facts = read_pair(tmp_path / "pair")
+    assert torch.equal(tensors["w"], weight)
+    assert torch.equal(tensors["transposed"], weight.T)
+    assert torch.equal(tensors["same"], weight)
+    assert facts == {"round": 3, "é": [1, None]}
+
+
+def test_the_message_says_what_is_damaged(tmp_path: Path) -> None:
+    stem = tmp_path / "pair"
+    with pytest.raises(DamagedError, match=r"pair\.json cannot be read"):
+        read_pair(stem)
+    write_pair(stem, {"w": torch.ones(2)}, {"round": 3})
+    facts = facts_path(stem).read_text()
+    facts_path(stem).write_text(facts.replace('"round": 3', '"round": 4'))
+    with pytest.raises(DamagedError, match=r"the facts in pair\.json were altered"):
+        read_pair(stem)
+    facts_path(stem).write_text(facts)
+    tensor_path(stem).write_bytes(tensor_path(stem).read_bytes() + b"x")
+    with pytest.raises(DamagedError, match=r"pair\.safetensors is not the file that pair\.json describes"):
+        read_pair(stem)

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedquilt.errors import FedquiltError
+from fedquilt.reports.show import draw_overview, read_overview
+from fedquilt.reports.tables import to_markdown
+from support.page_runs import write_run
+
+
+def test_a_run_is_shown_with_its_table_and_its_figures(tmp_path: Path) -> None:
+    overview = read_overview(write_run(tmp_path / "run", similarity=False))
+    assert to_markdown(overview.table).startswith("fedpub: cora, disjoint, 4 clients, accuracy in %, 12 rounds")
+    assert overview.notes == []
+    figures = tmp_path / "run" / "figures"
+    assert draw_overview(overview, ".svg") == [str(figures / name) for name in ("convergence.svg", "clients.svg")]
+
+
+def test_a_comparison_is_shown_with_one_figure_and_what_is_not_done(tmp_path: Path) -> None:
+    write_run(tmp_path / "both" / "fedavg", "fedavg")
+    write_run(tmp_path / "both" / "quilt", "quilt", done=False, seeds=(0,))
+    overview = read_overview(tmp_path / "both")
+    assert overview.notes == ["quilt: Seed 0 is not done: 12 of 12 rounds so far."]
+    assert draw_overview(overview) == [str(tmp_path / "both" / "figures" / "convergence.png")]
+    with pytest.raises(FedquiltError, match="holds several runs; --against goes with one of them"):
+        read_overview(tmp_path / "both", tmp_path / "both" / "quilt")

@@ -1,0 +1,79 @@
+"""The configuration of a run, and the files and texts it is read from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedquilt.errors import FedquiltError
+from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig, parse_settings, read_config, read_options, stored_options
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"rouns": 3}, "There is no option 'rouns'; did you mean 'rounds'?"),
+        ({"rounds": 0}, "The option rounds=0 is not possible: input should be greater than or equal to 1."),
+        ({"seeds": [1, 1]}, "The option seeds=[1, 1] is not possible: a seed is listed twice."),
+        ({"dp_noise": 1.0}, "The option dp_noise=1.0 is not possible: uploads are not clipped"),
+        ({"dp_clip": 1.0}, "The option dp_epsilon=None is not possible: dp_clip wants dp_noise beside it"),
+        ({"dp_clip": 1.0, "dp_noise": 1.0, "hold_out_clients": 0.5}, "clients that are held out send unprotected"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(values: dict[str, Any], says: str) -> None:
+    with pytest.raises(FedquiltError) as caught:
+        RunConfig.build(values)
+    assert says in str(caught.value)
+
+
+def test_the_name_is_that_of_the_folder() -> None:
+    assert RunConfig().name == "quilt-patchwork-disjoint-10"
+    assert RunConfig(dataset="/graphs/mine.npz", partition="cut.npz", clients=None).name == "quilt-mine-cut"
+    assert RunConfig(dataset="syn-cora:h=0.30,r=1").name == "quilt-syn-cora-h=0.30,r=1-disjoint-10"
+
+
+def test_a_config_file_is_yaml_or_json_and_says_each_thing_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("method: fedpub\nsettings: {lr: 0.1}\n")
+    assert read_config(path) == {"method": "fedpub", "settings": {"lr": 0.1}}
+    path.write_text(json.dumps({"rounds": 3}))
+    assert read_config(path) == {"rounds": 3}
+    for text, says in (
+        ("rounds: 3\nrounds: 4\n", r"says 'rounds' twice \(line 2\)"),
+        ("settings: {lr: 1, lr: 2}\n", "says 'lr' twice"),
+        ("a: [", "is not valid YAML"),
+        ("- 3", "must hold names and values"),
+    ):
+        path.write_text(text)
+        with pytest.raises(FedquiltError, match=says):
+            read_config(path)
+
+
+def test_settings_are_read_as_people_write_them() -> None:
+    pairs = ["lr=1e-3", "hidden=64", "masking=false", "model=gat", "head=null"]
+    assert parse_settings(pairs) == {"lr": 0.001, "hidden": 64, "masking": False, "model": "gat", "head": None}
+    with pytest.raises(FedquiltError, match="is not of the form name=value"):
+        parse_settings(["lr"])
+
+
+def test_the_options_in_a_run_folder_are_without_its_facts(tmp_path: Path) -> None:
+    stored = {"method": "local", "dataset": "cora", "resolved": {"device": "cpu"}, "versions": {}}
+    (tmp_path / "config.json").write_text(json.dumps(stored))
+    assert read_options(tmp_path / "config.json") == {"method": "local", "dataset": "cora"}
+
+
+@pytest.mark.parametrize("dataset", [GIVEN, GRAPH_FILE, f"/gone/{GRAPH_FILE}"])
+def test_the_graph_of_a_run_is_its_own_copy_or_that_of_its_comparison(tmp_path: Path, dataset: str) -> None:
+    folder = tmp_path / "comparison" / "local"
+    folder.mkdir(parents=True)
+    assert stored_options({"dataset": dataset}, folder) == {"dataset": dataset}
+    (folder.parent / GRAPH_FILE).touch()
+    assert stored_options({"dataset": dataset}, folder) == {"dataset": str(folder.parent / GRAPH_FILE)}
+    (folder / GRAPH_FILE).touch()
+    assert stored_options({"dataset": dataset}, folder) == {"dataset": str(folder / GRAPH_FILE)}
+    other = tmp_path / GRAPH_FILE  # a user's own file of that name stays
+    other.touch()
+    assert stored_options({"dataset": str(other)}, folder) == {"dataset": str(other)}
