@@ -135,6 +135,17 @@ def test_another_search_in_the_folder_is_refused(tmp_path: Path, options: dict[s
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "s").iterdir()} == before
 
 
+def test_a_search_from_before_an_option_existed_is_resumed_where_the_option_has_its_default(tmp_path: Path) -> None:
+    first = search(into=tmp_path / "s", trials=2)
+    file = tmp_path / "s" / "tune.json"
+    facts = json.loads(file.read_text())
+    del facts["config"]["task"], facts["config"]["edge_noise"]
+    file.write_text(json.dumps(facts))
+    assert told(search(into=tmp_path / "s", trials=2)) == told(first)
+    with pytest.raises(FedquiltError, match=r"it has edge_noise 0\.0, not 0\.1"):
+        search(into=tmp_path / "s", trials=2, edge_noise=0.1)
+
+
 def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(FedquiltError, match="is a file"):

@@ -21,6 +21,7 @@ from optuna.storages.journal import JournalFileBackend
 from fedquilt.common.files import plain, write_json
 from fedquilt.common.lock import locked
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.config import RunConfig
 
 CONFIG, JOURNAL, BEST, HISTORY = "tune.json", "journal.jsonl", "best.yaml", "history.png"
 # A search may be resumed with other values of these: the results are the same.
@@ -57,9 +58,16 @@ def check_folder(folder: Path, facts: Mapping[str, Any]) -> None:
         there = json.loads((folder / CONFIG).read_bytes())
     except ValueError:
         raise FedquiltError(f"{folder / CONFIG} is not valid JSON; choose another folder with --into.") from None
-    found = difference(there, plain(facts))
+    found = difference(_with_later_options(there), plain(facts))
     if found is not None:
         raise FedquiltError(f"{folder} holds another search: {found}; choose another folder with --into.")
+
+
+def _with_later_options(facts: Any) -> Any:
+    """The facts of a search, with the defaults of options that did not exist when they were written."""
+    if not (isinstance(facts, dict) and isinstance(facts.get("config"), dict)):
+        return facts
+    return facts | {"config": plain(RunConfig().model_dump()) | facts["config"]}
 
 
 def difference(there: Any, here: Any, *where: str) -> str | None:
