@@ -31,10 +31,10 @@ test: install    ## all tests but the next
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS)
 
 test-e2e: install  ## a federation with real processes of Flower on this machine, TLS and node keys; about nine minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e -n $(TEST_WORKERS) tests/federation
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e -n $(TEST_WORKERS) tests/integration
 
 test-long: install  ## every method over Flower's real processes, against the same in one process; about eight minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long tests/federation
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long tests/integration
 
 lint: install    ## ruff and mypy
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@
 
 Each round is seen from its slowest site: until its SuperNode fetched the request, until the request was answered (a process
 that Flower starts, in which ours are the import of fedquilt and the work itself), until the reply was sent, until the
-coordinator had all replies and the next round began. With the site's warm process, and without it (`FEDQUILT_WARM=0`), in
+coordinator had all replies and the next round began. With the site's worker process, and without it (`FEDQUILT_WARM=0`), in
 turns.
 """
 

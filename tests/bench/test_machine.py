@@ -21,11 +21,10 @@ def test_all_that_decides_whether_results_compare_is_there() -> None:
     assert device_name(CPU)
 
 
-def test_a_copy_inside_somebody_elses_repository_has_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_inside_somebody_elses_repository_has_no_commit(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
     (tmp_path / "__init__.py").touch()
-    monkeypatch.setattr(fedquilt, "__file__", str(tmp_path / "__init__.py"))
-    assert commit() is None
+    assert commit(tmp_path) is None
 
 
 def test_without_git_there_is_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +32,7 @@ def test_without_git_there_is_no_commit(monkeypatch: pytest.MonkeyPatch) -> None
     assert commit() is None
 
 
-def test_changed_code_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_code_is_said_to_be(tmp_path: Path) -> None:
     def git(*arguments: str) -> None:
         who = ["-c", "user.name=someone", "-c", "user.email=someone@example.org"]
         subprocess.run(["git", "-C", str(tmp_path), *who, *arguments], check=True, capture_output=True)
@@ -42,8 +41,7 @@ def test_changed_code_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     file.touch()
     for arguments in (("init",), ("add", "."), ("commit", "-m", "first")):
         git(*arguments)
-    monkeypatch.setattr(fedquilt, "__file__", str(file))
-    clean = commit()
+    clean = commit(tmp_path)
     file.write_text("changed")
     assert clean is not None
-    assert commit() == f"{clean}-changed"
+    assert commit(tmp_path) == f"{clean}-changed"

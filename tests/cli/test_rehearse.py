@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,13 +13,9 @@ import numpy as np
 import pytest
 import yaml
 
-from fedquilt.cli import main
-from fedquilt.federation.site.config import read_site
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from support.small_runs import own_graph
-
-pytest.importorskip("flwr", reason="needs Flower: pip install 'fedquilt[flower]'")
 
 
 @pytest.fixture
@@ -142,17 +137,6 @@ def prepared_in(out: Path, sites: str, **order: object) -> AbstractContextManage
     return prepared([Path(one) for one in sites.split(",")], {"method": "fedavg", **order}, out)
 
 
-def test_copies_keep_their_state_in_the_rehearsal(here: Path, sites: str) -> None:
-    with prepared_in(here / "out", "c/site.yaml,a/site.yaml,b/site.yaml") as (copies, order):
-        assert order["out"] == str(here / "out" / "run")
-        assert order["sites"] == 3
-        for copy, name in zip(copies, "abc", strict=True):  # in the order of their names, however they are listed
-            read = read_site(copy)
-            assert Path(read.graph) == here / name / "graph.npz"
-            assert Path(read.state) == here / "out" / "sites" / name / "state"
-    assert np.all([not (here / name / "state").exists() for name in "abc"])
-
-
 def test_one_rehearsal_at_a_time_in_a_folder(refused: Callable, here: Path, sites: str) -> None:
     with prepared_in(here / "out", sites):
         copy = here / "out" / "sites" / "a" / "site.yaml"
@@ -165,11 +149,11 @@ def test_one_rehearsal_at_a_time_in_a_folder(refused: Callable, here: Path, site
 @pytest.fixture
 def stopped(here: Path, sites: str) -> Path:
     """A rehearsal that was stopped in a round, as far as its folder tells."""
-    from fedquilt.federation.coordinator.coordinator import Order
+    from fedquilt.federation.coordinator.config import FederationConfig
 
     out = here / "out"
     with prepared_in(out, sites, rounds=3, settings={"hidden": 8}) as (_, order):
-        kept = {"order": Order.read(order).model_dump(), "federation": {"sites": list("abc")}}
+        kept = {"order": FederationConfig.read(order).model_dump(), "federation": {"sites": list("abc")}}
         (out / "run").mkdir()
         (out / "run" / "config.json").write_text(json.dumps(kept))
         (out / "private").mkdir()
@@ -189,66 +173,3 @@ def test_what_was_stopped_is_not_gone_on_with_as_something_else(
 ) -> None:
     said = refused(f"rehearse --sites {sites} --out out {options}")
     assert f"{stopped} holds a rehearsal with {says}; choose another --out, or ask for the same." in said
-
-
-def test_what_was_stopped_is_gone_on_with_by_the_same_sites(
-    refused: Callable, here: Path, stopped: Path, sites: str
-) -> None:
-    asked = "--out out --method fedavg --rounds 3 --set hidden=8"
-    assert "another sites (a, b, c)" in refused(f"rehearse --sites a/site.yaml,b/site.yaml {asked}")
-    site(here, "d", own_graph())
-    assert "another sites (a, b, c)" in refused(f"rehearse --sites a/site.yaml,b/site.yaml,d/site.yaml {asked}")
-    with prepared_in(stopped, sites, rounds=3, settings={"hidden": 8}):
-        assert (stopped / "private").is_dir()
-    (stopped / "run" / "result.json").write_text("{}")
-    # What one that was killed in its last moments left.
-    assert main(f"rehearse --sites {sites} {asked}".split()) == 2
-    assert not (stopped / "private").exists()
-    assert "holds a rehearsal that is over" in refused(f"rehearse --sites {sites} {asked}")
-
-
-def test_before_sites_are_known_their_keys_are_made_anew(here: Path, sites: str) -> None:
-    for _ in range(2):
-        with prepared_in(here / "out", sites):
-            assert not (here / "out" / "private").exists()
-            (here / "out" / "private").mkdir()
-
-
-def test_lines_of_an_earlier_attempt_are_not_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedquilt.federation.local.rehearsal import Rehearsal
-
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "run.log").write_text("INFO : fedquilt: of yesterday\n")
-    (tmp_path / "result.json").write_text("{}")
-    rehearsal = Rehearsal([], tmp_path / "logs", private=tmp_path / "private")
-    script = "print('INFO : fedquilt: of today')"
-    monkeypatch.setattr(
-        rehearsal, "start_run", lambda order: rehearsal.group.start("run", [sys.executable, "-c", script], os.environ)
-    )
-    told: list[str] = []
-    try:
-        rehearsal._prepare()
-        assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700
-        assert rehearsal.run({"out": str(tmp_path)}, told.append) == {}
-    finally:
-        rehearsal.__exit__()
-    assert told == ["of today"]
-    assert not (tmp_path / "private").exists()
-    assert not rehearsal.folder.exists()
-
-
-def test_keys_outlive_a_rehearsal_that_has_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fedquilt.federation.local.rehearsal import Rehearsal
-
-    monkeypatch.setattr("tempfile.tempdir", "/tmp")  # where names of sockets are short enough
-    keys = []
-    for _ in range(2):
-        rehearsal = Rehearsal([tmp_path / "site.yaml"], tmp_path / "logs", private=tmp_path / "private")
-        try:
-            rehearsal._prepare()
-            assert rehearsal._env("site-0")["TMPDIR"].startswith(str(rehearsal.folder))
-        finally:
-            rehearsal.__exit__()
-        keys.append((tmp_path / "private" / "keys" / "node-0").read_bytes())
-        assert (tmp_path / "private" / "keys" / "node-0").stat().st_mode & 0o777 == 0o600
-    assert keys[0] == keys[1]

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fedquilt
-import fedquilt.loggers
 from fedquilt.errors import FedquiltError
-from fedquilt.loggers.base import Logger, check_loggers, find_logger, loggers
+from fedquilt.loggers.base import LOGGERS, Logger, check_loggers, find_logger, register_logger
 from support.small_runs import SMALL
 
 pytest.importorskip("tensorboard", reason="needs pip install 'fedquilt[tensorboard]'")
@@ -27,7 +28,7 @@ def test_a_wrong_name_is_one_sentence_with_the_nearest_right_one() -> None:
         find_logger("tensorbord")
 
 
-@pytest.mark.parametrize("tool", sorted(loggers()))
+@pytest.mark.parametrize("tool", sorted(LOGGERS.all()))
 def test_a_missing_package_is_one_sentence_before_anything_is_written(
     tool: str, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -37,32 +38,33 @@ def test_a_missing_package_is_one_sentence_before_anything_is_written(
         with pytest.raises(FedquiltError) as caught:
             train(out="out", log=[tool], **SMALL)
         assert str(caught.value) == (
-            f"Logging to {loggers()[tool].title} needs its package; install it with: pip install 'fedquilt[{tool}]'."
+            f"Logging to {LOGGERS.find(tool).title} needs its package; install it with: pip install 'fedquilt[{tool}]'."
         )
     assert not list(elsewhere.iterdir())
 
 
-def test_a_new_logger_is_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "notebook.py").write_text(
-        "from fedquilt.loggers.base import Logger\n\n\n"
-        "class Notebook(Logger):\n"
-        '    """Writes down the rounds."""\n\n'
-        '    name, title = "notebook", "Notebook"\n\n'
-        "    def start(self, run, seed, settings):\n        self.lines = []\n\n"
-        "    def round(self, record):\n        self.lines.append(str(record['round']))\n\n"
-        "    def finish(self, summary):\n"
-        "        self.root.mkdir(parents=True)\n"
-        "        (self.root / 'notebook.txt').write_text(' '.join(self.lines))\n\n\n"
-        "LOGGER = Notebook\n"
-    )
-    monkeypatch.setattr(fedquilt.loggers, "__path__", [*fedquilt.loggers.__path__, str(tmp_path)])
-    loggers.cache_clear()
+def test_a_new_logger_is_one_class_that_registers_itself(tmp_path: Path) -> None:
+    @register_logger("notebook")
+    class Notebook(Logger):
+        title = "Notebook"
+
+        def start(self, run: str, seed: int, settings: Mapping[str, Any]) -> None:
+            self.lines: list[str] = []
+
+        def round(self, record: Mapping[str, Any]) -> None:
+            self.lines.append(str(record["round"]))
+
+        def finish(self, summary: Mapping[str, Any] | None) -> None:
+            self.root.mkdir(parents=True)
+            (self.root / "notebook.txt").write_text(" ".join(self.lines))
+
     try:
         fedquilt.run("fedavg", out=tmp_path / "out", log="notebook", **SMALL)
         assert (tmp_path / "out" / "logs" / "notebook.txt").read_text() == "0 1 2"
+        with pytest.raises(FedquiltError, match=r"no logger 'notbook'; did you mean 'notebook'\?"):
+            find_logger("notbook")
     finally:
-        loggers.cache_clear()
-        sys.modules.pop("fedquilt.loggers.notebook", None)
+        LOGGERS.remove("notebook")
 
 
 def test_tools_do_not_call_home_unless_the_user_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 import fedquilt
-from fedquilt.loggers.base import Logger, loggers
+from fedquilt.loggers.base import LOGGERS, Logger, register_logger
 from fedquilt.runs.folder import RunFolder
 from support.federations import assert_same, without_seconds
 from support.small_runs import SMALL, stop_after
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
 class Parrot(Logger):
     """Remembers what it was told, and fails where it is asked to."""
 
-    name, title = "parrot", "Parrot"
+    title = "Parrot"
     told: ClassVar[list[tuple]] = []
     fails: ClassVar[str] = ""
 
@@ -41,10 +41,10 @@ class Parrot(Logger):
 
 
 @pytest.fixture
-def parrot(monkeypatch: pytest.MonkeyPatch) -> type[Parrot]:
+def parrot(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Parrot]]:
     monkeypatch.setattr(Parrot, "told", [])
-    monkeypatch.setitem(loggers(), "parrot", Parrot)
-    return Parrot
+    yield register_logger("parrot")(Parrot)
+    LOGGERS.remove("parrot")
 
 
 def story(seed: int, root: str, name: str = "fedavg-patchwork-disjoint-3") -> list[tuple]:

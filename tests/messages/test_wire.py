@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from fedquilt.messages.message import Message, Sparse, Value, message_bytes
-from fedquilt.messages.wire import decode, encode
+from fedquilt.messages.wire import HEADER_LIMIT, decode, encode
 
 shapes = st.lists(st.integers(1, 9), min_size=1, max_size=3)
 filled = st.sampled_from([0.0, 0.02, 0.3, 0.9, 0.965, 0.97, 0.98, 1.0])
@@ -311,9 +312,101 @@ def test_nothing_is_ever_executed(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
-def test_decoding_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    decode(SOUND)
-    with pytest.raises(ValueError):
-        decode(b"garbage")
-    assert not list(tmp_path.iterdir())
+def test_decoding_opens_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a file is opened")
+
+    for name in ("tempfile.NamedTemporaryFile", "tempfile.mkstemp", "builtins.open", "os.open"):
+        monkeypatch.setattr(name, refuse)
+    message = decode(SOUND)
+    monkeypatch.undo()
+    assert set(message) == {"model.w", "train_nodes"}
+
+
+def entry(shape: list[int], offsets: list[int], dtype: str = "F32") -> dict[str, object]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+@pytest.mark.parametrize(
+    ("header", "body", "says"),
+    [
+        ({"a": entry([1], [0, 4]), "b": entry([1], [2, 6])}, b"123456", "overlap or leave a hole"),
+        ({"a": entry([1], [0, 4]), "b": entry([1], [0, 4])}, b"1234", "overlap or leave a hole"),
+        ({"a": entry([1], [4, 8])}, b"12345678", "overlap or leave a hole"),
+        ({"a": entry([1], [0, 4])}, b"12345", "do not end where the data ends"),
+        ({"a": entry([1], [0, 4])}, b"123", "do not end where the data ends"),
+        ({"a": entry([2], [0, 4])}, b"1234", "do not fit its shape"),
+        ({"a": entry([1], [4, 0])}, b"1234", "do not fit its shape"),
+        ({"a": entry([1], [0, 1, 4])}, b"1234", "has no offsets"),
+        ({"a": entry([1], [-4, 0])}, b"1234", "has no offsets"),
+        ({"a": entry([1], [0, 4.0])}, b"1234", "has no offsets"),  # type: ignore[list-item]
+        ({"a": entry([True], [0, 4])}, b"1234", "has no shape"),
+        ({"a": entry([1] * 17, [0, 4])}, b"1234", "has no shape"),
+        ({"a": entry([0, 2**60], [0, 0])}, b"", "has no shape"),
+        ({"a": entry([4], [0, 4], "F8_E4M3")}, b"1234", "a dtype that is not sent"),
+        ({"a": entry([2], [0, 16], "C64")}, b"1" * 16, "a dtype that is not sent"),
+        ({"a": entry([4], [0, 4], "BOOL")}, b"\0\1\2\3", "neither true nor false"),
+        ({"a": {**entry([1], [0, 4]), "more": 1}}, b"1234", "or more than these"),
+        ({"__metadata__": {"sparse": 1}}, b"", "not a table of texts"),
+        ({"__metadata__": []}, b"", "not a table of texts"),
+    ],
+)
+def test_a_false_header_is_named(header: object, body: bytes, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        decode(raw(header, body))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}',
+        '{"a": {"dtype": "F32", "dtype": "I32", "shape": [1], "data_offsets": [0, 4]}}',
+        '{"__metadata__": {}, "__metadata__": {}, "a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}',
+    ],
+)
+def test_a_name_that_is_there_twice_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="a name is there twice"):
+        decode(struct.pack("<Q", len(text)) + text.encode() + b"1234")
+
+
+def test_a_long_header_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedquilt.messages.wire._parse_json", lambda text: pytest.fail("it is parsed"))
+    with pytest.raises(ValueError, match="its header is too long"):
+        decode(struct.pack("<Q", HEADER_LIMIT + 1) + b" " * (HEADER_LIMIT + 1))
+
+
+sizes = st.one_of(st.integers(-2, 8), st.sampled_from([2**31, 2**47, 2**62, 2**64]), st.none(), st.booleans())
+entries = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "dtype": st.sampled_from(["F32", "F64", "U8", "BOOL", "BF16", "F4", "", 7]),
+            "shape": st.lists(sizes, max_size=3),
+            "data_offsets": st.lists(sizes, min_size=1, max_size=3),
+        }
+    ),
+    st.none(),
+    st.integers(),
+)
+
+
+@settings(max_examples=300)
+@given(header=st.dictionaries(st.text(max_size=4), entries, max_size=3), body=st.binary(max_size=24))
+def test_whatever_a_header_says_little_is_allocated(header: dict[str, object], body: bytes) -> None:
+    """The result is a message that fits the bytes, or a ValueError; never another error."""
+    tracemalloc.start()
+    try:
+        message = decode(raw(header, body))
+    except ValueError:
+        message = {}
+    finally:
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert most < 2**20
+    assert sum(t.numel() * t.element_size() for t in message.values() if isinstance(t, Tensor)) <= len(body)
+
+
+@settings(max_examples=100)
+@given(length=st.integers(0, 2**64 - 1), rest=st.binary(max_size=64))
+def test_whatever_length_a_header_claims(length: int, rest: bytes) -> None:
+    with pytest.raises(ValueError, match="not a message"):
+        decode(struct.pack("<Q", length) + rest)

@@ -171,12 +171,12 @@ def test_settings_with_which_nothing_is_sent_spend_nothing(name: str, settings: 
 def test_a_summary_has_the_largest_epsilon_that_any_site_told() -> None:
     """A coordinator that is started again after its last round was told nothing itself; the records were."""
     pytest.importorskip("flwr", reason="needs Flower")
-    from fedquilt.federation.coordinator.coordinator import spent
+    from fedquilt.federation.coordinator.coordinator import largest_epsilon
 
     records = [{"round": 0, "epsilon": 1.5}, {"round": 1, "epsilon": 2.5}, {"round": 2}]
-    assert spent([*records, {}]) == {"epsilon": 2.5}
-    assert spent([*records, {"epsilon": 3.0}]) == {"epsilon": 3.0}  # of a round that came to nothing
-    assert spent([{"round": 0}, {}]) == {}
+    assert largest_epsilon([*records, {}]) == {"epsilon": 2.5}
+    assert largest_epsilon([*records, {"epsilon": 3.0}]) == {"epsilon": 3.0}  # of a round that came to nothing
+    assert largest_epsilon([{"round": 0}, {}]) == {}
 
 
 def test_a_resumed_run_is_the_same_run(tmp_path: Path) -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import pytest
+import yaml
+
+pytest.importorskip("flwr", reason="needs Flower: pip install 'fedquilt[flower]'")
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
@@ -12,10 +19,13 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedquilt.cohort.client import Client
-from fedquilt.federation.client_app import app
-from fedquilt.federation.coordinator.coordinator import Federation, Order
+from fedquilt.federation import client_app
+from fedquilt.federation.coordinator.config import FederationConfig
+from fedquilt.federation.coordinator.coordinator import Coordinator
+from fedquilt.federation.flower_messages import pack, unpack
 from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.site import open_site
+from fedquilt.federation.site.worker_process import ENABLED
 from fedquilt.methods.base import State
 
 Tamper = Callable[[int, Message, Message], Message | Exception | None]
@@ -66,10 +76,12 @@ class MemoryGrid(Grid):
                 continue
             site = {"site": str(self.sites[node])}
             context = Context(run_id=1, node_id=node, node_config=site, state=RecordDict(), run_config={})
-            try:
-                reply = app(message, context)
-            except Exception as error:
-                reply = Message(Error(1, str(error)), reply_to=message)
+            # In this process: there is no worker process, and no parent to end with.
+            with patch.dict(os.environ, {ENABLED: "0"}), patch.object(client_app, "exit_with_parent"):
+                try:
+                    reply = client_app.app(message, context)
+                except Exception as error:
+                    reply = Message(Error(1, str(error)), reply_to=message)
             arrived = self.tamper(node, message, reply)
             if arrived is not None:
                 self.replies[id_] = arrived
@@ -91,27 +103,49 @@ def federation(
     clients: Sequence[Client],
     grid: MemoryGrid | None = None,
     site: dict[str, Any] | None = None,
-    **order: Any,
-) -> Federation:
+    **options: Any,
+) -> Coordinator:
     """A federation of these clients in memory, as the tests of methods have theirs."""
     if grid is None:
         grid = MemoryGrid(write_sites(folder, clients, **(site or {})))
-    small: dict[str, Any] = {} if order.get("method") == "majority" else {"hidden": 8}
-    given = small | order.pop("settings", {})
-    usual = {"seed": 3, "dataset": "ragged", "partition": "disjoint", "timeout": 5.0, "wait": 5.0, "rounds": 3}
-    asked = Order(**{**usual, "out": str(folder / "run"), "sites": len(clients), "settings": given, **order})
-    return Federation(asked, grid, lambda text: None)
+    small: dict[str, Any] = {} if options.get("method") == "majority" else {"hidden": 8}
+    given = small | options.pop("settings", {})
+    defaults = {"seed": 3, "dataset": "ragged", "partition": "disjoint", "timeout": 5.0, "wait": 5.0, "rounds": 3}
+    config = FederationConfig(
+        **{**defaults, "out": str(folder / "run"), "sites": len(clients), "settings": given, **options}
+    )
+    return Coordinator(config, grid, lambda text: None)
 
 
 def site_states(folder: Path) -> list[State]:
     """What each site keeps after the last round."""
-    return [next(iter(_kept(path))).load()[1] for path in sorted(folder.glob("site-*"))]
+    return [next(iter(_states(path))).load()[1] for path in sorted(folder.glob("site-*"))]
 
 
 def site_models(folder: Path) -> list[tuple[State, dict[str, Any]]]:
     """Each site's model, and the facts about it."""
-    return [next(iter(_kept(path))).load_model() for path in sorted(folder.glob("site-*"))]
+    return [next(iter(_states(path))).load_model() for path in sorted(folder.glob("site-*"))]
 
 
-def _kept(path: Path) -> list[Any]:
-    return [open_site(path / "site.yaml").memory(run.name) for run in (path / "state").iterdir() if run.is_dir()]
+def _states(path: Path) -> list[Any]:
+    return [open_site(path / "site.yaml").state(run.name) for run in (path / "state").iterdir() if run.is_dir()]
+
+
+def edit_site(path: Path, **fields: Any) -> None:
+    """Change some fields of a site.yaml."""
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **fields}))
+
+
+def ask(grid: MemoryGrid, node: int, header: dict[str, Any], body: bytes, kind: str = "train") -> tuple[dict, bytes]:
+    """Send a node a request; the header and the blob of its reply."""
+    (reply,) = grid.pull_messages(grid.push_messages([Message(pack(header, body), node, kind)]))
+    return unpack(reply.content)
+
+
+def last_request(grid: MemoryGrid, kind: str = "round", node: int | None = None) -> tuple[int, dict[str, Any], bytes]:
+    """The node, the header and the blob of the last request of a kind (to a node)."""
+    for there, message in reversed(grid.sent):
+        header, body = unpack(message.content)
+        if header["kind"] == kind and node in (None, there):
+            return there, header, body
+    raise AssertionError(f"there was no {kind}")

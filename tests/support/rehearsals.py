@@ -6,6 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+pytest.importorskip("flwr", reason="needs Flower: pip install 'fedquilt[flower]'")
+
 SIZES = (25, 14, 31)
 USUAL = {
     "sites": 3,

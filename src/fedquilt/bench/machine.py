@@ -13,6 +13,8 @@ import torch
 
 from fedquilt.common.version import VERSION
 
+PACKAGE = Path(__file__).resolve().parents[1]
+
 
 def about(device: torch.device, threads: int) -> dict[str, Any]:
     """Versions, the machine, the commit of this code if there is one, and the date (UTC)."""
@@ -45,9 +47,8 @@ def device_name(device: torch.device) -> str:
     return next(filter(None, names), platform.processor() or platform.machine())
 
 
-def commit() -> str | None:
-    """The commit of this code, with -changed where the code differs from it; None outside a checkout."""
-    folder = Path(__file__).resolve().parents[1]
+def commit(folder: Path = PACKAGE) -> str | None:
+    """The commit of the package in `folder`, with -changed where the code differs from it; None outside a checkout."""
     # An installed copy may lie inside somebody else's repository.
     if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None

@@ -1,4 +1,4 @@
-"""`fedquilt site`: is a site ready, and what would leave it? And sites to try a federation with."""
+"""`fedquilt site`: checks a site, shows what would leave it, and writes example sites."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def check(path: SiteFile) -> None:
 
     report = check_site(path)
     _describe(report)
-    _sending(report)
+    _uploads_table(report)
     for sentence in report.privacy:
         say(f"Privacy: {sentence}")
     for warning in report.graph.warnings:
         say(f"Warning: {warning}")
     none = "no method may run here but those that send nothing"
-    sends = {line.method for line in report.sending if line.uploads}
+    sends = {line.method for line in report.methods if line.uploads}
     may = ", ".join(report.permitted) if sends & set(report.permitted) else f"{none}: {', '.join(report.permitted)}"
     say(f"Permitted: {may}.")
     say(f"Site '{report.site.name}' is ready.")
@@ -95,8 +95,8 @@ def _describe(report: SiteReport) -> None:
     table.add_column()
     table.add_column(justify="right")
     table.add_row("graph", escape(site.graph))
-    for what, figure in report.graph.rows():
-        table.add_row(what, figure)
+    for what, value in report.graph.rows():
+        table.add_row(what, value)
     table.add_row("split", f"{report.split}: {train:,} train, {val:,} val, {test:,} test")
     table.add_row("state", escape(site.state))
     table.add_row("permits", site.permits if isinstance(site.permits, str) else ", ".join(site.permits) or "nothing")
@@ -104,15 +104,15 @@ def _describe(report: SiteReport) -> None:
     results().print(table)
 
 
-def _sending(report: SiteReport) -> None:
+def _uploads_table(report: SiteReport) -> None:
     from rich.table import Table
 
-    from fedquilt.federation.site.permits import FIGURES_SPEC
+    from fedquilt.federation.site.permits import METRICS_SPEC
 
     table = Table(title="What would leave this site", title_justify="left", title_style="bold")
     for heading in ("Method", "Permitted", "It sends", "What that reveals"):
         table.add_column(heading)
-    for line in report.sending:
+    for line in report.methods:
         verdict = "no" if line.refused else "yes"
         if not line.uploads:
             table.add_row(line.method, verdict, "nothing", "")
@@ -120,5 +120,5 @@ def _sending(report: SiteReport) -> None:
             name = short(spec.name) + (" (not permitted)" if spec in line.refused else "")
             table.add_row(*((line.method, verdict) if number == 0 else ("", "")), name, spec.reveals)
         table.add_section()
-    table.add_row("any", "yes" if report.figures else "no", FIGURES_SPEC.name, FIGURES_SPEC.reveals)
+    table.add_row("any", "yes" if report.reports_metrics else "no", METRICS_SPEC.name, METRICS_SPEC.reveals)
     results().print(table)

@@ -1,18 +1,12 @@
-"""Real sites on real machines: the same round loop and methods, carried by Flower. A site is a cohort of one.
+"""Real sites on real machines: the round loop and the methods of the simulation, over Flower. A site is a cohort of one.
 
-At the coordinator
-    coordinator.py, server_app.py   Flower's ServerApp: the round loop of `fedquilt.training.loop`, the run folder
-    engine.py                       the engine that asks sites over Flower's grid
-    roster.py                       who is who, and how replies are fetched
-    bounds.py, guarding.py          which messages are taken; the server's step undone where it leads nowhere
-    incidents.py                    what went wrong at whose site
-At a site
-    client_app.py, warm.py          Flower's ClientApp, and the process that it hands requests to
-    answering.py, site.py, home.py  a request answered: what a site does with it, and what it has at home
-Between them
-    messages.py                     how a message is framed
-    app/                            what `flwr run` is given
-On one machine
-    rehearsal.py, preparing.py      the whole federation with real processes, TLS and node keys
-    keys.py, processes.py           throw-away keys; processes that end with us
+Both sides
+    protocol.py           the headers of requests and replies
+    message_checks.py     which messages are used
+    flower_messages.py    headers and tensors as Flower's messages
+    server_app.py, client_app.py, app/   the Flower app that `flwr run` starts
+    parent_process.py     ends Flower's processes with their parents
+coordinator/              the round loop, the engine that asks sites, the run folder
+site/                     one organisation: its graph, its state, what may leave it
+local/                    the rehearsal: a whole federation on one machine, with real processes, TLS and node keys
 """

@@ -1,6 +1,7 @@
-"""How requests and replies travel in Flower's messages: a short JSON header, and one blob of tensors.
+"""Requests and replies as Flower's messages: a short JSON header, and one blob of tensors.
 
-The blob is what `fedquilt.messages.wire` writes, so what crosses is what the ledger counts and a few hundred bytes of names.
+The blob is what `fedquilt.messages.wire` writes. So the bytes that cross are those that the ledger counts, and a few hundred
+bytes of names.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ HEADER_LIMIT = 2**16
 _HEADER, _BODY = "header", "body"
 
 
-def packed(header: Mapping[str, Any], body: bytes = b"") -> RecordDict:
-    """A message's content."""
+def pack(header: Mapping[str, Any], body: bytes = b"") -> RecordDict:
+    """The content of a Flower message."""
     text = json.dumps(header, separators=(",", ":"), allow_nan=True)
     records = RecordDict({_HEADER: ConfigRecord({"json": text})})
     if body:
@@ -24,8 +25,8 @@ def packed(header: Mapping[str, Any], body: bytes = b"") -> RecordDict:
     return records
 
 
-def unpacked(content: RecordDict) -> tuple[dict[str, Any], bytes]:
-    """The header and the blob. Raises ValueError on anything that `packed` did not write; nothing is unpickled."""
+def unpack(content: RecordDict) -> tuple[dict[str, Any], bytes]:
+    """The header and the blob. Raises ValueError on anything that `pack` did not write; nothing is unpickled."""
     if set(content.keys()) - {_HEADER, _BODY}:
         raise ValueError("it has records that no message has")
     configs, arrays = content.config_records, content.array_records

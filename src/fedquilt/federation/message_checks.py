@@ -1,14 +1,14 @@
-"""Which messages are taken: declared names with the dtype and shape they must have, and finite numbers that can be.
+"""Checks of messages: declared names, with the expected dtype and shape, and finite numbers of a possible size.
 
-What a message looks like follows from the method, its settings and the widths of the task, not from anyone's data. So the
-coordinator makes a client up, of a few nodes with no meaning, and looks at what that one would send; and a site looks at what
-a server would answer to that.
+The form of a message follows from the method, its settings and the widths of the run, not from anyone's data. So the
+coordinator trains a dummy client (`Task.example_client`) and expects uploads of the form that this one sends. A
+site expects downloads of the form that a server sends to the dummy client.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from functools import cached_property
 
 import torch
@@ -19,35 +19,46 @@ from fedquilt.messages.wire import decode
 from fedquilt.methods.base import Method
 from fedquilt.training.engines.in_process import slice_message
 
-# Beside its numbers, an upload has names, shapes and offsets: a JSON header.
-OVERHEAD, OVERHEAD_EACH = 4096, 512
-MOST = 1e9  # no weight, statistic or count is larger; seeds are, and are whole numbers
-SHORT = 1.0  # uploads are not compared with a median that is shorter than this
-FEW = 3  # so many uploads with noise are a measure for each other
-NOISY = 100.0  # with fewer, noise may make an upload so many times as long as `norm-limit` allows
+# Bytes that an upload may have beside its numbers, for its header: a constant, and so many a tensor.
+HEADER_BYTES, HEADER_BYTES_PER_TENSOR = 4096, 512
+LARGEST = 1e9  # no weight, statistic or count is larger; integer seeds are
+SMALLEST_MEDIAN = 1.0  # uploads are not compared with a median norm below this
+FEW_NOISY = 3  # with fewer noisy uploads than this, they are compared with all uploads
+NOISY_FACTOR = 100.0  # and then may be so many times as long as the limit allows
 
 
 class BadMessageError(ValueError):
-    """A message that is not taken; it says why, as the end of a sentence that begins with "its upload" or "the download"."""
+    """A message that is not used; says why, as the end of a sentence that begins with "its upload" or "the download"."""
 
 
-class Expected:
-    """What the messages of a method look like."""
+class ExpectedMessages:
+    """The form of a method's messages, learned from a dummy client."""
 
     def __init__(self, method: Method) -> None:
         self.method = method
         self.cohort = Cohort([method.task.example_client(method.context.features, method.context.outputs)])
+        self._forms: dict[Hashable, Message] = {}
 
     @cached_property
     def downloads(self) -> Message:
-        """What a client is sent: before the first round, and after it."""
+        """All that a client is ever sent: before the first round, and after it."""
         server, first = self.method.server_start()
         first = slice_message(first, self.method.downloads, 0, 1)
-        later = self.method.aggregate(server, self.upload(0, first), self.cohort.ids, self.cohort.ids)
+        upload = self.upload_form(0, first)
+        later = self.method.aggregate(server, upload, self.cohort.ids, self.cohort.ids)
         return first | slice_message(later, self.method.downloads, 0, 1)
 
-    def upload(self, round: int, down: Message) -> Message:
-        """An upload of this round, after `down` (one client's); its numbers mean nothing."""
+    def upload_form(self, round: int, down: Message) -> Message:
+        """An upload of this round after `down` (one client's); only names, dtypes and shapes mean anything.
+
+        The dummy client trains once for each kind of round: round 0, and each value of `Method.alike`.
+        """
+        kind = (round == 0, self.method.alike(round), tuple(down))
+        if kind not in self._forms:
+            self._forms[kind] = self._train_dummy(round, down)
+        return self._forms[kind]
+
+    def _train_dummy(self, round: int, down: Message) -> Message:
         with torch.no_grad():
             state = self.method.start(self.cohort)
         upload = self.method.local_update(state, self.cohort, down, round).upload
@@ -55,17 +66,17 @@ class Expected:
         return upload
 
 
-def taken(data: bytes, expected: Message, specs: Sequence[TensorSpec], protected: bool = False) -> Message:
-    """The upload in `data`, if it is what `expected` looks like; BadMessageError otherwise.
+def read_upload(data: bytes, expected: Message, specs: Sequence[TensorSpec], protected: bool = False) -> Message:
+    """The upload in `data`, where it has the form of `expected`; BadMessageError otherwise.
 
-    Where it is `protected`, by noise, it is dense and has floating-point numbers only.
+    An upload that is `protected` by noise is dense and has floating-point numbers only.
     """
     if protected:
         expected = {name: dense(value).float() for name, value in expected.items()}
-    limit = sum(_bytes(value) + OVERHEAD_EACH for value in expected.values()) + OVERHEAD
+    limit = sum(_dense_bytes(value) + HEADER_BYTES_PER_TENSOR for value in expected.values()) + HEADER_BYTES
     if len(data) > limit:
         raise BadMessageError(f"has {len(data):,} bytes, where {limit:,} are the most it can need")
-    message = _decoded(data)
+    message = _decode(data)
     for name in message:
         if name not in expected:
             raise BadMessageError(f"has '{name[:80]}', which the method does not send")
@@ -77,12 +88,12 @@ def taken(data: bytes, expected: Message, specs: Sequence[TensorSpec], protected
     return {name: message[name] for name in expected}
 
 
-def received(data: bytes, expected: Message, specs: Sequence[TensorSpec]) -> Message:
-    """The download in `data`, if a server of the method may send it; BadMessageError otherwise.
+def read_download(data: bytes, expected: Message, specs: Sequence[TensorSpec]) -> Message:
+    """The download in `data`, where a server of the method may send it; BadMessageError otherwise.
 
-    Which of the downloads a round has is the server's to say.
+    The server decides which of its declared downloads it sends in a round.
     """
-    message = _decoded(data)
+    message = _decode(data)
     for name, value in message.items():
         if declared(specs, name) is None:
             raise BadMessageError(f"has '{name[:80]}', which the method does not send")
@@ -92,32 +103,33 @@ def received(data: bytes, expected: Message, specs: Sequence[TensorSpec]) -> Mes
     return message
 
 
-def overlong(
+def overlong_uploads(
     uploads: Mapping[int, Message], specs: Sequence[TensorSpec], noisy: Set[int], limit: float
 ) -> dict[int, str]:
-    """Those of a round's uploads that are more than `limit` times as long as the median one, and what is said of them.
+    """The clients whose uploads have more than `limit` times the median norm of the round, each with a reason.
 
-    The length is the L2 norm of all that is no count. How long uploads with noise are is up to the noise: they are compared
-    among themselves, or, where they are few, with all at a higher limit. Of two in the middle the shorter is the median, so
-    that one of two sites is not a measure for itself.
+    The norm of a noisy upload depends on its noise. So noisy uploads are compared among themselves, or, where they are few,
+    with all uploads at a higher limit. Of two middle norms the smaller is the median: so with two sites, neither raises the
+    limit for itself.
     """
     out: dict[int, str] = {}
-    lengths = {m: length(message, specs) for m, message in uploads.items()}
-    plain, noised = set(lengths) - noisy, set(lengths) & noisy
-    few = len(noised) < FEW
-    for group, measure, most in (
+    norms = {m: upload_norm(message, specs) for m, message in uploads.items()}
+    plain, noised = set(norms) - noisy, set(norms) & noisy
+    few = len(noised) < FEW_NOISY
+    for group, compared_with, most in (
         (plain, plain, limit),
-        (noised, set(lengths) if few else noised, NOISY * limit if few else limit),
+        (noised, set(norms) if few else noised, NOISY_FACTOR * limit if few else limit),
     ):
-        usual = max(SHORT, statistics.median_low([lengths[m] for m in measure])) if measure else SHORT
+        median = statistics.median_low([norms[m] for m in compared_with]) if compared_with else 0.0
+        usual = max(SMALLEST_MEDIAN, median)
         for m in sorted(group):
-            if lengths[m] > most * usual:
-                out[m] = f"is {lengths[m] / usual:.3g} times as long as is usual in the round"
+            if norms[m] > most * usual:
+                out[m] = f"is {norms[m] / usual:.3g} times as long as is usual in the round"
     return out
 
 
-def sound(message: Message) -> bool:
-    """Whether all numbers of a message are finite, and none larger than any can be."""
+def has_possible_numbers(message: Message) -> bool:
+    """Whether all numbers of a message are finite and not larger than LARGEST."""
     try:
         for name, value in message.items():
             _check_numbers(name, value, None)
@@ -126,17 +138,17 @@ def sound(message: Message) -> bool:
     return True
 
 
-def length(message: Message, specs: Sequence[TensorSpec]) -> float:
-    """The L2 norm of all in an upload that is no count."""
-    weighed = [dense(value) for name, value in message.items() if not _counts(declared(specs, name))]
-    return sum(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) ** 2 for tensor in weighed) ** 0.5
+def upload_norm(message: Message, specs: Sequence[TensorSpec]) -> float:
+    """The L2 norm of all tensors in an upload that are not counts."""
+    tensors = [dense(value) for name, value in message.items() if not _is_count(declared(specs, name))]
+    return sum(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) ** 2 for tensor in tensors) ** 0.5
 
 
-def _counts(spec: TensorSpec | None) -> bool:
+def _is_count(spec: TensorSpec | None) -> bool:
     return spec is not None and spec.count
 
 
-def _decoded(data: bytes) -> Message:
+def _decode(data: bytes) -> Message:
     try:
         return decode(data) if data else {}
     except ValueError:
@@ -157,13 +169,13 @@ def _check_numbers(name: str, value: Value, spec: TensorSpec | None) -> None:
     found = dense(value)
     if not bool(torch.isfinite(found).all()):
         raise BadMessageError(f"has numbers in '{name}' that are not finite")
-    if found.is_floating_point() and found.numel() and float(found.abs().max()) > MOST:
-        raise BadMessageError(f"has numbers in '{name}' that are larger than {MOST:g}")
-    if _counts(spec) and bool((found < 0).any() | ~(found > 0).any()):
+    if found.is_floating_point() and found.numel() and float(found.abs().max()) > LARGEST:
+        raise BadMessageError(f"has numbers in '{name}' that are larger than {LARGEST:g}")
+    if _is_count(spec) and bool((found < 0).any() | ~(found > 0).any()):
         raise BadMessageError(f"has '{name}', which is a count, below zero or zero throughout")
 
 
-def _bytes(value: Value) -> int:
-    """The most that a tensor takes on the wire."""
+def _dense_bytes(value: Value) -> int:
+    """The most bytes that a tensor takes on the wire."""
     tensor = dense(value)
     return tensor.numel() * tensor.element_size()

@@ -1,4 +1,4 @@
-"""Flower's ServerApp: the coordinator, told by `flwr run --run-config`."""
+"""Flower's ServerApp: runs the coordinator with the configuration of `flwr run --run-config`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedquilt.federation.local.processes import end_with_parent
+from fedquilt.federation.parent_process import exit_with_parent
 
 app = ServerApp()
 _log = logging.getLogger("flwr")
@@ -17,18 +17,19 @@ _log = logging.getLogger("flwr")
 def main(grid: Grid, context: Context) -> None:
     """Run a federation to its end."""
     from fedquilt.errors import FedquiltError
-    from fedquilt.federation.coordinator.coordinator import Federation, Order
+    from fedquilt.federation.coordinator.config import FederationConfig
+    from fedquilt.federation.coordinator.coordinator import Coordinator
 
-    end_with_parent()  # what is done is on disk after every round
+    exit_with_parent()  # every finished round is on disk
     try:
-        order = Order.read(context.run_config)
-        result = Federation(order, grid, _say).run()
+        config = FederationConfig.read(context.run_config)
+        result = Coordinator(config, grid, _say).run()
     except FedquiltError as error:
         _log.error("fedquilt: %s", error)
         raise
     test = result["test_mean"]
-    said = "no site said how it stands" if test is None else f"test {test:.2f} at the best validation round"
-    _say(f"done: {said}; written to {order.out}.")
+    outcome = "no site reported metrics" if test is None else f"test {test:.2f} at the best validation round"
+    _say(f"done: {outcome}; written to {config.out}.")
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,7 @@
 """What a logger is, and how one is found.
 
-A logger is one file of this package with a subclass of `Logger` in `LOGGER`. Nothing else names it. The file can be imported
-without the tool: it imports the tool's package inside its functions, and lists it in `packages`.
+A logger is one file of this package with a subclass of `Logger` that is decorated with `register_logger`. Nothing else names
+it. The file can be imported without the tool: it imports the tool's package inside its functions, and lists it in `packages`.
 
 A logger follows one seed after the other, from `start` to `finish`. On resume all rounds so far are passed to `round` again,
 before the first new one. So a logger either writes a seed's log anew in `start`, or continues it and skips rounds it already
@@ -13,15 +13,14 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from fedquilt.common.files import write_json
-from fedquilt.errors import FedquiltError, unknown
+from fedquilt.common.registry import Registry
+from fedquilt.errors import FedquiltError
 
 NOTES = "loggers.json"
 
@@ -72,20 +71,24 @@ class Logger(ABC):
         return json.loads(path.read_bytes()) if path.is_file() else {}
 
 
-@cache
-def loggers() -> dict[str, type[Logger]]:
-    """All loggers by name: one for each module of this package that has a `LOGGER`."""
-    package = importlib.import_module("fedquilt.loggers")
-    modules = [importlib.import_module(f"{package.__name__}.{m.name}") for m in pkgutil.iter_modules(package.__path__)]
-    return {module.LOGGER.name: module.LOGGER for module in modules if hasattr(module, "LOGGER")}
+LOGGERS: Registry[type[Logger]] = Registry("logger", "fedquilt.loggers")
+_L = TypeVar("_L", bound=type[Logger])
+
+
+def register_logger(name: str) -> Callable[[_L], _L]:
+    """Make a logger known by `name`."""
+
+    def decorate(cls: _L) -> _L:
+        cls.name = name
+        LOGGERS.add(name, cls)
+        return cls
+
+    return decorate
 
 
 def find_logger(name: str) -> type[Logger]:
     """The logger called `name`, its packages imported; an error with the nearest right name, or with what to install."""
-    known = loggers()
-    if name not in known:
-        raise unknown("logger", name, known)
-    found = known[name]
+    found = LOGGERS.find(name)
     for variable, value in found.environment.items():
         os.environ.setdefault(variable, value)
     try:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fedquilt.loggers.base import Logger
+from fedquilt.loggers.base import Logger, register_logger
 from fedquilt.loggers.tags import best, scalars
 
 if TYPE_CHECKING:
@@ -25,10 +25,11 @@ _BATCH = 1000  # metrics that MLflow takes at once
 _EVERY_SECONDS = 2.0  # a call takes as long as a small round, so rounds are sent together
 
 
+@register_logger("mlflow")
 class MLflow(Logger):
     """Each round: metrics. Each seed: parameters."""
 
-    name, title = "mlflow", "MLflow"
+    title = "MLflow"
     packages = (
         "mlflow",
         "alembic",
@@ -113,6 +114,3 @@ class MLflow(Logger):
     def _last_round(self, run: str) -> int:
         """The last round that is complete: `seconds` is the last metric of a round."""
         return max((metric.step for metric in self._client.get_metric_history(run, "seconds")), default=-1)
-
-
-LOGGER = MLflow

@@ -11,16 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from fedquilt.loggers.base import Logger
+from fedquilt.loggers.base import Logger, register_logger
 from fedquilt.loggers.tags import CLIENTS_TEST, EDGES, best, clients_test, scalars
 
 _FLUSH_SECONDS = 10
 
 
+@register_logger("tensorboard")
 class TensorBoard(Logger):
     """Each round: scalars and a histogram of the clients' test metrics. Each seed: a row in the table of hyperparameters."""
 
-    name, title = "tensorboard", "TensorBoard"
+    title = "TensorBoard"
     packages = ("torch.utils.tensorboard",)
 
     def start(self, run: str, seed: int, settings: Mapping[str, bool | int | float | str]) -> None:
@@ -50,6 +51,3 @@ class TensorBoard(Logger):
                 self._writer.add_scalar(tag, value, 0)
             self._writer._get_file_writer().add_summary(self._end)
         self._writer.close()
-
-
-LOGGER = TensorBoard

@@ -17,14 +17,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedquilt.loggers.base import Logger
+from fedquilt.loggers.base import Logger, register_logger
 from fedquilt.loggers.tags import CLIENTS_TEST, EDGES, best, clients_test, scalars
 
 
+@register_logger("wandb")
 class WeightsAndBiases(Logger):
     """Each round: metrics and a histogram of the clients' test metrics. Each seed: the configuration."""
 
-    name, title = "wandb", "Weights & Biases"
+    title = "Weights & Biases"
     packages = ("wandb",)
     environment: ClassVar = {"WANDB_ERROR_REPORTING": "false"}
 
@@ -71,6 +72,3 @@ class WeightsAndBiases(Logger):
         if summary is not None:
             self._run.summary.update(best(summary))
         self._run.finish(exit_code=int(summary is None))
-
-
-LOGGER = WeightsAndBiases

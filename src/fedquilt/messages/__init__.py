@@ -1,1 +1,1 @@
-"""The only things that cross between a client and the server: named, declared tensors, and their bytes."""
+"""Messages between clients and the server: named tensors that the method declares, and their wire format."""

@@ -1,7 +1,7 @@
-"""The only things that cross between a client and the server: named tensors that the method declared.
+"""Messages: named tensors that a method declares. Nothing else crosses between a client and the server.
 
-A method declares every name with a sentence about what it reveals. A name that was not declared is an error, in every
-engine, before anything crosses.
+A method declares every name with a sentence about what it reveals. In every engine, a name that was not declared is an error
+before anything crosses.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ class TensorSpec:
         name: its name, or a pattern with ``*``.
         reveals: one sentence, in plain words, about what the receiver learns from it.
         shared: the same tensor for every client (downloads only); otherwise the leading axis is the client.
-        count: it says how many of something there are, and a server can do with a one instead (uploads only): under
-            differential privacy it gets that.
+        count: a count, such as of training nodes (uploads only). Under differential privacy a one is sent instead.
     """
 
     name: str
@@ -36,15 +35,15 @@ class TensorSpec:
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
-    """A tensor of which only the non-zero entries are sent: their values, and one bit an entry for their positions.
+    """A tensor that is sent as the values of its non-zero entries, and one bit an entry for their positions.
 
-    In this process the dense tensor itself is handed over; `wire.encode` makes the bytes. Leading axis: the client.
+    It holds the dense tensor (leading axis the client); `wire.encode` makes the bytes.
     """
 
     tensor: Tensor
 
     def bytes_each(self) -> Tensor:
-        """[M] bytes each client's part takes: 4 a value and a bit a position, or all values if that is less."""
+        """[M] the bytes of each client's part: 4 a non-zero value and a bit an entry, or 4 an entry if that is less."""
         entries = self.tensor[0].numel()
         filled = self.tensor.flatten(1).count_nonzero(dim=1)
         return (filled * 4 + (entries + 7) // 8).clamp_max(entries * 4)
@@ -52,12 +51,13 @@ class Sparse:
 
 @dataclass(frozen=True, eq=False)
 class Factored:
-    """A tensor [M, ...] of which each client is sent its own row, kept as left [M, r] times right [r, ...] plus own * stack.
+    """A download [M, ...] whose rows are computed when they are sent: row m = left[m] @ right + own[m] * stack[m].
 
-    Averages for ten thousand clients are made for a few of them at a time, when it is their turn.
+    So averages for ten thousand clients never have to be in memory at once.
 
     Attributes:
-        own, stack: [M] and [M, ...]: each client's own tensor, and how much of it is added.
+        left, right: [M, r] and [r, ...].
+        own, stack: [M] and [M, ...]: each client's own tensor, and the weight with which it is added.
     """
 
     left: Tensor
@@ -66,7 +66,7 @@ class Factored:
     stack: Tensor
 
     def rows(self, first: int, last: int) -> Tensor:
-        """What the clients first .. last - 1 are sent."""
+        """[last - first, ...] the rows of the clients first .. last - 1."""
         mixed = self.left[first:last] @ self.right.flatten(1)
         mixed.addcmul_(self.own[first:last].unsqueeze(1), self.stack[first:last].flatten(1))
         release(self.stack[first:last])
@@ -78,7 +78,7 @@ Message = dict[str, Value]
 
 
 def declared(specs: Sequence[TensorSpec], name: str) -> TensorSpec | None:
-    """The declaration that covers `name`, if there is one."""
+    """The declaration of `name`, by its name or its pattern; None where there is none."""
     return next((c for c in specs if c.name == name or fnmatchcase(name, c.name)), None)
 
 
@@ -90,18 +90,18 @@ def check(message: Mapping[str, Value], specs: Sequence[TensorSpec], method: str
 
 
 class UndeclaredError(RuntimeError):
-    """A method tried to send something it did not declare: a defect of the method, and nothing is sent."""
+    """A method tried to send a name that it did not declare. This is a defect of the method; nothing is sent."""
 
 
 def dense(value: Value) -> Tensor:
-    """The tensor itself, whatever way it is sent."""
+    """The value as a dense tensor."""
     if isinstance(value, Factored):
         return value.rows(0, len(value.left))
     return value.tensor if isinstance(value, Sparse) else value
 
 
 def each_tensor(value: Value) -> tuple[Tensor, ...]:
-    """The tensors that a value is held as."""
+    """The tensors that a value consists of."""
     if isinstance(value, Factored):
         return value.left, value.right, value.own, value.stack
     return (dense(value),)
@@ -119,14 +119,14 @@ def moved(message: Mapping[str, Value], device: torch.device) -> Message:
 
 
 def message_bytes(message: Mapping[str, Value], specs: Sequence[TensorSpec], receivers: int) -> dict[str, int]:
-    """Bytes by name over all clients: a shared tensor counts once for every client that receives it."""
+    """Bytes by name, summed over all clients. A shared tensor counts once for every client that receives it."""
     return {name: int(count) for name, count in message_bytes_on_device(message, specs, receivers).items()}
 
 
 def message_bytes_on_device(
     message: Mapping[str, Value], specs: Sequence[TensorSpec], receivers: int
 ) -> dict[str, int | Tensor]:
-    """The same without a look at the numbers: where it depends on them, a scalar on their device."""
+    """The same without synchronising with the device: bytes that depend on the numbers are scalars on their device."""
     out: dict[str, int | Tensor] = {}
     for name, value in message.items():
         spec = declared(specs, name)

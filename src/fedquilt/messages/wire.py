@@ -1,35 +1,45 @@
-"""How one client's message is written as bytes: safetensors, never pickle.
+"""The wire format: one client's message as safetensors bytes, never pickle.
 
-A dense tensor is stored as it is. A sparse one becomes ``name#values`` (float32) and ``name#kept`` (one bit an entry,
-packed), or is stored dense where that is smaller; its shape travels in the header.
+A dense tensor is stored as it is. A sparse tensor is stored as ``name#values`` (float32) and ``name#kept`` (one bit an entry,
+packed), or dense where that is smaller; its shape is in the header's metadata under ``sparse``.
+
+`decode` takes bytes from strangers. It checks the whole header in memory before it makes a tensor, so it never allocates more
+than a small multiple of the bytes that came, and it raises ValueError on everything that `encode` does not write.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Mapping
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from fedquilt.messages.message import Message, Sparse, Value, dense
 
 _VALUES, _KEPT = "#values", "#kept"
+_METADATA, _SHAPES = "__metadata__", "sparse"
+_LENGTH = struct.Struct("<Q")
+HEADER_LIMIT = 2**22  # bytes: names, shapes and offsets of some ten thousand tensors
+RANK_LIMIT, SIZE_LIMIT = 16, 2**48  # axes of a tensor, and entries along one
+# Bytes an entry of each dtype that may cross, by its name in safetensors.
+_ENTRY_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 
 def encode(message: Mapping[str, Value]) -> bytes:
-    """One client's message (no client axis; a `Sparse` keeps a leading axis of one) as bytes."""
+    """The bytes of one client's message (no client axis; a `Sparse` has a leading axis of one)."""
     tensors: dict[str, Tensor] = {}
     shapes: dict[str, list[int]] = {}
     for name, value in message.items():
         if name.endswith((_VALUES, _KEPT)):
             raise ValueError(f"'{name}' cannot be sent: its ending is kept for the parts of sparse tensors")
         if not isinstance(value, Sparse):
-            tensors[name] = _own(dense(value))
+            tensors[name] = _copy(dense(value))
             continue
         one = value.tensor[0].detach().cpu()
         shapes[name] = list(one.shape)
@@ -39,46 +49,124 @@ def encode(message: Mapping[str, Value]) -> bytes:
             tensors[name + _VALUES] = flat[kept].contiguous()
             tensors[name + _KEPT] = torch.from_numpy(np.packbits(kept.numpy()))
         else:
-            tensors[name] = _own(flat)
-    return save(tensors, metadata={"sparse": json.dumps(shapes)})
+            tensors[name] = _copy(flat)
+    return save(tensors, metadata={_SHAPES: json.dumps(shapes)})
 
 
-def _own(tensor: Tensor) -> Tensor:
-    """A copy with memory of its own: safetensors refuses tensors that share some."""
+def _copy(tensor: Tensor) -> Tensor:
+    """A contiguous copy: safetensors refuses tensors that share memory."""
     return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def decode(data: bytes) -> Message:
     """The message that `encode` wrote. Raises ValueError on anything else."""
-    import tempfile
+    try:
+        metadata = _checked_metadata(data)
+        shapes = _parse_json(metadata.get(_SHAPES, "{}"))
+        tensors = load(data)
+        _check_booleans(tensors)
+        return _assemble(tensors, shapes)
+    except Exception as error:
+        raise ValueError(f"not a message: {error}") from error
 
-    # safe_open reads the header's metadata, which the in-memory loader does not give back; it wants a file.
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        try:
-            with safe_open(file.name, framework="pt") as opened:
-                shapes = json.loads((opened.metadata() or {}).get("sparse", "{}"))
-                tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
-            return _assemble(tensors, shapes)
-        except Exception as error:
-            raise ValueError(f"not a message: {error}") from error
+
+# -- the header ---------------------------------------------------------------------------------------------------------------
+
+
+def _checked_metadata(data: bytes) -> dict[str, str]:
+    """The header's metadata, after every entry of the header was checked.
+
+    The layout is: the header's length (8 bytes, little-endian), the header (JSON), the tensors' bytes. Together the tensors
+    have to cover the rest of the data, without holes and without overlaps.
+    """
+    if len(data) < _LENGTH.size:
+        raise ValueError("it is too short")
+    (length,) = _LENGTH.unpack_from(data)
+    start = _LENGTH.size + length
+    if length > HEADER_LIMIT or start > len(data):
+        raise ValueError("its header is too long")
+    header = _parse_json(data[_LENGTH.size : start].decode("utf-8"))
+    if not isinstance(header, dict):
+        raise ValueError("its header is not a table")
+    metadata = header.pop(_METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise ValueError("its metadata is not a table of texts")
+    end = 0
+    for first, last in sorted(_checked_offsets(name, entry) for name, entry in header.items()):
+        if first != end:
+            raise ValueError("its tensors overlap or leave a hole")
+        end = last
+    if start + end != len(data):
+        raise ValueError("its tensors do not end where the data ends")
+    return metadata
+
+
+def _checked_offsets(name: str, entry: Any) -> tuple[int, int]:
+    """The first and the last offset of a tensor's bytes, where they fit its dtype and shape."""
+    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise ValueError(f"'{name}' has no dtype, shape and offsets, or more than these")
+    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    if not isinstance(dtype, str) or dtype not in _ENTRY_BYTES:
+        raise ValueError(f"'{name}' has a dtype that is not sent")
+    if not _is_shape(offsets) or len(offsets) != 2:
+        raise ValueError(f"'{name}' has no offsets")
+    if not _is_shape(shape):
+        raise ValueError(f"'{name}' has no shape")
+    first, last = offsets
+    if last - first != math.prod(shape) * _ENTRY_BYTES[dtype]:
+        raise ValueError(f"the offsets of '{name}' do not fit its shape")
+    return first, last
+
+
+def _is_shape(value: object) -> bool:
+    """Whether a value is a short list of whole numbers that are not negative and not huge."""
+    return (
+        isinstance(value, list)
+        and len(value) <= RANK_LIMIT
+        and all(type(size) is int and 0 <= size < SIZE_LIMIT for size in value)
+    )
+
+
+def _parse_json(text: str) -> Any:
+    """JSON without repeated names, NaN and infinities."""
+    return json.loads(text, object_pairs_hook=_table, parse_constant=_refuse_constant)
+
+
+def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise ValueError("a name is there twice")
+    return table
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+# -- the tensors --------------------------------------------------------------------------------------------------------------
+
+
+def _check_booleans(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a boolean that is neither 0 nor 1: PyTorch does not expect one."""
+    for name, tensor in tensors.items():
+        if tensor.dtype == torch.bool and bool((tensor.view(torch.uint8) > 1).any()):
+            raise ValueError(f"'{name}' has entries that are neither true nor false")
 
 
 def _assemble(tensors: dict[str, Tensor], shapes: object) -> Message:
-    """Put sparse tensors together again. `shapes` is what the sender claims; it is checked, not believed."""
+    """Put sparse tensors together again, after a check that their parts fit the shapes that the sender claims."""
     if not isinstance(shapes, dict):
         raise ValueError("the shapes of its sparse tensors are not a table")
     message: Message = {}
     for name, shape in shapes.items():
-        if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
+        if not _is_shape(shape):
             raise ValueError(f"'{name}' has no shape")
         entries = math.prod(shape)
         if name in tensors:
             flat = tensors.pop(name)
         elif name + _VALUES in tensors and name + _KEPT in tensors:
             values, packed = tensors.pop(name + _VALUES), tensors.pop(name + _KEPT)
-            # Before unpacking: what is made here is never more than the bytes that came can say.
+            # Checked before unpacking, so that no more than 32 times the packed bytes is allocated.
             if packed.dtype != torch.uint8 or packed.shape != ((entries + 7) // 8,):
                 raise ValueError(f"the positions of '{name}' do not fit its shape")
             kept = torch.from_numpy(np.unpackbits(packed.numpy())[:entries].astype(bool))

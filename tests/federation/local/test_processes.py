@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fedquilt.federation.local.processes import Group
+from fedquilt.federation.local.processes import ProcessGroup
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 # Starts another in a session of its own, and does not heed being asked to end.
@@ -24,17 +24,17 @@ time.sleep(600)
 """
 
 
-def wait_for(group: Group, name: str, text: str) -> None:
+def wait_for(group: ProcessGroup, name: str, text: str) -> None:
     until = time.monotonic() + 20
-    while text not in group.said(name):
+    while text not in group.output(name):
         assert time.monotonic() < until
         time.sleep(0.02)
 
 
 @pytest.mark.parametrize("how", ["end", "kill", "error"])
 def test_all_that_was_started_ends(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedquilt.federation.local.processes.PATIENCE", 0.3)
-    group = Group(tmp_path)
+    monkeypatch.setattr("fedquilt.federation.local.processes.TERMINATE_SECONDS", 0.3)
+    group = ProcessGroup(tmp_path)
     try:
         with group:
             group.start("one", [sys.executable, "-c", STUBBORN], os.environ)
@@ -51,7 +51,7 @@ def test_all_that_was_started_ends(how: str, tmp_path: Path, monkeypatch: pytest
 
 
 def test_some_of_what_was_started_ends(tmp_path: Path) -> None:
-    with Group(tmp_path) as group:
+    with ProcessGroup(tmp_path) as group:
         group.start("one", [sys.executable, "-c", STUBBORN], os.environ)
         wait_for(group, "one", "ready")
         group.kill_started("one", "signal.SIGTERM")  # that is in its own command line, and not in the other's
@@ -60,22 +60,22 @@ def test_some_of_what_was_started_ends(tmp_path: Path) -> None:
 
 
 def test_what_a_later_process_says_is_told_apart(tmp_path: Path) -> None:
-    with Group(tmp_path) as group:
-        assert group.size("one") == 0
+    with ProcessGroup(tmp_path) as group:
+        assert group.output_size("one") == 0
         group.start("one", [sys.executable, "-c", "print('early')"], os.environ).wait()
-        start = group.size("one")
+        start = group.output_size("one")
         group.start("one", [sys.executable, "-c", "print('later')"], os.environ).wait()
-        assert group.said("one") == "early\nlater\n"
-        assert group.said("one", start=start) == "later\n"
+        assert group.output("one") == "early\nlater\n"
+        assert group.output("one", start=start) == "later\n"
 
 
-def test_the_guard_takes_nothing_from_the_folder_it_is_started_in(
+def test_the_watchdog_takes_nothing_from_the_folder_it_is_started_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "fedquilt").mkdir()
     (tmp_path / "fedquilt" / "__init__.py").write_text("open('taken', 'w')")
     monkeypatch.chdir(tmp_path)
-    with Group(tmp_path / "logs"):
+    with ProcessGroup(tmp_path / "logs"):
         pass
     assert not (tmp_path / "taken").exists()
 
@@ -84,10 +84,10 @@ def test_a_process_dies_with_the_one_that_started_it(tmp_path: Path) -> None:
     script = f"""
 import os, sys, time
 from pathlib import Path
-from fedquilt.federation.local.processes import Group
-group = Group(Path({str(tmp_path)!r}))
+from fedquilt.federation.local.processes import ProcessGroup
+group = ProcessGroup(Path({str(tmp_path)!r}))
 group.start("one", [sys.executable, "-c", "print('ready', flush=True); import time; time.sleep(600)"], os.environ)
-while "ready" not in group.said("one"):
+while "ready" not in group.output("one"):
     time.sleep(0.02)
 print(group.running["one"].pid, flush=True)
 time.sleep(600)

@@ -25,7 +25,7 @@ def test_equal_uploads_spend_what_the_accountant_says(tmp_path: Path) -> None:
     config = DpConfig(clip=1.0, noise=3.0, delta=1e-5)
     assert Budget(tmp_path, config).spent() == 0.0
     for upload in range(1, 6):
-        after = Budget(tmp_path, config).take(3.0)  # each in a process of its own, as on Flower
+        after = Budget(tmp_path, config).spend(3.0)  # each in a process of its own, as on Flower
         assert after == pytest.approx(spent_epsilon(3.0, upload, 1e-5), rel=1e-6)
     assert Budget(tmp_path, config).uploads == 5
 
@@ -35,10 +35,10 @@ def test_nothing_leaves_beyond_the_budget(tmp_path: Path) -> None:
     most = affordable_uploads(3.0, 10.0, 1e-5, 1000)
     assert 1 < most < 1000
     for _ in range(most):
-        Budget(tmp_path, config).take(3.0)
+        Budget(tmp_path, config).spend(3.0)
     for _ in range(2):
         with pytest.raises(BudgetSpentError, match="over its budget of 10: nothing is sent any more"):
-            Budget(tmp_path, config).take(3.0)
+            Budget(tmp_path, config).spend(3.0)
     assert Budget(tmp_path, config).uploads == most
     assert Budget(tmp_path, config).spent() <= 10.0 * (1 + 1e-6)
 
@@ -48,7 +48,7 @@ def test_unlike_uploads_spend_between_the_best_and_the_worst_of_them(
     tmp_path_factory: pytest.TempPathFactory, noises: list[float]
 ) -> None:
     budget = Budget(tmp_path_factory.mktemp("budget"), DpConfig(clip=1.0, noise=1.0, delta=1e-5))
-    spent = [budget.take(noise) for noise in noises]
+    spent = [budget.spend(noise) for noise in noises]
     assert all(one < two for one, two in pairwise(spent))
     low, high = (spent_epsilon(noise, len(noises), 1e-5) for noise in (max(noises), min(noises)))
     assert low * (1 - 1e-6) <= spent[-1] <= high * (1 + 1e-6)
@@ -58,7 +58,7 @@ def test_unlike_uploads_spend_between_the_best_and_the_worst_of_them(
 def test_a_damaged_note_stops_everything(tmp_path: Path, text: str) -> None:
     (tmp_path / "privacy.json").write_text(text)
     with pytest.raises(FedquiltError, match="is damaged: nothing is sent"):
-        Budget(tmp_path, DpConfig(clip=1.0, noise=1.0)).take(1.0)
+        Budget(tmp_path, DpConfig(clip=1.0, noise=1.0)).spend(1.0)
 
 
 def test_another_process_that_spends_is_waited_for(tmp_path: Path) -> None:
@@ -75,17 +75,17 @@ def test_another_process_that_spends_is_waited_for(tmp_path: Path) -> None:
     other.start()
     held.wait()
     budget = Budget(tmp_path, DpConfig(clip=1.0, noise=3.0))
-    budget.take(3.0)
+    budget.spend(3.0)
     assert free == [True]
     other.join()
     assert budget.uploads == 1
 
 
 def test_one_that_does_not_end_is_not_waited_for_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WAIT", 0.1)
+    monkeypatch.setattr(module, "LOCK_SECONDS", 0.1)
     budget = Budget(tmp_path, DpConfig(clip=1.0, noise=3.0))
     with locked(tmp_path / ".privacy.lock", tmp_path), pytest.raises(HeldError):
-        budget.take(3.0)
+        budget.spend(3.0)
     assert budget.uploads == 0
-    budget.take(3.0)
+    budget.spend(3.0)
     assert budget.uploads == 1

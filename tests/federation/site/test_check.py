@@ -33,19 +33,19 @@ def test_a_site_that_is_ready(tmp_path: Path) -> None:
     labelled = CLIENT.graph.y >= 0
     assert found.parts == tuple(int(np.count_nonzero((CLIENT.split == part) & labelled)) for part in (0, 1, 2))
     assert found.permitted == list(methods())
-    assert found.figures
+    assert found.reports_metrics
     assert found.privacy == ["Uploads leave as they are: no differential privacy is asked for (dp)."]
     assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "graph.npz", tmp_path / "site.yaml"])
 
 
 def test_each_method_says_what_it_would_send(tmp_path: Path) -> None:
-    lines = {line.method: line for line in report(tmp_path, permits=["train_nodes", "model.conv"]).sending}
+    lines = {line.method: line for line in report(tmp_path, permits=["train_nodes", "model.conv"]).methods}
     assert [spec.name for spec in lines["fedavg"].refused] == ["model.*"]
     assert [spec.name for spec in lines["fedavg"].uploads] == ["model.*", "train_nodes"]
     assert lines["fedper"].refused == []
     assert lines["local"].uploads == []
-    assert not report(tmp_path, permits=["model"]).figures
-    assert report(tmp_path, permits=["model", "figures"]).figures
+    assert not report(tmp_path, permits=["model"]).reports_metrics
+    assert report(tmp_path, permits=["model", "figures"]).reports_metrics
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ class TestPrivacy:
         assert "as much as keeps a whole run within epsilon 8" in said
 
     def test_what_was_spent_is_said(self, tmp_path: Path) -> None:
-        Budget(tmp_path / "state", DpConfig(clip=1, noise=4)).take(4.0)
+        Budget(tmp_path / "state", DpConfig(clip=1, noise=4)).spend(4.0)
         said = f"Spent so far: epsilon {spent_epsilon(4.0, 1, 1e-5):.3g} in 1 uploads."
         assert said in report(tmp_path, dp={"clip": 1, "noise": 4}).privacy
 
@@ -134,5 +134,5 @@ class TestPrivacy:
         with pytest.raises(FedquiltError, match=r"One upload with noise 1 spends epsilon .* more than the budget of 1"):
             report(tmp_path, dp={"clip": 1, "noise": 1, "epsilon": 1})
 
-    def test_figures_can_be_kept_at_home(self, tmp_path: Path) -> None:
-        assert not report(tmp_path, dp={"clip": 1, "noise": 4, "report": False}).figures
+    def test_metrics_need_not_be_sent(self, tmp_path: Path) -> None:
+        assert not report(tmp_path, dp={"clip": 1, "noise": 4, "report": False}).reports_metrics

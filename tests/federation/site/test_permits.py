@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.config import SiteConfig
 from fedquilt.federation.site.permits import (
-    check_leaving,
-    check_names,
+    check_permit_names,
     check_permits,
-    permitted,
+    check_upload_names,
+    is_permitted,
     permitted_methods,
     refused_uploads,
 )
@@ -33,20 +33,20 @@ def site(permits: Any) -> SiteConfig:
 
 
 def test_a_permit_is_a_name_a_pattern_or_the_beginning_of_names() -> None:
-    assert permitted(["train_nodes"], "train_nodes")
-    assert not permitted(["train_nodes"], "train_nodes_of_each_class")
-    assert not permitted(["train"], "train_nodes")
+    assert is_permitted(["train_nodes"], "train_nodes")
+    assert not is_permitted(["train_nodes"], "train_nodes_of_each_class")
+    assert not is_permitted(["train"], "train_nodes")
     for wide in ("model", "model.*", "mod*", "*"):
-        assert permitted([wide], "model.*")
-        assert permitted([wide], "model.conv*")
-        assert permitted([wide], "model.conv1.weight")
+        assert is_permitted([wide], "model.*")
+        assert is_permitted([wide], "model.conv*")
+        assert is_permitted([wide], "model.conv1.weight")
     for narrow in ("model.conv", "model.conv*"):
-        assert permitted([narrow], "model.conv*")
-        assert not permitted([narrow], "model.*")  # it stands for more than is permitted
-        assert not permitted([narrow], "model.classifier.weight")
-    assert not permitted(["model"], "modelling")
-    assert not permitted([], "anything")
-    assert permitted("all", "anything")
+        assert is_permitted([narrow], "model.conv*")
+        assert not is_permitted([narrow], "model.*")  # it stands for more than is permitted
+        assert not is_permitted([narrow], "model.classifier.weight")
+    assert not is_permitted(["model"], "modelling")
+    assert not is_permitted([], "anything")
+    assert is_permitted("all", "anything")
 
 
 @given(st.sets(st.sampled_from(NAMES)))
@@ -118,24 +118,24 @@ def test_settings_decide_what_is_sent() -> None:
 
 def test_a_message_is_looked_through_again_before_it_leaves() -> None:
     message = {"model.conv1.weight": torch.zeros(1), "train_nodes": torch.zeros(1)}
-    check_leaving(site(["model", "train_nodes"]), message)
+    check_upload_names(site(["model", "train_nodes"]), message)
     with pytest.raises(FedquiltError, match="does not permit 'train_nodes' to leave; nothing was sent"):
-        check_leaving(site(["model"]), message)
+        check_upload_names(site(["model"]), message)
 
 
 def test_a_mistyped_permit_is_refused() -> None:
-    check_names("all")
-    check_names([*NAMES, "model", "class", "figures", "model.conv*"])
+    check_permit_names("all")
+    check_permit_names([*NAMES, "model", "class", "figures", "model.conv*"])
     with pytest.raises(FedquiltError, match="There is no upload 'train_node'; did you mean 'train_nodes'"):
-        check_names(["model", "train_node"])
+        check_permit_names(["model", "train_node"])
 
 
 def test_a_dot_at_the_end_is_refused() -> None:
     """It would permit `model.*` as a method declares it, and no tensor of it."""
-    assert not permitted(["model."], "model.*")
-    assert not permitted(["model."], "model.conv1.weight")
+    assert not is_permitted(["model."], "model.*")
+    assert not is_permitted(["model."], "model.conv1.weight")
     with pytest.raises(FedquiltError, match=r"There is no upload 'model\.'; did you mean 'model'"):
-        check_names(["model."])
+        check_permit_names(["model."])
 
 
 def test_a_new_method_is_known_by_what_it_declares() -> None:
@@ -143,6 +143,6 @@ def test_a_new_method_is_known_by_what_it_declares() -> None:
         uploads = (TensorSpec("secret", "Everything."),)
 
     with registered(Own, "own"):
-        check_names(["secret"])
+        check_permit_names(["secret"])
         assert "own" in permitted_methods(site(["secret"]))
         assert "own" not in permitted_methods(site(["model", "train_nodes"]))

@@ -96,7 +96,7 @@ def test_so_is_the_state_folder_whatever_makes_it(tmp_path: Path, what: str) -> 
         with SiteState(run).lock():
             pass
     else:
-        Ledger(run).note(0, {"mask.w": torch.ones(1, 3)}, (TensorSpec("mask.*", "The mask."),))
+        Ledger(run).write(0, {"mask.w": torch.ones(1, 3)}, (TensorSpec("mask.*", "The mask."),))
     assert (mode(run), mode(run.parent)) == (0o700, 0o700)
     assert mode(run.parent.parent) & 0o055  # what is above it is not the site's
 

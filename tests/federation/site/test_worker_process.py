@@ -1,4 +1,4 @@
-"""The warm process of a site: one for many requests, gone with the process that it was started for."""
+"""The worker process of a site: one for many requests; it ends with Flower's process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from fedquilt.federation.site import worker_process
-from fedquilt.federation.site.dispatch import Answering
 from fedquilt.federation.site.examples import write_sites
 from support.federations import ragged_clients
 
@@ -37,12 +36,12 @@ def running(mark: str) -> list[int]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
-def test_one_process_answers_all_and_ends_with_its_keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_answers_all_and_ends_with_its_supernode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path,) = write_sites(tmp_path, ragged_clients((12,)))
-    keeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    supernode = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     monkeypatch.setenv("FEDQUILT_WARM", "1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(worker_process, "_keeper", lambda: keeper.pid)
+    monkeypatch.setattr(worker_process, "_supernode_process", lambda: supernode.pid)
     monkeypatch.setattr(worker_process.tempfile, "tempdir", None)
     try:
         first = worker_process.ask(str(path), HELLO, b"")
@@ -53,8 +52,8 @@ def test_one_process_answers_all_and_ends_with_its_keeper(tmp_path: Path, monkey
         assert first[0]["name"] == "site-0"
         assert (tmp_path / f"fedquilt-{os.getuid()}").stat().st_mode & 0o777 == 0o700
     finally:
-        keeper.kill()
-        keeper.wait()
+        supernode.kill()
+        supernode.wait()
     until = time.monotonic() + 20
     while running(str(tmp_path)) and time.monotonic() < until:
         time.sleep(0.1)
@@ -62,13 +61,13 @@ def test_one_process_answers_all_and_ends_with_its_keeper(tmp_path: Path, monkey
 
 
 @pytest.fixture
-def keeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+def supernode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
     """What stands for Flower's process at the site; sockets are in the test's folder."""
     monkeypatch.setenv("FEDQUILT_WARM", "1")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(worker_process.tempfile, "tempdir", None)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
-        monkeypatch.setattr(worker_process, "_keeper", lambda: process.pid)
+        monkeypatch.setattr(worker_process, "_supernode_process", lambda: process.pid)
         yield process
         process.kill()
 
@@ -82,11 +81,11 @@ def ended(process: subprocess.Popen[Any], seconds: float = 20) -> bool:
     return True
 
 
-# A helper whose requests are never answered; it says when it has one.
+# A worker whose requests are never answered; it says when it has one.
 ENDLESS = """
 import sys, time
 from pathlib import Path
-from fedquilt.federation.site import dispatch, worker_process
+from fedquilt.federation.site import request_handler, worker_process
 
 class Endless:
     def reply(self, site, header, body):
@@ -96,35 +95,35 @@ class Endless:
         while True:
             time.sleep(0.01)
 
-dispatch.Answering = Endless
+request_handler.RequestHandler = Endless
 worker_process.serve(Path(sys.argv[1]), int(sys.argv[2]))
 """
 
 
-def test_a_helper_ends_when_nobody_waits_for_its_answer(tmp_path: Path) -> None:
+def test_a_worker_ends_when_nobody_waits_for_its_answer(tmp_path: Path) -> None:
     path = tmp_path / "x.sock"
     command = [sys.executable, "-c", ENDLESS, str(path), str(os.getpid())]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as helper:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as worker:
         try:
-            assert helper.stdout is not None
+            assert worker.stdout is not None
             for _ in range(2):  # those that have their answer may leave
                 with wait_for_line(path) as line:
                     worker_process._send(line, {**HELLO, "site": "one"}, b"")
                     assert worker_process._receive(line) == ({"name": "one"}, b"")
-                assert helper.stdout.readline() == "asked\n"
+                assert worker.stdout.readline() == "asked\n"
             with wait_for_line(path) as line:
                 worker_process._send(line, {"kind": "round", "site": "one"}, b"")
-                assert helper.stdout.readline() == "asked\n"
-                assert not ended(helper, 3 * worker_process.WATCH_SECONDS)
-            assert ended(helper)
+                assert worker.stdout.readline() == "asked\n"
+                assert not ended(worker, 3 * worker_process.WATCH_SECONDS)
+            assert ended(worker)
             assert not path.exists()
         finally:
-            helper.kill()
+            worker.kill()
 
 
 def wait_for_line(path: Path) -> socket.socket:
     until = time.monotonic() + 30
-    while (line := worker_process._try(path)) is None:
+    while (line := worker_process._connect(path)) is None:
         assert time.monotonic() < until
         time.sleep(0.05)
     return line
@@ -141,12 +140,12 @@ def test_sockets_that_nobody_listens_on_are_removed(tmp_path: Path) -> None:
         for name in ("dead.sock", "alive.sock"):
             os.utime(tmp_path / name, (1, 1))
         (tmp_path / "other").write_text("")
-        worker_process._sweep(tmp_path)
+        worker_process._remove_dead_sockets(tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["alive.sock", "other", "young.sock"]
 
 
-def test_a_helper_takes_nothing_from_the_folder_it_is_started_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeper: subprocess.Popen[bytes]
+def test_a_worker_takes_nothing_from_the_folder_it_is_started_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, supernode: subprocess.Popen[bytes]
 ) -> None:
     (path,) = write_sites(tmp_path, ragged_clients((12,)))
     (tmp_path / "fedquilt").mkdir()
@@ -161,7 +160,7 @@ def test_a_body_may_have_more_than_four_gibibytes() -> None:
     assert worker_process._LENGTHS.unpack(header) == (10, 2**33)
 
 
-def test_without_a_helper_requests_are_answered_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_worker_requests_are_answered_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path,) = write_sites(tmp_path, ragged_clients((12,)))
     monkeypatch.setenv("FEDQUILT_WARM", "1")
 
@@ -177,35 +176,4 @@ def test_a_folder_that_others_can_enter_is_not_used(tmp_path: Path, monkeypatch:
     (tmp_path / f"fedquilt-{os.getuid()}").mkdir(mode=0o777)
     (tmp_path / f"fedquilt-{os.getuid()}").chmod(0o777)
     with pytest.raises(OSError, match="not ours alone"):
-        worker_process._path("site", 1)
-
-
-def test_a_change_of_the_site_is_seen(tmp_path: Path) -> None:
-    (path,) = write_sites(tmp_path, ragged_clients((12,)))
-    answering = Answering()
-    assert answering.reply(str(path), HELLO, b"")[0]["permits"] == "all"
-    path.write_text(path.read_text() + "permits: [train_nodes]\n")
-    assert answering.reply(str(path), HELLO, b"")[0]["permits"] == ["train_nodes"]
-    other = write_sites(tmp_path / "other", ragged_clients((12,), classes=4))[0]
-    (path.parent / "graph.npz").write_bytes((other.parent / "graph.npz").read_bytes())
-    assert answering.reply(str(path), HELLO, b"")[0]["classes"] == 4
-
-
-@pytest.mark.parametrize(
-    ("header", "says"),
-    [
-        ({"kind": "hello"}, "another version"),
-        ({"kind": "dance", "version": 1}, "cannot be read"),
-        ({"kind": "round", "version": 1, "run": "../../x"}, "cannot be read"),
-    ],
-)
-def test_requests_that_make_no_sense_are_refused(header: dict[str, Any], says: str, tmp_path: Path) -> None:
-    (path,) = write_sites(tmp_path, ragged_clients((12,)))
-    reply, body = Answering().reply(str(path), header, b"")
-    assert says in reply["refused"]
-    assert body == b""
-
-
-def test_what_goes_wrong_at_a_site_stays_there(tmp_path: Path) -> None:
-    reply, _ = Answering().reply(str(tmp_path / "secret-place/site.yaml"), HELLO, b"")
-    assert reply == {"refused": "The site failed; its own log says why."}
+        worker_process._socket_path("site", 1)

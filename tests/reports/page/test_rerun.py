@@ -14,7 +14,7 @@ def test_the_config_is_shown_and_the_command_repeats_it(tmp_path: Path) -> None:
     more = {"participation": 0.5, "settings": {"lr": 0.01, "share": "a b"}, "evaluate_every": 2, "sizes": [2, 1]}
     run = read_page_run(write_run(tmp_path / "run", more=more), "a", "s")
     assert run.command == (
-        "fedquilt run --method fedpub --dataset cora --clients 4 --sizes 2,1 --seeds 0,1 --rounds 12 --metric accuracy "
+        "fedquilt run --method fedpub --dataset cora --clients 4 --sizes 2,1 --metric accuracy --seeds 0,1 --rounds 12 "
         "--participation 0.5 --eval-every 2 --set lr=0.01 --set 'share=a b'"
     )
     groups = {group.title: dict(group.pairs) for group in run.facts}
@@ -27,6 +27,7 @@ def test_the_config_is_shown_and_the_command_repeats_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dataset", ["@given", "graph.npz"])
 def test_the_command_of_a_graph_given_from_python_names_the_copy_in_the_folder(tmp_path: Path, dataset: str) -> None:
     folder = write_run(tmp_path / "own", more={"dataset": dataset})
+    (folder / "graph.npz").touch()
     run = read_page_run(folder, "a", "s")
     assert f"--dataset {folder / 'graph.npz'} " in run.command
     assert "@given" not in data_of(Page("t", runs=(run,)))["runs"][0]["command"]

@@ -1,4 +1,4 @@
-"""The engine that asks sites over Flower's grid. What a site keeps stays there; here are uploads and figures only."""
+"""The engine whose clients are sites, asked over Flower's grid. It holds uploads and metrics; models stay at the sites."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from fedquilt.errors import FedquiltError
-from fedquilt.federation.coordinator.roster import NoReply, Sites
-from fedquilt.federation.message_checks import BadMessageError, Expected, overlong, taken
-from fedquilt.federation.site.requests import EVALUATE, FINISH, ROUND, read_figures
+from fedquilt.federation.coordinator.dispatch import NoReply, RequestBatch
+from fedquilt.federation.coordinator.roster import Roster
+from fedquilt.federation.message_checks import BadMessageError, ExpectedMessages, overlong_uploads, read_upload
+from fedquilt.federation.protocol import EVALUATE, FINISH, ROUND, Reply, Request, read_metrics
 from fedquilt.messages.message import Message
 from fedquilt.messages.wire import encode
 from fedquilt.methods.base import Method, State
@@ -23,21 +24,21 @@ from fedquilt.privacy.dp import BudgetSpentError
 from fedquilt.training.engines.base import EVALUATION_FIELDS, Evaluation
 from fedquilt.training.engines.in_process import join_messages, slice_message
 
-AGAIN = 5.0  # seconds until a site that could not answer is asked again
-LOOK = 1.0  # seconds between looks for sites that cannot be reached
-_TYPES = {ROUND: "train", EVALUATE: "evaluate", FINISH: "query"}
+RETRY_SECONDS = 5.0  # until a site that could not answer is asked again
+REACH_SECONDS = 1.0  # between looks for sites that could not be reached
+_FLOWER_TYPES = {ROUND: "train", EVALUATE: "evaluate", FINISH: "query"}
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How long a round waits, and for whom.
+class RoundRules:
+    """How long a round waits, and for how many sites.
 
     Attributes:
         timeout: seconds that a site has to answer.
-        min_sites: a round counts when so many of its sites (or all, where it has fewer) sent something that can be used; 0:
-            all sites are waited for, and only those that refuse or whose uploads cannot be used are done without.
-        tries: how often those who did not answer are asked before the run stops.
-        norm_limit: an upload so many times as long as the median one is not used.
+        min_sites: a round needs usable uploads from so many of its sites (from all, where it has fewer). 0: all sites are
+            waited for; the round goes on only without those that refuse or whose uploads cannot be used.
+        tries: how often sites that did not answer are asked before the run stops.
+        norm_limit: an upload with more than so many times the median norm is not used.
     """
 
     timeout: float = 600.0
@@ -46,93 +47,125 @@ class Rules:
     norm_limit: float = 1000.0
 
 
-class FlowerSites:
-    """Every client is a site somewhere else; they are asked all at once, and those who answer in time count.
+class FlowerEngine:
+    """Asks all sites of a round at once, and uses the uploads of those that answer in time.
+
+    Args:
+        run: the run's random name.
+        rounds: how many rounds are planned.
+        restarts: how often the coordinator was restarted.
 
     Attributes:
-        best: says which round was the best so far; sites keep the model of that round.
+        best_round: gives the best round so far; sites keep their models of that round.
+        told: the largest epsilon that sites reported, for the records of the rounds.
+        metrics: [5, M] the newest losses and metrics of each site.
     """
 
     records = False
     private = True
 
-    def __init__(self, method: Method, sites: Sites, rules: Rules, run: str, rounds: int, coordinator: int = 0) -> None:
-        self.method, self.sites, self.rules = method, sites, rules
+    def __init__(
+        self, method: Method, roster: Roster, rules: RoundRules, run: str, rounds: int, restarts: int = 0
+    ) -> None:
+        self.method, self.roster, self.rules = method, roster, rules
+        self.run, self.rounds, self.restarts = run, rounds, restarts
         self.device = torch.device("cpu")
         self.phases: dict[str, float] = {}
         self.answered: Tensor | None = None
         self.told: dict[str, float] = {}
-        self.now = -1  # the round that is under way
-        self._form: Message = {}
-        self._spent: set[int] = set()
-        self._unreached: set[int] = set()
-        self._lost: set[int] = set()
-        self.best: Callable[[], int] = lambda: -1
-        self.expected = Expected(method)
-        self.figures = torch.full((len(EVALUATION_FIELDS), method.context.clients), math.nan)
-        self.figures[EVALUATION_FIELDS.index("sound")] = 1.0
-        self._run = {
-            "run": run,
-            "coordinator": coordinator,
-            "rounds": rounds,
-            "method": method.name,
-            "settings": as_dict(method.settings),
-            "task": method.context.to_dict(),
-        }
+        self.best_round: Callable[[], int] = lambda: -1
+        self.expected = ExpectedMessages(method)
+        self.metrics = torch.full((len(EVALUATION_FIELDS), method.context.clients), math.nan)
+        self.metrics[EVALUATION_FIELDS.index("sound")] = 1.0
+        self._round = -1  # the round that is under way
+        self._form: Message = {}  # of the uploads in the last round
+        self._budget_spent: set[int] = set()  # sites that will not send any more
+        self._unreachable: set[int] = set()  # sites of the last requests that could not be reached
+        self._refused: set[int] = set()  # sites of the last requests that refused, or sent a reply that cannot be read
 
-    # -- what the round loop asks ------------------------------------------------------------------------------------
+    # -- the engine protocol -------------------------------------------------------------------------------------------
 
     def evaluate(self) -> Evaluation:
-        """How all sites stand with the models they have now."""
+        """Ask all sites to evaluate the models they have now."""
         replies = self._ask(EVALUATE, -1, dict.fromkeys(range(self.method.context.clients), b""), True)
         for m, (header, _) in replies.items():
-            self._measured(m, header)
-        return self._report()
+            self._take_metrics(m, header)
+        return self._evaluation()
 
     def round(
         self, round: int, participants: Tensor, down: Message, evaluate: bool
     ) -> tuple[Message, Evaluation | None]:
-        """One round for the sites that answer; those whose uploads cannot be used are left out of it, with a reason."""
+        """One round with the sites that answer. An upload that cannot be used is left out, with an incident."""
         here = participants.tolist()
-        cut = {m: slice_message(down, self.method.downloads, place, place + 1) for place, m in enumerate(here)}
-        like = self._like(round, cut[here[0]])
-        waiting = {m: encode(message) for m, message in cut.items() if m not in self._spent}
+        downloads = {m: slice_message(down, self.method.downloads, row, row + 1) for row, m in enumerate(here)}
+        form = self._upload_form(round, downloads[here[0]])
+        waiting = {m: encode(message) for m, message in downloads.items() if m not in self._budget_spent}
         uploads: dict[int, Message] = {}
-        at_sites: list[dict[str, Any]] = []
-        began, self.now = time.perf_counter(), round
+        seconds: list[Any] = []
+        began, self._round = time.perf_counter(), round
         for attempt in range(self.rules.tries if waiting else 0):
             replies = self._ask(ROUND, round, waiting, evaluate, self._needed(here, waiting, uploads) - len(uploads))
             for m, (header, body) in replies.items():
                 del waiting[m]
                 try:
-                    uploads[m] = taken(body, like, self.method.uploads, self.sites.protected(m))
+                    uploads[m] = read_upload(body, form, self.method.uploads, self.roster.is_protected(m))
                 except BadMessageError as error:
-                    self.left_out(m, str(error))
+                    self.note_unused_upload(m, str(error))
                     continue
-                self._measured(m, header)
-                self._spending(m, header)
-                at_sites.append(header.get("seconds", {}))
-            waiting = {m: body for m, body in waiting.items() if m not in self._lost}
+                self._take_metrics(m, header)
+                self._take_epsilon(m, header)
+                seconds.append(header.get("seconds", {}))
+            waiting = {m: body for m, body in waiting.items() if m not in self._refused}
             needed = self._needed(here, waiting, uploads)
             if len(uploads) >= needed or not waiting:
                 break
-            self._incident(round, None, "too few", f"{len(uploads)} of {needed} sites answered in try {attempt + 1}")
-        noisy = {m for m in uploads if self.sites.protected(m)}
-        for m, why in overlong(uploads, self.method.uploads, noisy, self.rules.norm_limit).items():
-            self.left_out(m, why)
+            self._add_incident(
+                round, None, "too few", f"{len(uploads)} of {needed} sites answered in try {attempt + 1}"
+            )
+        noisy = {m for m in uploads if self.roster.is_protected(m)}
+        for m, why in overlong_uploads(uploads, self.method.uploads, noisy, self.rules.norm_limit).items():
+            self.note_unused_upload(m, why)
             del uploads[m]
         self._check_enough(round, here, waiting, uploads)
         for m in waiting:
-            why = "cannot be reached" if m in self._unreached else "gave no answer in time"
-            self._incident(round, m, "absent", f"it {why}, so the round goes on without it")
+            why = "cannot be reached" if m in self._unreachable else "gave no answer in time"
+            self._add_incident(round, m, "absent", f"it {why}, so the round goes on without it")
         answered = sorted(uploads)
         self.answered = torch.tensor(answered)
-        self.phases = _slowest(at_sites)
+        self.phases = _slowest(seconds)
         self.phases["waiting"] = max(0.0, time.perf_counter() - began - sum(self.phases.values()))
-        return join_messages([uploads[m] for m in answered]), self._report() if evaluate else None
+        return join_messages([uploads[m] for m in answered]), self._evaluation() if evaluate else None
+
+    def personal(self) -> State:
+        """Nothing: personal models do not leave their sites."""
+        return {}
+
+    def forget(self) -> None:
+        """Nothing to do: no personal models are held here."""
+
+    def state(self) -> State:
+        """The metrics; the clients' states are at their sites."""
+        return {"figures": self.metrics.clone()}
+
+    def restore(self, state: State) -> None:
+        """Continue with the metrics that `state` returned."""
+        self.metrics.copy_(state["figures"])
+
+    # -- beside the protocol -------------------------------------------------------------------------------------------
+
+    def finish(self, rounds: int) -> list[str]:
+        """Tell the sites that the training is over; the names of those that confirmed that they have their model."""
+        replies = self._ask(FINISH, rounds, dict.fromkeys(range(self.method.context.clients), b""), False)
+        return [self.roster.names[m] for m in sorted(replies)]
+
+    def note_unused_upload(self, m: int, why: str) -> None:
+        """Add an incident: a site's upload is not used in the round that is under way."""
+        self._add_incident(self._round, m, "upload", f"its upload {why}, so it is left out of the round")
+
+    # -- rounds --------------------------------------------------------------------------------------------------------
 
     def _needed(self, here: Sequence[int], waiting: Collection[int], uploads: Collection[int]) -> int:
-        """How many uploads the round has to have: as many as the rules say, or those of all who may still send one."""
+        """How many uploads the round needs: `min_sites`, or those of all sites that may still send one."""
         if self.rules.min_sites:
             return min(self.rules.min_sites, len(here))
         return len(uploads) + len(waiting)
@@ -140,130 +173,128 @@ class FlowerSites:
     def _check_enough(
         self, round: int, here: Sequence[int], waiting: Collection[int], uploads: Collection[int]
     ) -> None:
+        """Stop the run where a round has too few uploads."""
         needed = max(1, self._needed(here, waiting, uploads))
         if len(uploads) >= needed:
             return
-        if len(set(here) - self._spent) < needed:
+        if len(set(here) - self._budget_spent) < needed:
             raise BudgetSpentError(
-                f"Round {round} needs {needed} sites, and {len(self._spent)} have spent their privacy budgets."
+                f"Round {round} needs {needed} sites, and {len(self._budget_spent)} have spent their privacy budgets."
             )
         raise FedquiltError(
             f"Round {round} got uploads that can be used from {len(uploads)} of {len(here)} sites and needs {needed}; "
             "see incidents.jsonl, and start the run again with the same 'out' to go on."
         )
 
-    def _like(self, round: int, down: Message) -> Message:
-        """What an upload looks like; as in an earlier round where a made-up client cannot do anything with the download."""
+    def _upload_form(self, round: int, down: Message) -> Message:
+        """The form of this round's uploads; that of an earlier round where the dummy client cannot train on the download."""
         try:
-            self._form = self.expected.upload(round, down)
+            self._form = self.expected.upload_form(round, down)
         except (RuntimeError, ArithmeticError, ValueError):
             if not self._form:
                 raise
         return self._form
 
-    def finish(self, rounds: int) -> list[str]:
-        """Tell sites that the training is over; the names of those who confirmed that they have their model."""
-        replies = self._ask(FINISH, rounds, dict.fromkeys(range(self.method.context.clients), b""), False)
-        return [self.sites.names[m] for m in sorted(replies)]
-
-    def personal(self) -> State:
-        """Nothing: personal models do not leave their sites."""
-        return {}
-
-    def forget(self) -> None:
-        """There is nothing to forget."""
-
-    def state(self) -> State:
-        """The figures; what sites keep is with them."""
-        return {"figures": self.figures.clone()}
-
-    def restore(self, state: State) -> None:
-        """Go on with the figures that `state` gave."""
-        self.figures.copy_(state["figures"])
-
-    # -- asking ------------------------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def _ask(
         self, kind: str, round: int, bodies: dict[int, bytes], evaluate: bool, needed: int = 0
-    ) -> dict[int, tuple[dict[str, Any], bytes]]:
-        """What sites replied in time who did not refuse. Those out of reach are waited for while so many are `needed`."""
-        post = self.sites.post(_TYPES[kind], str(round), self.rules.timeout)
-        said = {"kind": kind, "round": round, "best": self.best(), "evaluate": evaluate, **self._run}
-        out: dict[int, tuple[dict[str, Any], bytes]] = {}
-        missing, look = set(bodies), 0.0
-        asked: dict[int, int] = {}
-        self._lost = set()
+    ) -> dict[int, Reply]:
+        """Send a request to each site in `bodies`; the replies in time that are no refusals.
+
+        Sites that cannot be reached are looked for again until the deadline, as long as fewer than `needed` replied.
+        """
+        batch = RequestBatch(self.roster.grid, _FLOWER_TYPES[kind], str(round), self.rules.timeout)
+        out: dict[int, Reply] = {}
+        unsent, next_look = set(bodies), 0.0
+        sites: dict[int, int] = {}  # by their nodes
+        self._refused = set()
         while True:
-            if missing and time.monotonic() >= look:
-                for m, node in self.sites.reach(missing, post.left).items():
-                    post.send(node, {**said, "client": m}, bodies[m])
-                    asked[node] = m
-                    missing.discard(m)
-                look = time.monotonic() + LOOK
-            for node, reply in post.collect():
-                m = asked[node]
+            if unsent and time.monotonic() >= next_look:
+                for m, node in self.roster.reachable(unsent, batch.seconds_left).items():
+                    batch.send(node, self._request(kind, round, m, evaluate).to_header(), bodies[m])
+                    sites[node] = m
+                    unsent.discard(m)
+                next_look = time.monotonic() + REACH_SECONDS
+            for node, reply in batch.collect():
+                m = sites[node]
                 if isinstance(reply, NoReply):
-                    if reply.again:  # it may have been restarted: asked again while it is needed
-                        self._incident(round, m, "reply", f"it gave no answer that can be used ({reply.reason})")
-                        missing.add(m)
-                        look = time.monotonic() + AGAIN
+                    if reply.retry:  # the site may have been restarted
+                        self._add_incident(round, m, "reply", f"it gave no answer that can be used ({reply.reason})")
+                        unsent.add(m)
+                        next_look = time.monotonic() + RETRY_SECONDS
                     else:
-                        self._lost.add(m)
-                        self._incident(round, m, "upload", f"its reply {reply.reason}, so it is left out of the round")
+                        self._refused.add(m)
+                        self._add_incident(
+                            round, m, "upload", f"its reply {reply.reason}, so it is left out of the round"
+                        )
                 elif "refused" in reply[0]:
-                    self._refused(round, m, reply[0])
+                    self._take_refusal(round, m, reply[0])
                 else:
                     out[m] = reply
-            if (not post.waiting and (not missing or len(out) >= needed)) or post.over:
+            if (not batch.open and (not unsent or len(out) >= needed)) or batch.expired:
                 break
-            post.pause()
-        self._unreached = missing
+            batch.pause()
+        self._unreachable = unsent
         return out
 
-    def left_out(self, m: int, why: str) -> None:
-        """Note that a site's upload is not used in the round that is under way."""
-        self._incident(self.now, m, "upload", f"its upload {why}, so it is left out of the round")
+    def _request(self, kind: str, round: int, m: int, evaluate: bool) -> Request:
+        return Request(
+            kind=kind,
+            run=self.run,
+            coordinator=self.restarts,
+            round=round,
+            best=self.best_round(),
+            client=m,
+            rounds=self.rounds,
+            method=self.method.name,
+            settings=as_dict(self.method.settings),
+            task=self.method.context.to_dict(),
+            evaluate=evaluate,
+        )
 
-    def _refused(self, round: int, m: int, header: dict[str, Any]) -> None:
+    # -- what sites reply ----------------------------------------------------------------------------------------------
+
+    def _take_refusal(self, round: int, m: int, header: dict[str, Any]) -> None:
         # Only a site that protects its uploads has a budget to spend.
-        spent = header.get("spent") is True and self.sites.protected(m)
+        spent = header.get("spent") is True and self.roster.is_protected(m)
         if spent:
-            self._spent.add(m)
-        self._lost.add(m)
+            self._budget_spent.add(m)
+        self._refused.add(m)
         why = str(header["refused"])[:500].rstrip(".")
-        self._incident(round, m, "budget" if spent else "refused", f"it refused: {why}")
+        self._add_incident(round, m, "budget" if spent else "refused", f"it refused: {why}")
 
-    def _spending(self, m: int, header: dict[str, Any]) -> None:
-        """Note what a site says it has spent of its privacy."""
+    def _take_epsilon(self, m: int, header: dict[str, Any]) -> None:
+        """Keep the largest epsilon that a site reports to have spent."""
         epsilon = header.get("epsilon")
-        if self.sites.protected(m) and isinstance(epsilon, float) and 0 <= epsilon < math.inf:
+        if self.roster.is_protected(m) and isinstance(epsilon, float) and 0 <= epsilon < math.inf:
             self.told["epsilon"] = max(epsilon, self.told.get("epsilon", 0.0))
 
-    def _measured(self, m: int, header: dict[str, Any]) -> None:
-        """Take a site's figures over, if it told any."""
+    def _take_metrics(self, m: int, header: dict[str, Any]) -> None:
+        """Keep a site's losses and metrics, where it reported any."""
         if header.get("figures") is None:
             return
-        figures = read_figures(header["figures"], self.method.task.metric(self.method.context.metric))
-        if figures is None:
-            self._incident(None, m, "figures", "its figures cannot be right, so they are left out")
-            figures = [math.nan] * (len(EVALUATION_FIELDS) - 1) + [1.0]
-        self.figures[:, m] = torch.tensor(figures)
+        metrics = read_metrics(header["figures"], self.method.task.metric(self.method.context.metric))
+        if metrics is None:
+            self._add_incident(None, m, "figures", "its figures cannot be right, so they are left out")
+            metrics = [math.nan] * (len(EVALUATION_FIELDS) - 1) + [1.0]
+        self.metrics[:, m] = torch.tensor(metrics)
 
-    def _report(self) -> Evaluation:
-        return Evaluation(*self.figures.clone())
+    def _evaluation(self) -> Evaluation:
+        return Evaluation(*self.metrics.clone())
 
-    def _incident(self, round: int | None, m: int | None, what: str, reason: str) -> None:
-        site = None if m is None else self.sites.names[m]
+    def _add_incident(self, round: int | None, m: int | None, what: str, reason: str) -> None:
+        site = None if m is None else self.roster.names[m]
         where = "" if round is None else f"Round {round}: "
-        self.sites.incidents.note(round, site, what, f"{where}{'' if site is None else f'site {site}: '}{reason}.")
+        self.roster.incidents.add(round, site, what, f"{where}{'' if site is None else f'site {site}: '}{reason}.")
 
 
-def _slowest(at_sites: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """What the slowest site said it spent on each phase."""
+def _slowest(seconds: Sequence[Any]) -> dict[str, float]:
+    """The longest time that a site says it spent on each phase."""
     out: dict[str, float] = {}
-    for said in at_sites:
+    for times in seconds:
         for phase in ("prepare", "train"):
-            seconds = said.get(phase, 0.0) if isinstance(said, dict) else 0.0
-            if isinstance(seconds, float) and 0 <= seconds < 1e6:
-                out[phase] = max(out.get(phase, 0.0), seconds)
+            spent = times.get(phase, 0.0) if isinstance(times, dict) else 0.0
+            if isinstance(spent, float) and 0 <= spent < 1e6:
+                out[phase] = max(out.get(phase, 0.0), spent)
     return out

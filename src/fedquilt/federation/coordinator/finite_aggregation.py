@@ -1,4 +1,7 @@
-"""The server's step, undone where nobody could go on from what comes of it: a hostile upload may pass every check by itself."""
+"""Aggregation that is retried without the largest upload until its result is finite.
+
+A hostile upload may pass every check by itself, and still lead the server to numbers that are not finite.
+"""
 
 from __future__ import annotations
 
@@ -8,56 +11,56 @@ import torch
 from torch import Tensor
 
 from fedquilt.errors import FedquiltError
-from fedquilt.federation.message_checks import length, sound
+from fedquilt.federation.message_checks import has_possible_numbers, upload_norm
 from fedquilt.messages.message import Message, Sparse, Value, dense
 from fedquilt.methods.base import Method, State
 
 
-class Guarded:
-    """`Method.aggregate` on uploads of which the longest are left out until downloads and the server's state are finite.
+class FiniteAggregation:
+    """`Method.aggregate`, retried without the upload of the largest norm until downloads and server state are finite.
 
     Args:
         method: whose server it is.
-        left_out: told of each site whose upload is not used, and why.
+        on_unused: called with the client and the reason for each upload that is not used.
     """
 
-    def __init__(self, method: Method, left_out: Callable[[int, str], None]) -> None:
-        self.method, self.left_out = method, left_out
+    def __init__(self, method: Method, on_unused: Callable[[int, str], None]) -> None:
+        self.method, self.on_unused = method, on_unused
 
     def __call__(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
-        """What the receivers are sent, changing `server` in place."""
+        """The receivers' downloads; changes `server` in place."""
         while True:
-            tried = {name: tensor.clone() for name, tensor in server.items()}
-            down = self._tried(tried, uploads, senders, receivers)
+            new_server = {name: tensor.clone() for name, tensor in server.items()}
+            down = self._try(new_server, uploads, senders, receivers)
             if down is not None:
-                server.update(tried)
+                server.update(new_server)
                 return down
             if len(senders) == 1:
                 raise FedquiltError(
                     "No upload of this round leads to finite numbers; see incidents.jsonl, and start the run again with the "
                     "same 'out' to go on."
                 )
-            places = range(len(senders))
-            longest = max(places, key=lambda place: length(_rows(uploads, [place]), self.method.uploads))
-            self.left_out(int(senders[longest]), "leads to numbers that are not finite")
-            others = [place for place in places if place != longest]
-            uploads, senders = _rows(uploads, others), senders[others]
+            rows = range(len(senders))
+            largest = max(rows, key=lambda row: upload_norm(_take_rows(uploads, [row]), self.method.uploads))
+            self.on_unused(int(senders[largest]), "leads to numbers that are not finite")
+            others = [row for row in rows if row != largest]
+            uploads, senders = _take_rows(uploads, others), senders[others]
 
-    def _tried(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message | None:
-        """The downloads, if they and the server's state can be used."""
+    def _try(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message | None:
+        """The downloads, or None where they or the server's state are not finite."""
         try:
             down = self.method.aggregate(server, uploads, senders, receivers)
-        except (RuntimeError, ArithmeticError, ValueError):  # such as a matrix that has no roots
+        except (RuntimeError, ArithmeticError, ValueError):  # such as a matrix without a root
             return None
-        whole = all(bool(torch.isfinite(tensor).all()) for tensor in server.values())
-        return down if whole and sound(down) else None
+        finite = all(bool(torch.isfinite(tensor).all()) for tensor in server.values())
+        return down if finite and has_possible_numbers(down) else None
 
 
-def _rows(message: Message, places: Sequence[int]) -> Message:
-    """Some clients' part of their uploads."""
+def _take_rows(message: Message, rows: Sequence[int]) -> Message:
+    """The uploads of some of the clients."""
 
-    def cut(value: Value) -> Value:
-        rows = dense(value)[list(places)]
-        return Sparse(rows) if isinstance(value, Sparse) else rows
+    def take(value: Value) -> Value:
+        taken = dense(value)[list(rows)]
+        return Sparse(taken) if isinstance(value, Sparse) else taken
 
-    return {name: cut(value) for name, value in message.items()}
+    return {name: take(value) for name, value in message.items()}

@@ -1,4 +1,4 @@
-"""What went wrong at whose site: a line each in the run folder's incidents.jsonl, and in the log."""
+"""Incidents: what went wrong at which site, as lines of the run folder's incidents.jsonl and in the log."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ _log = logging.getLogger("flwr")
 
 
 class Incidents:
-    """Named reasons, kept in `path` (None: in memory only)."""
+    """All incidents of this process, appended to the file `path` (None: kept in memory only)."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
         self.all: list[dict[str, Any]] = []
 
-    def note(self, round: int | None, site: str | None, what: str, reason: str) -> None:
-        """Note that something happened: `what` is a word to count by, `reason` a sentence.
+    def add(self, round: int | None, site: str | None, what: str, reason: str) -> None:
+        """Add an incident: `what` is a word to count by, `reason` a sentence.
 
-        What a stranger wrote may be in it: what could make up lines of its own, or not be written, is replaced.
+        A site may have written part of the reason, so characters that are not printable are replaced: they could forge lines
+        of the log.
         """
         reason = "".join(letter if letter.isprintable() else "?" for letter in reason)
         line = {"time": time.time(), "round": round, "site": site, "what": what, "reason": reason}

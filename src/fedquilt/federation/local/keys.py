@@ -1,4 +1,4 @@
-"""Throw-away certificates and node keys, as `openssl` and `ssh-keygen -t ecdsa -b 384` would make them."""
+"""Certificates and node keys for one rehearsal, as `openssl` and `ssh-keygen -t ecdsa -b 384` would make them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAYS = 2
 
 
 def make_certificates(folder: Path, host: str = "127.0.0.1") -> None:
-    """ca.crt, and server.pem with server.key for `host`, in `folder`; the authority's own key is not kept."""
+    """Write ca.crt, server.pem and server.key for `host` to `folder`. The authority's own key is not written."""
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     name, subject = (_name(text) for text in ("fedquilt rehearsal", host))
     only_sign = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
@@ -32,7 +32,7 @@ def make_certificates(folder: Path, host: str = "127.0.0.1") -> None:
 
 
 def make_node_key(path: Path) -> Path:
-    """A private key at `path`, and the public one, which is registered, at `path`.pub, which is given back."""
+    """Write a private key to `path` and its public key, which is registered, to `path`.pub; returns the latter."""
     key = ec.generate_private_key(ec.SECP384R1())
     _write(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     public = path.with_name(path.name + ".pub")
@@ -70,7 +70,7 @@ def _signed(
 
 
 def _write(path: Path, data: bytes) -> None:
-    """A file that only its owner can read."""
+    """Write a file that only its owner can read."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(data)

@@ -1,7 +1,8 @@
-"""Processes that end with us, whatever happens: what they started, in groups and sessions of its own or not, ends too.
+"""A group of processes that end with this process, however it ends, together with all processes that they started.
 
-`python -m fedquilt.federation.local.processes MARK FOLDER` is the guard of a group: when the process that holds its input is
-gone, even by -9, it ends what has the mark, and removes the folder.
+Every process of a group has the group's mark in its environment, and its own children inherit it.
+`python -m fedquilt.federation.local.processes MARK FOLDER` is the watchdog of a group: it waits until the process that holds
+its standard input is gone, kills all processes with the mark, and removes the folder.
 """
 
 from __future__ import annotations
@@ -14,15 +15,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-PATIENCE = 8.0  # seconds from asking a process to end to ending it
-MARK = "FEDQUILT_REHEARSAL"  # in the environment of all that was started
+TERMINATE_SECONDS = 8.0  # from SIGTERM to SIGKILL
+MARK = "FEDQUILT_REHEARSAL"  # the environment variable with the mark
 
 
 def _prctl(option: int, value: int) -> None:
@@ -31,25 +30,25 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _die_with_parent() -> None:
-    """In a new process on Linux: be killed when the parent is, even by -9."""
+    """In a new process on Linux: have the kernel kill it when its parent dies."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-class Group:
-    """Processes that were started here; leaving the `with` block ends them and all that they started."""
+class ProcessGroup:
+    """Processes that are ended at the end of the `with` block, with all that they started."""
 
     def __init__(self, logs: Path, folder: Path | None = None) -> None:
-        """`logs` is for what they say; `folder` is removed with them."""
+        """`logs` is the folder for their output; `folder` is removed at the end."""
         self.logs, self.folder = logs, folder
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         self.mark = secrets.token_hex(8)
         if sys.platform == "linux":
-            _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what outlives its parent is ours, so that it can be waited for
-        # -P: else the folder that we were called in, whatever is in it, comes before the installed modules
-        guard = [sys.executable, "-P", "-m", "fedquilt.federation.local.processes", self.mark, str(folder or "")]
-        self._guard = subprocess.Popen(guard, stdin=subprocess.PIPE, start_new_session=True)
+            _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children, so that we can wait for them
+        # -P: modules in the current folder must not shadow the installed ones
+        watchdog = [sys.executable, "-P", "-m", "fedquilt.federation.local.processes", self.mark, str(folder or "")]
+        self._watchdog = subprocess.Popen(watchdog, stdin=subprocess.PIPE, start_new_session=True)
 
-    def __enter__(self) -> Group:
+    def __enter__(self) -> ProcessGroup:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,18 +56,18 @@ class Group:
         self.end(list(self.running))
         for process in self.started():
             _kill(process)
-        # Those that are on their way out, and those that ended by themselves: until they are gone.
-        until = time.monotonic() + PATIENCE
+        # Wait for the killed ones, and for orphans that ended by themselves.
+        until = time.monotonic() + TERMINATE_SECONDS
         ours = {(os.getpid(), session) for session in sessions}
-        while time.monotonic() < until and (left := [process for process in _numbers() if _stat(process) in ours]):
+        while time.monotonic() < until and (left := [process for process in _process_ids() if _stat(process) in ours]):
             for process in left:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(process, os.WNOHANG)
             time.sleep(0.02)
-        self._guard.communicate()  # finds nothing to end
+        self._watchdog.communicate()  # it finds nothing left to kill
 
     def start(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """Start a process; what it says goes to `name`.log, after what an earlier one of the name said."""
+        """Start a process; its output is appended to `name`.log."""
         self.logs.mkdir(parents=True, exist_ok=True)
         with open(self.logs / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
@@ -84,31 +83,31 @@ class Group:
         return process
 
     def kill(self, name: str) -> None:
-        """End a process at once, with -9, and all that it started."""
-        self._end_now([self.running.pop(name)], name)
+        """Kill a process and all that it started."""
+        self._kill_all([self.running.pop(name)], name)
 
     def kill_started(self, name: str, command: str) -> None:
-        """End at once, with -9, those that run because of the process called `name` with `command` in their command line."""
+        """Kill the processes started by `name` that have `command` in their command line."""
         for process in self.started(name):
             with contextlib.suppress(OSError):
                 if command.encode() in Path(f"/proc/{process}/cmdline").read_bytes():
                     _kill(process)
 
     def end(self, names: Sequence[str]) -> None:
-        """End processes: they are asked first."""
+        """End processes: terminate, then kill after TERMINATE_SECONDS."""
         ending = {name: self.running.pop(name) for name in names}
         for process in ending.values():
             if process.poll() is None:
                 process.terminate()
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TERMINATE_SECONDS
         for name, process in ending.items():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, until - time.monotonic()))
-            self._end_now([process], name)
+            self._kill_all([process], name)
 
-    def _end_now(self, processes: Sequence[subprocess.Popen[bytes]], name: str) -> None:
+    def _kill_all(self, processes: Sequence[subprocess.Popen[bytes]], name: str) -> None:
         for process in processes:
-            if process.poll() is None:  # else its number may be another's by now
+            if process.poll() is None:  # else its id may belong to another process by now
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -116,40 +115,40 @@ class Group:
             _kill(number)
 
     def started(self, name: str = "") -> list[int]:
-        """The processes that run because of the one called `name`, or of any: itself, and all that it started (on Linux)."""
+        """The process called `name` and all that it started; without a name, those of the whole group (on Linux)."""
         return _marked(f"{self.mark}/{name}{'/' if name else ''}")
 
-    def said(self, name: str, characters: int = 2000, start: int = 0) -> str:
-        """The end of what a process said, but nothing of the log's first `start` bytes."""
+    def output(self, name: str, characters: int = 2000, start: int = 0) -> str:
+        """The end of a process's log, from byte `start` on."""
         try:
             return (self.logs / f"{name}.log").read_bytes()[start:].decode(errors="replace")[-characters:]
         except FileNotFoundError:
             return ""
 
-    def size(self, name: str) -> int:
-        """How many bytes the log of a process has: what a new one of the name says comes after them."""
+    def output_size(self, name: str) -> int:
+        """The size of a process's log in bytes: where the output of the next one of this name starts."""
         log = self.logs / f"{name}.log"
         return log.stat().st_size if log.exists() else 0
 
 
 def _marked(mark: str) -> list[int]:
-    said = f"{MARK}={mark}".encode()
-    return [process for process, env in _environments() if said in env]
+    text = f"{MARK}={mark}".encode()
+    return [process for process, env in _environments() if text in env]
 
 
 def _environments() -> Iterator[tuple[int, bytes]]:
-    """What each of this user's processes was started with; nothing where the system does not say."""
-    for process in _numbers():
+    """The environment of each process of this user; nothing where there is no /proc."""
+    for process in _process_ids():
         with contextlib.suppress(OSError):
             yield process, Path(f"/proc/{process}/environ").read_bytes()
 
 
-def _numbers() -> list[int]:
+def _process_ids() -> list[int]:
     return [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
 
 
 def _stat(process: int) -> tuple[int, int]:
-    """A process's parent and its session; zeros where there is none."""
+    """A process's parent and session; zeros where there is no such process."""
     try:
         _, parent, _, session = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:4]
     except (OSError, ValueError):
@@ -158,45 +157,28 @@ def _stat(process: int) -> tuple[int, int]:
 
 
 def _kill(process: int) -> None:
-    """End a process that was started here and wait for it, if that is still to be done."""
+    """Kill a process, and wait for it where it is a child of this one."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(process, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(process, 0)
 
 
-@cache
-def end_with_parent(grace: float = 5.0) -> None:
-    """End this process when its parent is gone and it has not ended by itself in `grace` seconds.
-
-    Flower's processes see to that themselves, but may wait for ever for a SuperLink that is not there any more.
-    """
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        time.sleep(grace)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def guard(mark: str, folder: str) -> None:
-    """Wait until nobody holds our input, then end what has the mark."""
+def watch(mark: str, folder: str) -> None:
+    """Wait for the end of standard input, then kill all processes with the mark and remove the folder."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sys.stdin.buffer.read()
-    quiet = 0
-    while quiet < 3:  # those that are just being started, too
+    clean = 0
+    while clean < 3:  # also catches processes that are just being started
         found = _marked(mark + "/")
         for process in found:
             _kill(process)
-        quiet = 0 if found else quiet + 1
+        clean = 0 if found else clean + 1
         time.sleep(0.1)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    guard(*sys.argv[1:3])
+    watch(*sys.argv[1:3])

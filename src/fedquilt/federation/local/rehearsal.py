@@ -1,4 +1,4 @@
-"""A whole federation on this machine, with Flower's own processes, TLS and node keys; nothing of it is left running."""
+"""A whole federation on this machine: Flower's own processes, TLS and node keys. All processes end with the rehearsal."""
 
 from __future__ import annotations
 
@@ -17,58 +17,58 @@ from typing import Any
 
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.local.keys import make_certificates, make_node_key
-from fedquilt.federation.local.processes import Group
+from fedquilt.federation.local.processes import ProcessGroup
 
 HOST, CONNECTION = "127.0.0.1", "rehearsal"
 START_SECONDS = 90.0
-LET_IN_SECONDS = 180.0
-# How Flower says that a key is registered, and that a node which it has not seen leave is to wait (a minute at most).
-REGISTERED, NOT_YET = "already in use", "Failed to activate SuperNode"
-INSIDE = "SuperNode ID"
-AGAIN_SECONDS = 4.0  # before such a node tries again
-# A socket's name has 103 bytes where it may have fewest; below the temporary folder, that of `warm` has up to 43.
-LONGEST_TEMPORARY = 60
-# What Flower's processes are told unless the user's environment says otherwise: no reports to its makers, no waiting about.
-QUIET = {
+CONNECT_SECONDS = 180.0
+# What Flower prints: a key is registered already; a node is connected; a node has to wait, up to a minute, because Flower has
+# not noticed yet that its last process was killed.
+KEY_REGISTERED, CONNECTED, MUST_WAIT = "already in use", "SuperNode ID", "Failed to activate SuperNode"
+RETRY_SECONDS = 4.0  # until such a node is started again
+# The path of a Unix socket has at most 103 bytes on some systems; below TMPDIR, that of a site's worker process has up to 43.
+LONGEST_TMPDIR = 60
+# Defaults for Flower's processes, which the user's environment can change: no telemetry, short polling intervals.
+FLOWER_ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",
     "PYTHONUNBUFFERED": "1",
 }
-_SAID = re.compile(r"fedquilt: (.*)")
+_PROGRESS = re.compile(r"fedquilt: (.*)")
 
 
 def app_folder() -> Path:
-    """The Flower app that `flwr run` is given."""
-    return Path(__file__).parent / "app"
+    """The folder of the Flower app that `flwr run` takes."""
+    return Path(__file__).parent.parent / "app"
 
 
 class Rehearsal:
-    """SuperLink, a SuperNode a site, and runs; use it in a `with` block.
+    """A SuperLink, a SuperNode for each site, and runs; use it in a `with` block.
 
     Args:
         sites: their site.yaml files.
-        logs: a folder for what the processes say.
-        differences: how some sites are to be started, by their places; see `start_site`.
-        private: a folder that outlives a stop, for node keys and the SuperLink's database: with them, sites are the nodes that
-            they were. It is removed when a run has its result. None: nothing outlives.
+        logs: the folder for the processes' output.
+        site_options: arguments of `start_site` for some of the sites, by their position in `sites`.
+        private: a folder for the node keys and the SuperLink's database, with which a stopped rehearsal can be resumed: sites
+            are the same nodes again. It is removed when the run has its result. None: a temporary folder.
     """
 
     def __init__(
         self,
         sites: Sequence[Path],
         logs: Path,
-        differences: Mapping[int, dict[str, Any]] | None = None,
+        site_options: Mapping[int, dict[str, Any]] | None = None,
         private: Path | None = None,
     ) -> None:
         self.sites = [Path(site).resolve() for site in sites]
-        self.differences = differences or {}
+        self.site_options = site_options or {}
         self.folder = Path(tempfile.mkdtemp(prefix="fedquilt-rehearsal-"))
         self.private = self.folder / "private" if private is None else private.resolve()
-        self.again = self._database.exists()
-        self.over = False
-        self._begun: dict[int, int] = {}  # where in its log what a site's process says begins
-        self.group = Group(logs, self.folder)
+        self.resumed = self._database.exists()
+        self.finished = False
+        self._log_start: dict[int, int] = {}  # where the output of a site's newest process starts in its log
+        self.group = ProcessGroup(logs, self.folder)
         self.port, *self.node_ports = free_ports(1 + len(self.sites))
 
     def __enter__(self) -> Rehearsal:
@@ -77,7 +77,7 @@ class Rehearsal:
             self.start_superlink()
             self._register([self._key(n).with_name(f"node-{n}.pub") for n in range(len(self.sites))])
             for n in range(len(self.sites)):
-                self.start_site(n, **self.differences.get(n, {}))
+                self.start_site(n, **self.site_options.get(n, {}))
         except BaseException:
             self.__exit__()
             raise
@@ -85,31 +85,31 @@ class Rehearsal:
 
     def __exit__(self, *_: object) -> None:
         try:
-            # The coordinator first, as to it sites that leave are sites that fail. Then the sites, while there is a SuperLink
-            # that they can tell so: else it keeps their places for a minute.
+            # First the coordinator, which would count sites that leave as failures. Then the sites, while the SuperLink
+            # still runs: they sign off there, else it keeps their places for a minute.
             self.group.kill_started("superlink", "flwr-serverapp")
             self.group.end([name for name in self.site_names if name in self.group.running])
         finally:
             self.group.__exit__()
-            if self.over:
+            if self.finished:
                 shutil.rmtree(self.private, ignore_errors=True)
 
     def _prepare(self) -> None:
-        make_certificates(self.folder / "certificates", HOST)  # new ones each time: nobody is known by them
+        make_certificates(self.folder / "certificates", HOST)  # new each time: no node is recognised by them
         self.private.mkdir(parents=True, exist_ok=True)
         self.private.chmod(0o700)
         for n in range(len(self.sites)):
             self._make_key(n)
-        home = self.folder / "coordinator"
-        home.mkdir()
+        flower_home = self.folder / "coordinator"
+        flower_home.mkdir()
         connection = {"address": f"{HOST}:{self.port}", "root-certificates": str(self._certificate("ca.crt"))}
         lines = [f"{key} = {json.dumps(value)}" for key, value in connection.items()]
-        (home / "config.toml").write_text(
+        (flower_home / "config.toml").write_text(
             "\n".join(["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]", *lines, ""])
         )
 
     def _make_key(self, n: int) -> None:
-        """A node key, unless there is one; a half-written one never has its name."""
+        """Make a node key unless there is one. It gets its name only when it is completely written."""
         key = self._key(n)
         if key.exists() and key.with_name(f"{key.name}.pub").exists():
             return
@@ -130,9 +130,9 @@ class Rehearsal:
         return self.folder / "certificates" / name
 
     def start_superlink(self) -> None:
-        """Start the SuperLink, and wait until it answers; its database outlives it."""
+        """Start the SuperLink and wait until it answers. Its database stays when it ends."""
         command = [
-            tool("flower-superlink"),
+            find_tool("flower-superlink"),
             *("--ssl-ca-certfile", str(self._certificate("ca.crt"))),
             *("--ssl-certfile", str(self._certificate("server.pem"))),
             *("--ssl-keyfile", str(self._certificate("server.key"))),
@@ -145,7 +145,7 @@ class Rehearsal:
         until = time.monotonic() + START_SECONDS
         while not _answers(self.port):
             if process.poll() is not None or time.monotonic() > until:
-                raise FedquiltError(f"Flower's SuperLink did not start; it said: {self.group.said('superlink', 600)}")
+                raise FedquiltError(f"Flower's SuperLink did not start; it said: {self.group.output('superlink', 600)}")
             time.sleep(0.2)
 
     def start_site(
@@ -156,110 +156,112 @@ class Rehearsal:
         port: int | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Start a site's SuperNode: with its own key, the right certificate and the SuperLink's port unless told otherwise."""
+        """Start a site's SuperNode, by default with its own key, the right certificate and the SuperLink's port."""
         command = [
-            tool("flower-supernode"),
+            find_tool("flower-supernode"),
             *("--superlink", f"{HOST}:{port or self.port}"),
             *("--root-certificates", str(certificate or self._certificate("ca.crt"))),
             *("--auth-supernode-private-key", str(key or self._key(n))),
             *("--host", HOST, "--port", str(self.node_ports[n])),
             *("--node-config", f"site={json.dumps(str(self.sites[n]))}"),
         ]
-        self._begun[n] = self.group.size(self.site_name(n))
+        self._log_start[n] = self.group.output_size(self.site_name(n))
         self.group.start(self.site_name(n), command, {**self._env(f"site-{n}"), **(env or {})})
 
     @property
     def site_names(self) -> list[str]:
-        """What the sites' processes are called."""
+        """The names of the sites' processes."""
         return [self.site_name(n) for n in range(len(self.sites))]
 
     def site_name(self, n: int) -> str:
-        """What a site's process, and its log, is called."""
+        """The name of a site's process and of its log."""
         return f"site-{n}"
 
     def _register(self, keys: Sequence[Path]) -> None:
-        """Register node keys at the SuperLink, as its operator would; those that are registered stay the nodes they are."""
-        asked, env = [], self._env("coordinator")
+        """Register node keys at the SuperLink, as its operator would; a key that is registered stays so."""
+        registrations, env = [], self._env("coordinator")
         for key in keys:
-            name, command = f"register-{key.stem}", [tool("flwr"), "supernode", "register", str(key), CONNECTION]
-            asked.append((name, self.group.size(name), self.group.start(name, command, env)))
-        for name, start, process in asked:
-            if process.wait(START_SECONDS) != 0 and REGISTERED not in (said := self.group.said(name, 600, start)):
-                raise FedquiltError(f"A node key was not registered: {said}")
+            name, command = f"register-{key.stem}", [find_tool("flwr"), "supernode", "register", str(key), CONNECTION]
+            registrations.append((name, self.group.output_size(name), self.group.start(name, command, env)))
+        for name, start, process in registrations:
+            if process.wait(START_SECONDS) != 0 and KEY_REGISTERED not in (
+                output := self.group.output(name, 600, start)
+            ):
+                raise FedquiltError(f"A node key was not registered: {output}")
 
-    def start_run(self, order: Mapping[str, Any], name: str = "run") -> subprocess.Popen[bytes]:
-        """`flwr run` with a run config; the process ends when the run does, and its log has what the coordinator says."""
-        config = self.folder / f"{name}.toml"
-        told = {**order, "settings": json.dumps(order.get("settings", {}))}
-        config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in told.items()))
-        command = [tool("flwr"), "run", str(app_folder()), CONNECTION, "--stream", "--run-config", str(config)]
+    def start_run(self, run_config: Mapping[str, Any], name: str = "run") -> subprocess.Popen[bytes]:
+        """Start `flwr run`. The process ends with the run, and its log has the coordinator's output."""
+        file = self.folder / f"{name}.toml"
+        values = {**run_config, "settings": json.dumps(run_config.get("settings", {}))}
+        file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+        command = [find_tool("flwr"), "run", str(app_folder()), CONNECTION, "--stream", "--run-config", str(file)]
         return self.group.start(name, command, self._env("coordinator"))
 
-    def run(self, order: Mapping[str, Any], say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-        """Train, and give what result.json says; `say` is called with each line of progress."""
-        if self.again:
-            self._let_in(say)
-        start = self.group.size("run")
-        process, told = self.start_run(order), 0
+    def run(self, run_config: Mapping[str, Any], say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+        """Train; returns what result.json says. `say` is called with each line of progress."""
+        if self.resumed:
+            self._wait_until_connected(say)
+        start = self.group.output_size("run")
+        process, shown = self.start_run(run_config), 0
         while True:
-            over = process.poll() is not None
-            said = self.group.said("run", 10**7, start)
-            lines = _SAID.findall(said if over else said[: said.rfind("\n") + 1])
-            for line in lines[told:]:
+            ended = process.poll() is not None
+            output = self.group.output("run", 10**7, start)
+            lines = _PROGRESS.findall(output if ended else output[: output.rfind("\n") + 1])
+            for line in lines[shown:]:
                 say(line)
-            told = len(lines)
-            if over:
+            shown = len(lines)
+            if ended:
                 break
             self._check_alive(["superlink", *self.site_names])
             time.sleep(0.5)
-        result = Path(str(order["out"])) / "result.json"
+        result = Path(str(run_config["out"])) / "result.json"
         if not result.is_file():
-            wrong = lines[-1] if lines else self.group.said("run", 600, start)
+            wrong = lines[-1] if lines else self.group.output("run", 600, start)
             raise FedquiltError(f"The rehearsal did not end well: {wrong}")
-        self.over = True
-        read: dict[str, Any] = json.loads(result.read_bytes())
-        return read
+        self.finished = True
+        found: dict[str, Any] = json.loads(result.read_bytes())
+        return found
 
-    def _let_in(self, say: Callable[[str], None]) -> None:
-        """Wait until all sites are let in; one that was killed has to come again until Flower sees that it was gone."""
-        until, told = time.monotonic() + LET_IN_SECONDS, False
-        while outside := [n for n in range(len(self.sites)) if INSIDE not in self._site_said(n)]:
+    def _wait_until_connected(self, say: Callable[[str], None]) -> None:
+        """Wait until all sites are connected. A site that was killed is restarted until Flower has noticed that it was gone."""
+        until, announced = time.monotonic() + CONNECT_SECONDS, False
+        while unconnected := [n for n in range(len(self.sites)) if CONNECTED not in self._site_output(n)]:
             if time.monotonic() > until:
-                name = self.site_name(outside[0])
-                raise FedquiltError(f"The process '{name}' was not let in; it said: {self.group.said(name, 600)}")
-            ended = [n for n in outside if self.group.running[self.site_name(n)].poll() is not None]
-            turned_down = [n for n in ended if NOT_YET in self._site_said(n)]
-            self._check_alive(["superlink", *(self.site_name(n) for n in set(ended) - set(turned_down))])
-            if turned_down and not told:
+                name = self.site_name(unconnected[0])
+                raise FedquiltError(f"The process '{name}' was not let in; it said: {self.group.output(name, 600)}")
+            ended = [n for n in unconnected if self.group.running[self.site_name(n)].poll() is not None]
+            waiting = [n for n in ended if MUST_WAIT in self._site_output(n)]
+            self._check_alive(["superlink", *(self.site_name(n) for n in set(ended) - set(waiting))])
+            if waiting and not announced:
                 say("Flower lets sites that were killed in again after up to a minute; waiting ...")
-                told = True
-            time.sleep(AGAIN_SECONDS if turned_down else 0.2)
-            for n in turned_down:
+                announced = True
+            time.sleep(RETRY_SECONDS if waiting else 0.2)
+            for n in waiting:
                 self.group.end([self.site_name(n)])
-                self.start_site(n, **self.differences.get(n, {}))
+                self.start_site(n, **self.site_options.get(n, {}))
 
-    def _site_said(self, n: int) -> str:
-        """What a site's process has said since it was last started."""
-        return self.group.said(self.site_name(n), 10**7, self._begun[n])
+    def _site_output(self, n: int) -> str:
+        """The output of a site's newest process."""
+        return self.group.output(self.site_name(n), 10**7, self._log_start[n])
 
     def _check_alive(self, names: Sequence[str]) -> None:
         for name in names:
             if name in self.group.running and self.group.running[name].poll() is not None:
-                raise FedquiltError(f"The process '{name}' ended by itself; it said: {self.group.said(name, 600)}")
+                raise FedquiltError(f"The process '{name}' ended by itself; it said: {self.group.output(name, 600)}")
 
     def _env(self, who: str) -> dict[str, str]:
-        """Each party has a home of its own, as on a machine of its own; nothing is reported to Flower's makers."""
-        home = self.folder / who
-        home.mkdir(exist_ok=True)
-        beside = str(Path(sys.executable).parent)  # Flower starts its helpers by their names
-        ours = {"PATH": beside + os.pathsep + os.environ.get("PATH", ""), "FLWR_HOME": str(home)}
-        if len(os.fsencode(home)) <= LONGEST_TEMPORARY:
-            ours["TMPDIR"] = str(home)  # what they leave there goes with the folder
-        return {**QUIET, **os.environ, **ours}
+        """The environment of a party's processes. Each party has its own FLWR_HOME, as on its own machine."""
+        folder = self.folder / who
+        folder.mkdir(exist_ok=True)
+        scripts = str(Path(sys.executable).parent)  # Flower finds its own commands by name
+        ours = {"PATH": scripts + os.pathsep + os.environ.get("PATH", ""), "FLWR_HOME": str(folder)}
+        if len(os.fsencode(folder)) <= LONGEST_TMPDIR:
+            ours["TMPDIR"] = str(folder)  # so that temporary files are removed with the folder
+        return {**FLOWER_ENVIRONMENT, **os.environ, **ours}
 
 
-def tool(name: str) -> str:
-    """One of Flower's commands: the one beside this Python, else the one on the path."""
+def find_tool(name: str) -> str:
+    """The path of a Flower command: beside this Python, else on PATH."""
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
@@ -268,7 +270,7 @@ def tool(name: str) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Ports that no process listens on now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:

@@ -1,32 +1,28 @@
-"""What a site has spent of its differential-privacy budget, over all runs it takes part in: kept on its own disk."""
+"""A site's differential-privacy budget: what it has spent over all its runs, in a file on its own disk."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from fedquilt.common.files import write_json
-from fedquilt.common.lock import HeldError, locked
+from fedquilt.common.lock import locked
 from fedquilt.errors import FedquiltError
 from fedquilt.privacy.accountant import spent_epsilon
 from fedquilt.privacy.dp import BudgetSpentError, DpConfig
 
 BUDGET = "privacy.json"
-WAIT = 10.0  # seconds that another process, which only reads and writes two numbers, is waited for
-_LOOK = 0.05  # seconds between looks
-_SPARE = 1e-9  # relative, for rounding
+LOCK_SECONDS = 10.0  # how long to wait for another process that reads and writes the file
+_ROUNDING = 1e-9  # relative error allowed when epsilon is compared with the budget
 
 
 class Budget:
-    """The uploads that left with noise so far.
+    """The budget, and the noisy uploads that were paid from it.
 
-    Uploads with noise s_1, .., s_T (standard deviations over the clip norm) are together one with noise s where
-    1 / s^2 = sum_t 1 / s_t^2, so two numbers are all that is kept.
+    Uploads with noise s_1, .., s_T (standard deviations over the clip norm) cost as much as one with noise s where
+    1 / s^2 = sum_t 1 / s_t^2. So the file holds two numbers: the count of uploads and this sum, the precision.
     """
 
     def __init__(self, folder: str | os.PathLike[str], config: DpConfig) -> None:
@@ -39,22 +35,25 @@ class Budget:
 
     @property
     def uploads(self) -> int:
-        """How many uploads left so far."""
+        """How many uploads were paid so far."""
         return self._read()[0]
 
     def affords(self, noise: float) -> bool:
         """Whether another upload with this noise is within the budget."""
         limit = self.config.epsilon
-        return limit is None or self._epsilon(self._read()[1] + noise**-2) <= limit * (1.0 + _SPARE)
+        return limit is None or self._epsilon(self._read()[1] + noise**-2) <= limit * (1.0 + _ROUNDING)
 
-    def take(self, noise: float) -> float:
-        """Spend one more upload with this noise, before it leaves; epsilon after it. Refused where the budget is exceeded."""
+    def spend(self, noise: float) -> float:
+        """Pay for one more upload with this noise, before it leaves; returns epsilon after it.
+
+        BudgetSpentError where it would exceed the budget; HeldError where another process holds the file for too long.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._locked():
+        with locked(self.path.with_name(".privacy.lock"), self.path, LOCK_SECONDS):
             uploads, precision = self._read()
             after = self._epsilon(precision + noise**-2)
             limit = self.config.epsilon
-            if limit is not None and after > limit * (1.0 + _SPARE):
+            if limit is not None and after > limit * (1.0 + _ROUNDING):
                 raise BudgetSpentError(
                     f"Another upload would bring this site's epsilon from {self._epsilon(precision):.3g} to {after:.3g}, "
                     f"over its budget of {limit:g}: nothing is sent any more."
@@ -62,28 +61,13 @@ class Budget:
             write_json(self.path, {"uploads": uploads + 1, "precision": precision + noise**-2})
         return after
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Nobody else spends meanwhile; HeldError where another process does not come to an end."""
-        until = time.monotonic() + WAIT
-        with ExitStack() as held:
-            while True:
-                try:
-                    held.enter_context(locked(self.path.with_name(".privacy.lock"), self.path))
-                    break
-                except HeldError:
-                    if time.monotonic() >= until:
-                        raise
-                    time.sleep(_LOOK)
-            yield
-
     def _epsilon(self, precision: float) -> float:
         return spent_epsilon(1.0 / math.sqrt(precision), 1, self.config.delta) if precision else 0.0
 
     def _read(self) -> tuple[int, float]:
         try:
-            kept = json.loads(self.path.read_bytes())
-            uploads, precision = int(kept["uploads"]), float(kept["precision"])
+            saved = json.loads(self.path.read_bytes())
+            uploads, precision = int(saved["uploads"]), float(saved["precision"])
         except FileNotFoundError:
             return 0, 0.0
         except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Is a site ready? Everything its site.yaml says is tried, and what would leave it is put into words."""
+"""`fedquilt site check`: tries everything that a site.yaml says, and describes what would leave the site."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.budget import Budget
 from fedquilt.federation.site.config import SiteConfig, load_site_graph, read_site, site_split, split_name
-from fedquilt.federation.site.permits import FIGURES, check_names, permitted, refused_uploads, usual_methods
+from fedquilt.federation.site.permits import (
+    METRICS_PERMIT,
+    check_permit_names,
+    default_methods,
+    is_permitted,
+    refused_uploads,
+)
 from fedquilt.graphs.check import GraphReport, describe_graph
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
@@ -27,8 +33,8 @@ EXAMPLE_ROUNDS = (1, 10, 100)
 
 
 @dataclass(frozen=True)
-class Sending:
-    """What a method, with its usual settings, would send from a site, and what of that is not permitted."""
+class MethodUploads:
+    """What a method with default settings would send from a site, and which of that is not permitted."""
 
     method: str
     uploads: list[TensorSpec]
@@ -37,13 +43,13 @@ class Sending:
 
 @dataclass(frozen=True)
 class SiteReport:
-    """What `check_site` found; whatever is wrong is an error instead.
+    """What `check_site` found. Anything wrong raises an error instead.
 
     Attributes:
-        site: as it was read. graph: its graph's figures.
+        site: its configuration; graph: the statistics of its graph.
         split: how nodes are split; parts: how many train, validate and test.
-        sending: a line a method.
-        figures: whether losses and metrics are reported.
+        methods: what each method would send.
+        reports_metrics: whether losses and metrics are reported.
         privacy: what differential privacy does here, in sentences.
     """
 
@@ -51,32 +57,32 @@ class SiteReport:
     graph: GraphReport
     split: str
     parts: tuple[int, int, int]
-    sending: list[Sending]
-    figures: bool
+    methods: list[MethodUploads]
+    reports_metrics: bool
     privacy: list[str]
 
     @property
     def permitted(self) -> list[str]:
         """The methods that may run here."""
-        return [line.method for line in self.sending if not line.refused]
+        return [line.method for line in self.methods if not line.refused]
 
 
 def check_site(path: str | os.PathLike[str]) -> SiteReport:
     """Try everything that a site.yaml says; nothing is written."""
     site = read_site(path)
-    check_names(site.permits)
+    check_permit_names(site.permits)
     pick_device(site.device, asked="device:")
     graph = load_site_graph(site)
     parts = _parts(site, graph)
     check_writable(Path(site.state))
-    methods = usual_methods(graph.features, graph.classes)
+    methods = default_methods(graph.features, graph.classes)
     return SiteReport(
         site=site,
         graph=describe_graph(graph),
         split=split_name(site, graph),
         parts=parts,
-        sending=[Sending(n, uploads_of(m), refused_uploads(site.permits, m)) for n, m in methods.items()],
-        figures=permitted(site.permits, FIGURES) and (site.dp is None or site.dp.report),
+        methods=[MethodUploads(n, uploads_of(m), refused_uploads(site.permits, m)) for n, m in methods.items()],
+        reports_metrics=is_permitted(site.permits, METRICS_PERMIT) and (site.dp is None or site.dp.report),
         privacy=_privacy(site, methods),
     )
 
@@ -106,15 +112,17 @@ def check_writable(folder: Path) -> None:
 
 
 def _privacy(site: SiteConfig, methods: dict[str, Method]) -> list[str]:
-    """What dp does, in plain words."""
+    """What differential privacy does here, in sentences."""
     dp = site.dp
     if dp is None:
         return ["Uploads leave as they are: no differential privacy is asked for (dp)."]
     counts = sorted({c.name for method in methods.values() for c in method.uploads if c.count})
-    said = [f"What each upload adds to what the server knows is cut to length {dp.clip:g}, all its tensors together."]
+    sentences = [
+        f"What each upload adds to what the server knows is cut to length {dp.clip:g}, all its tensors together."
+    ]
     if dp.noise is not None:
         each = ", ".join(f"{spent_epsilon(dp.noise, n, dp.delta):.3g} after {n}" for n in EXAMPLE_ROUNDS)
-        said.append(
+        sentences.append(
             f"Every number of it gets Gaussian noise of standard deviation {dp.noise * dp.clip:g}. "
             f"Epsilon at delta {dp.delta:g}: {each} uploads."
         )
@@ -126,17 +134,17 @@ def _privacy(site: SiteConfig, methods: dict[str, Method]) -> list[str]:
                     f"One upload with noise {dp.noise:g} spends epsilon {first:.3g}, more than the budget of {dp.epsilon:g}; "
                     "use more noise or a larger epsilon."
                 )
-            said.append(
+            sentences.append(
                 f"The budget of epsilon {dp.epsilon:g} is enough for {most:,} uploads; then nothing is sent any more."
             )
     elif dp.epsilon is not None:
         noise = noise_for(dp.epsilon, dp.delta, EXAMPLE_ROUNDS[-1])
-        said.append(
+        sentences.append(
             f"Every number of it gets Gaussian noise, as much as keeps a whole run within epsilon {dp.epsilon:g} at delta "
             f"{dp.delta:g}: of standard deviation {noise * dp.clip:.3g} where a run has {EXAMPLE_ROUNDS[-1]} rounds."
         )
-    said.append(f"Counts do not leave, a one is sent for each ({', '.join(counts)}).")
+    sentences.append(f"Counts do not leave, a one is sent for each ({', '.join(counts)}).")
     budget = Budget(site.state, dp)
     if budget.uploads:
-        said.append(f"Spent so far: epsilon {budget.spent():.3g} in {budget.uploads:,} uploads.")
-    return said
+        sentences.append(f"Spent so far: epsilon {budget.spent():.3g} in {budget.uploads:,} uploads.")
+    return sentences

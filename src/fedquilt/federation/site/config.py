@@ -1,4 +1,4 @@
-"""site.yaml: where a site's graph is, where it keeps what is private, what may leave it."""
+"""site.yaml: a site's graph, its private folder, and what may leave it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NAME = re.compile(r"[\w.@+-][\w .@+-]{0,79}")
 
 
 def is_site_name(name: str) -> bool:
-    """Whether a site may be called so: others are shown the name, and folders have it."""
+    """Whether a site may have this name: other sites see it, and folders are named after it."""
     return _NAME.fullmatch(name) is not None and bool(name.strip(". ")) and name == name.strip()
 
 
@@ -36,7 +36,7 @@ class SiteConfig(BaseModel):
         graph: its graph: an npz file, or a folder of nodes and edges as csv or parquet.
         split: which labelled nodes train, validate and test, such as 40/30/30 or given; None: the graph's own where it has
             one, else 20/40/40.
-        state: the folder in which the site keeps what is private, and its ledger.
+        state: the folder for everything private, and for the ledger.
         permits: the uploads that may leave, by the names that methods declare, or "all".
         dp: differential privacy for what leaves; None: none.
         device: where the site trains and predicts.
@@ -63,7 +63,7 @@ class SiteConfig(BaseModel):
 
 
 def read_site(path: str | os.PathLike[str]) -> SiteConfig:
-    """The site that a site.yaml describes; its paths, which are relative to the file, in full."""
+    """The site that a site.yaml describes, with absolute paths; in the file they are relative to it."""
     path = Path(path).expanduser()
     values = read_config(path, example="name: st-anna")
     for name in values:
@@ -79,16 +79,16 @@ def read_site(path: str | os.PathLike[str]) -> SiteConfig:
     except ValidationError as error:
         raise _wrong(path, values, error) from None
     folder = path.resolve().parent
-    return site.model_copy(update={key: _full(folder, getattr(site, key)) for key in ("graph", "state")})
+    return site.model_copy(update={key: _absolute(folder, getattr(site, key)) for key in ("graph", "state")})
 
 
 def load_site_graph(site: SiteConfig) -> Graph:
-    """The site's graph, as it stands."""
+    """The site's graph, read now."""
     return load_graph(Path(site.graph))[0]
 
 
 def split_name(site: SiteConfig, graph: Graph) -> str:
-    """How the site's nodes are split: as it says, else as the graph says, else as for any graph of one's own."""
+    """How the site's nodes are split: as site.yaml says, else as the graph says, else as any user's graph."""
     return site.split or (GIVEN if graph.masks is not None else format_split(Protocol().split))
 
 
@@ -103,7 +103,7 @@ def site_client(site: SiteConfig, number: int = 0, graph: Graph | None = None) -
     return Client(number, graph, site_split(site, graph))
 
 
-def _full(folder: Path, text: str) -> str:
+def _absolute(folder: Path, text: str) -> str:
     return str((folder / Path(text).expanduser()).absolute())
 
 

@@ -1,4 +1,4 @@
-"""Sites to try a federation with: the clients of a cut of some graph, each as a folder that an organisation could have."""
+"""Example sites to try a federation with: each client of a partition as a folder with a graph and a site.yaml."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from fedquilt.graphs.validate import PARTS
 
 
 def write_sites(folder: Path, clients: Sequence[Client], **fields: Any) -> list[Path]:
-    """A folder for each client with its graph, its split in it, and a site.yaml; these files, in the order of their names.
+    """Write a folder for each client, with its graph and split and a site.yaml; returns the site.yaml files by name.
 
-    `fields` are said in every site.yaml beside what each site needs.
+    `fields` are added to every site.yaml.
     """
     digits = len(str(len(clients) - 1))
     paths = []
     for client in clients:
         name = f"site-{client.id:0{digits}}"
-        home = folder / name
+        site = folder / name
         masks = {part: client.split == code for part, code in zip(PARTS, (TRAIN, VAL, TEST), strict=True)}
-        write_npz(replace(client.graph, name=name, masks=masks), home / "graph.npz")
-        said = {"name": name, "graph": "graph.npz", "split": "given", "state": "state", **fields}
+        write_npz(replace(client.graph, name=name, masks=masks), site / "graph.npz")
+        values = {"name": name, "graph": "graph.npz", "split": "given", "state": "state", **fields}
         try:
-            write_text(home / SITE_YAML, yaml.safe_dump(said, sort_keys=False))
+            write_text(site / SITE_YAML, yaml.safe_dump(values, sort_keys=False))
         except OSError as error:
-            raise FedquiltError(f"{home} cannot be written to ({error.strerror}); choose another folder.") from error
-        paths.append(home / SITE_YAML)
+            raise FedquiltError(f"{site} cannot be written to ({error.strerror}); choose another folder.") from error
+        paths.append(site / SITE_YAML)
     return paths

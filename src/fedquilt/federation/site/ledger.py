@@ -1,4 +1,4 @@
-"""The ledger at the site: a line for every tensor that left, on disk before it leaves."""
+"""A site's ledger: a line for every tensor that left, on disk before the tensor leaves."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Ledger:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.path = Path(folder) / LEDGER
-        self._tail_is_whole = False
+        self._checked_end = False
 
-    def note(self, round: int, message: Mapping[str, Value], specs: Sequence[TensorSpec]) -> None:
-        """Write down what is about to leave, with a leading axis of one; when this returns it is on the disk."""
+    def write(self, round: int, message: Mapping[str, Value], specs: Sequence[TensorSpec]) -> None:
+        """Write a line for each tensor that is about to leave (leading axis of one); they are on the disk on return."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
         lines = [_line(at, round, name, value, specs) for name, value in message.items()]
         if not lines:
             return
         make_private(self.path.parent)
-        self._mend()
+        self._drop_incomplete_line()
         text = "".join(json.dumps(plain(line), ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
         with open(self.path, "ab") as file:
             file.write(text.encode("utf-8"))
@@ -41,41 +41,38 @@ class Ledger:
             os.fsync(file.fileno())
 
     def lines(self) -> list[dict[str, Any]]:
-        """Everything that left, oldest first; a last line that a kill tore is left out."""
-        return [line for line, _ in self._read()]
+        """All lines, oldest first. An incomplete last line, left by a kill, is skipped."""
+        try:
+            raw = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        complete = raw.split(b"\n")[:-1]  # after the last newline there is an incomplete line, or nothing
+        return [self._parse(number, row) for number, row in enumerate(complete, start=1)]
 
     def bytes_by_round(self) -> dict[int, int]:
-        """How many bytes left in each round; a round that was done again counts again."""
+        """How many bytes left in each round; a round that was trained again counts again."""
         total: dict[int, int] = {}
         for line in self.lines():
             total[line["round"]] = total.get(line["round"], 0) + line["bytes"]
         return total
 
-    def _read(self) -> list[tuple[dict[str, Any], bytes]]:
+    def _parse(self, number: int, row: bytes) -> dict[str, Any]:
         try:
-            raw = self.path.read_bytes()
-        except FileNotFoundError:
-            return []
-        pairs = []
-        rows = raw.split(b"\n")[:-1]  # what comes after the last line's end is a torn line, or nothing
-        for number, row in enumerate(rows, start=1):
-            try:
-                line = json.loads(row)
-            except ValueError:
-                raise FedquiltError(f"Line {number} of {self.path} is not JSON; the ledger was altered.") from None
-            if not isinstance(line, dict) or not {"round", "name", "bytes"} <= line.keys():
-                raise FedquiltError(f"Line {number} of {self.path} is not a ledger's line; the ledger was altered.")
-            pairs.append((line, row))
-        return pairs
+            line = json.loads(row)
+        except ValueError:
+            raise FedquiltError(f"Line {number} of {self.path} is not JSON; the ledger was altered.") from None
+        if not isinstance(line, dict) or not {"round", "name", "bytes"} <= line.keys():
+            raise FedquiltError(f"Line {number} of {self.path} is not a ledger's line; the ledger was altered.")
+        return line
 
-    def _mend(self) -> None:
-        """Before the first line, drop one that a kill tore, so that the new line is not glued to it."""
-        if not self._tail_is_whole and self.path.exists():
+    def _drop_incomplete_line(self) -> None:
+        """Once, before the first write: remove a last line that a kill left incomplete."""
+        if not self._checked_end and self.path.exists():
             raw = self.path.read_bytes()
-            whole = raw[: raw.rfind(b"\n") + 1]
-            if whole != raw:
-                write_bytes(self.path, whole)
-        self._tail_is_whole = True
+            complete = raw[: raw.rfind(b"\n") + 1]
+            if complete != raw:
+                write_bytes(self.path, complete)
+        self._checked_end = True
 
 
 def _line(at: str, round: int, name: str, value: Value, specs: Sequence[TensorSpec]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Predictions from a site's own personal model, for its graph as it was or as it is now."""
+"""Predictions from a site's own personal model, for its own graph or another one with the same features."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a model says about every node of a graph.
+    """A model's predictions for every node of a graph.
 
     Attributes:
         ids: [n] the nodes' names, or their positions where they have none.
@@ -71,7 +71,7 @@ class Predictions:
 
 
 def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | None = None) -> Predictions:
-    """What the site's model says about the nodes of its graph, or of another one, such as the same with nodes added since.
+    """The predictions of the site's model for its own graph, or for another one, such as the same with new nodes.
 
     Args:
         site: what `read_site` gave.
@@ -80,7 +80,7 @@ def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | Non
     """
     personal = personal_of(site)
     if isinstance(graph, str):
-        graph = Path(graph)  # a file, whatever it is called, and no name of a dataset
+        graph = Path(graph)  # a file, never the name of a dataset
     asked = load_site_graph(site) if graph is None else load_graph(graph, labelled=False)[0]
     check_fits(asked, personal)
     asked = in_order(asked, personal)
@@ -95,7 +95,7 @@ def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | Non
 
 
 def personal_of(site: SiteConfig) -> Personal:
-    """The site's personal model: of the runs it took part in, that of the one it finished last (or is in, before any is)."""
+    """The site's personal model of the run it finished last; where it finished none, of the run it takes part in."""
     weights, facts = _newest_model(site)
     if "constants" in facts and "class_names" in facts:
         return Personal.restored(weights, facts)
@@ -172,12 +172,12 @@ def in_order(graph: Graph, personal: Personal) -> Graph:
     if isinstance(x, np.ndarray):
         x = np.ascontiguousarray(x)
     else:
-        x.sort_indices()  # so that sums are those of a file in the right order, to the last bit
+        x.sort_indices()  # so that sums are bit-identical to those of a file in the right order
     return replace(graph, x=x, feature_names=names)
 
 
 def _strange_classes(graph: Graph, personal: Personal) -> Iterator[str]:
-    """A sentence where the graph has a class that the model does not know; its labels change nothing all the same."""
+    """A warning where the graph has a class that the model does not know. Labels do not influence predictions."""
     names, classes = personal.class_names, personal.method.context.outputs
     if names is not None and graph.class_names is not None:
         strange = [f"'{name}'" for name in graph.class_names if name not in names]
@@ -193,12 +193,12 @@ def _strange_classes(graph: Graph, personal: Personal) -> Iterator[str]:
 
 @torch.no_grad()
 def logits_of(personal: Personal, graph: Graph, device: torch.device) -> Tensor:
-    """What a personal model says about the nodes of a graph: [n, C]."""
+    """A personal model's outputs at the nodes of a graph: [n, C]."""
     method = personal.method
     try:
         module = module_of_personal(personal).to(device)
     except NoNetworkError:
-        # A method of someone's own: as it evaluates its clients. No node of this graph trains.
+        # A user's own method without an exported network: evaluate it as a cohort of one, without training nodes.
         x = normalise(graph.x) if personal.normalise_features else graph.x
         own = Graph(graph.name, graph.edges, x, np.full_like(graph.y, -1), method.context.outputs)
         client = Client(personal.client, own, np.full(own.nodes, NONE, dtype=np.int8))

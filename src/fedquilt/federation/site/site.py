@@ -1,17 +1,20 @@
-"""What a site has at home: its graph and split, and for each run what it keeps and what left it."""
+"""A site: its graph and split, its privacy budget, and the state and ledger it has for each run."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from functools import cached_property
 from pathlib import Path
 
 from fedquilt.cohort.client import Client
 from fedquilt.devices.device import pick_device
+from fedquilt.federation.protocol import Introduction
 from fedquilt.federation.site.budget import Budget
 from fedquilt.federation.site.config import SiteConfig, load_site_graph, read_site, site_client
 from fedquilt.federation.site.ledger import Ledger
-from fedquilt.federation.site.permits import FIGURES, permitted
+from fedquilt.federation.site.permits import METRICS_PERMIT, is_permitted
 from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import Method
@@ -20,7 +23,7 @@ from fedquilt.privacy.dp import Privatiser
 
 
 class Site:
-    """A site as its site.yaml describes it."""
+    """What a site.yaml describes, opened for use."""
 
     def __init__(self, config: SiteConfig) -> None:
         self.config = config
@@ -32,27 +35,43 @@ class Site:
         """The site's graph."""
         return load_site_graph(self.config)
 
+    def introduction(self) -> Introduction:
+        """What the site says about itself when the coordinator greets it."""
+        graph, config = self.graph, self.config
+        return Introduction(
+            name=config.name,
+            features=graph.features,
+            classes=graph.classes,
+            feature_names=_hash_names(graph.feature_names),
+            class_names=_hash_names(graph.class_names),
+            permits=config.permits,
+            protected=config.dp is not None,
+        )
+
     def client(self, number: int) -> Client:
         """The site as a client, with its number in the federation."""
         return site_client(self.config, number, self.graph)
 
-    def memory(self, run: str) -> SiteState:
-        """What the site keeps of a run."""
+    def state(self, run: str) -> SiteState:
+        """What the site saves of a run."""
         return SiteState(Path(self.config.state) / run)
 
     def ledger(self, run: str) -> Ledger:
         """What left the site in a run."""
         return Ledger(Path(self.config.state) / run)
 
-    def reports(self, rounds: int) -> bool:
-        """Whether the site's losses and metrics may be known: with a privacy budget, as long as that lasts."""
-        dp = self.config.dp
-        if dp is not None and self.budget is not None:
-            return dp.report and permitted(self.config.permits, FIGURES) and self.budget.affords(dp.noise_over(rounds))
-        return permitted(self.config.permits, FIGURES)
+    def reports_metrics(self, rounds: int) -> bool:
+        """Whether the site sends its losses and metrics in a run of so many rounds.
+
+        It does where `permits` and `dp.report` allow it; with a privacy budget, only while that affords another upload.
+        """
+        allowed, dp = is_permitted(self.config.permits, METRICS_PERMIT), self.config.dp
+        if dp is None or self.budget is None:
+            return allowed
+        return dp.report and allowed and self.budget.affords(dp.noise_over(rounds))
 
     def privatiser(self, method: Method, rounds: int) -> Privatiser | None:
-        """What protects uploads of this method in a run of so many rounds; None where there is nothing to protect."""
+        """What adds noise to uploads of this method in a run of so many rounds; None where no noise is added."""
         if self.config.dp is None or not uploads_of(method):
             return None
         return Privatiser(self.config.dp, rounds)
@@ -61,3 +80,8 @@ class Site:
 def open_site(path: str | os.PathLike[str]) -> Site:
     """The site that a site.yaml describes."""
     return Site(read_site(path))
+
+
+def _hash_names(names: tuple[str, ...] | None) -> str | None:
+    """A hash that tells whether two sites have the same names, without the names themselves."""
+    return None if names is None else hashlib.sha256(json.dumps(names).encode()).hexdigest()

@@ -9,22 +9,18 @@ from typing import Any
 
 from fedquilt.reports.page.data import PageFacts, PageRun
 from fedquilt.reports.read_run import StoredRun
-from fedquilt.runs.config import RunConfig
+from fedquilt.runs.config import RunConfig, stored_options
+from fedquilt.runs.options import options_of
 
-# Options whose flag differs from their name in the config.
-_OPTIONS = {"evaluate_every": "eval-every", "checkpoint_seconds": "checkpoint-every"}
 # Titles of mappings in config.json; others get their name.
 _TITLES = {"settings": "Settings asked for"}
 _RESOLVED = {"settings": "Method settings", "graph": "Graph"}
 _SEPARATE = ("resolved", "versions")  # shown in groups of their own
-_GRAPH_FILE = "graph.npz"  # the copy of a graph that was given as an object
-_GIVEN = ("@given", _GRAPH_FILE)  # the dataset in the config of old runs that have such a copy
 
 
 def config_of(run: StoredRun) -> dict[str, Any]:
     """The run's config with a dataset that can be loaded: for a graph given as an object, the path of the run's copy."""
-    given = run.config.get("dataset") in _GIVEN
-    return {**run.config, "dataset": str(run.folder / _GRAPH_FILE)} if given else run.config
+    return run.config | stored_options(run.config, run.folder)
 
 
 def facts_of(config: Mapping[str, Any], seeds: Sequence[int]) -> tuple[PageFacts, ...]:
@@ -54,12 +50,12 @@ def command_of(config: Mapping[str, Any], seeds: Sequence[int]) -> str:
     """The `fedquilt run` command with every option that is not the default."""
     words = ["fedquilt", "run"]
     values = {**config, "seeds": list(seeds)}
-    for name, field in RunConfig.model_fields.items():
+    for name, option in options_of(RunConfig).items():
         value = values.get(name)
-        if name == "settings" or value is None or (value == field.get_default() and name not in ("method", "dataset")):
+        if name == "settings" or value is None or (value == option.default and name not in ("method", "dataset")):
             continue
         text = ",".join(map(str, value)) if isinstance(value, list) else _value(value)
-        words += [f"--{_OPTIONS.get(name, name.replace('_', '-'))}", text]
+        words += [option.flag, text]
     for name, value in (values.get("settings") or {}).items():
         words += ["--set", f"{name}={_value(value)}"]
     return shlex.join(words)

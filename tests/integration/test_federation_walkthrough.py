@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fedquilt.federation.local.processes import Group
-from fedquilt.federation.local.rehearsal import QUIET, free_ports
+from fedquilt.federation.local.processes import ProcessGroup
+from fedquilt.federation.local.rehearsal import FLOWER_ENVIRONMENT, free_ports
 from fedquilt.federation.site.examples import write_sites
 from support.federations import ragged_clients
 
@@ -40,7 +40,7 @@ def test_every_command_of_the_walk_through_works(tmp_path: Path) -> None:
     for each in machines.values():
         (each / ".flwr").mkdir(parents=True)
     beside = str(Path(sys.executable).parent)
-    usual = {**QUIET, **os.environ, "PATH": beside + os.pathsep + os.environ["PATH"]}
+    usual = {**FLOWER_ENVIRONMENT, **os.environ, "PATH": beside + os.pathsep + os.environ["PATH"]}
 
     def at(name: str, text: str) -> str:
         """The text for this machine, on which all of them are."""
@@ -62,7 +62,7 @@ def test_every_command_of_the_walk_through_works(tmp_path: Path) -> None:
     assert (machines["coordinator"] / "ca.key").stat().st_mode & 0o077 == 0
     (machines["coordinator"] / ".flwr" / "config.toml").write_text(at("coordinator", names))
     made = write_sites(tmp_path / "made", ragged_clients((25, 31)))
-    with Group(tmp_path / "logs") as group:
+    with ProcessGroup(tmp_path / "logs") as group:
 
         def stay(name: str, text: str, more: str = "") -> None:
             env = {**usual, "FLWR_HOME": str(machines[name] / ".flwr")}

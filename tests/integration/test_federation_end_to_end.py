@@ -39,7 +39,7 @@ def rounds_done(out: Path, seed: int = 3) -> int:
 def back(rehearsal: Rehearsal, n: int) -> None:
     """Start a site again until it is let in: Flower takes a while to see that it was gone, as with a supervisor."""
     name = rehearsal.site_name(n)
-    before = rehearsal.group.said(name, 10**7).count("SuperNode ID")
+    before = rehearsal.group.output(name, 10**7).count("SuperNode ID")
 
     def inside() -> bool:
         running = rehearsal.group.running.get(name)
@@ -47,7 +47,7 @@ def back(rehearsal: Rehearsal, n: int) -> None:
             if running is not None:
                 rehearsal.group.kill(name)
             rehearsal.start_site(n)
-        return rehearsal.group.said(name, 10**7).count("SuperNode ID") > before
+        return rehearsal.group.output(name, 10**7).count("SuperNode ID") > before
 
     until(inside, 120, "the site is back")
 
@@ -115,9 +115,9 @@ def test_killed_sites_coordinators_and_superlinks_come_back_and_nothing_is_lost(
         rehearsal.start_superlink()
         last = rehearsal.start_run(order, "last")
         until(lambda: last.poll() is not None, 300, "the run ends")
-        assert (out / "result.json").exists(), rehearsal.group.said("last")
+        assert (out / "result.json").exists(), rehearsal.group.output("last")
         started = rehearsal.group.started()
-        refused = [rehearsal.group.said(f"site-{n}", 10**6) for n in (3, 4)]
+        refused = [rehearsal.group.output(f"site-{n}", 10**6) for n in (3, 4)]
     assert len(started) > 4
     assert rehearsal.group.started() == []
     assert not [process for process in started if alive(process)]
@@ -151,8 +151,8 @@ def test_killed_sites_coordinators_and_superlinks_come_back_and_nothing_is_lost(
 TAMPER = """
 import os
 if os.environ.get("HOSTILE_SITE"):
-    import fedquilt.federation.site.worker_process as warm
-    honest = warm.ask
+    import fedquilt.federation.site.worker_process
+    honest = fedquilt.federation.site.worker_process.ask
 
     def ask(site, header, body):
         reply, sent = honest(site, header, body)
@@ -169,7 +169,7 @@ if os.environ.get("HOSTILE_SITE"):
             sent = encode({**message, **bad[header["round"]]})
         return reply, sent
 
-    warm.ask = ask
+    fedquilt.federation.site.worker_process.ask = ask
 """
 
 

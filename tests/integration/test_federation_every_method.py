@@ -27,7 +27,7 @@ def test_every_method_trains_over_flower_as_in_process(tmp_path: Path) -> None:
             order = {**USUAL, "out": str(tmp_path / name), "method": name, "rounds": rounds, "settings": settings}
             run = rehearsal.start_run(order, name)
             until(lambda run=run: run.poll() is not None, 120, f"{name} ends")
-            assert (tmp_path / name / "result.json").exists(), rehearsal.group.said(name)
+            assert (tmp_path / name / "result.json").exists(), rehearsal.group.output(name)
     for name in methods():
         here = make_training(make_method(name, clients, make_task(clients)), clients, Plan(rounds))
         here.run()

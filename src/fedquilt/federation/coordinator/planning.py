@@ -1,0 +1,63 @@
+"""Builds a run's method for the sites that are there, and refuses one that they cannot or may not train."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedquilt.errors import FedquiltError
+from fedquilt.federation.coordinator.config import FederationConfig
+from fedquilt.federation.protocol import Introduction
+from fedquilt.federation.site.permits import default_methods, refused_uploads
+from fedquilt.methods.base import Method, RunContext, find_method
+from fedquilt.methods.settings import resolve_settings
+from fedquilt.scenarios.robust_aggregation import check_averages
+from fedquilt.tasks.base import find_task
+
+
+def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Method:
+    """The method as the sites will train it; refused where its settings are not possible or a site does not permit it."""
+    first = sites[0]
+    sizes = (first.features, first.classes, len(sites))
+    context = RunContext(config.dataset, config.partition, config.metric, *sizes, config.epochs or 1, config.seed)
+    find_task(context.task).check("the sites have", context.outputs, context.metric)
+    kind = find_method(config.method)
+    method = kind(*resolve_settings(kind, context, config.settings, config.epochs or None))
+    check_permitted(sites, method)
+    if config.aggregation != "mean":
+        check_averages(method)
+    return method
+
+
+def check_permitted(sites: Sequence[Introduction], method: Method) -> None:
+    """Refuse a method that sends what a site does not permit."""
+    for site in sites:
+        refused = refused_uploads(site.permits, method)
+        if refused:
+            possible = [name for name, other in default_methods().items() if _all_permit(sites, other)]
+            raise FedquiltError(
+                f"Site '{site.name}' does not permit '{refused[0].name}' to leave, which {method.name} sends; "
+                f"methods that all sites permit: {', '.join(possible)}."
+            )
+
+
+def _all_permit(sites: Sequence[Introduction], method: Method) -> bool:
+    return not any(refused_uploads(site.permits, method) for site in sites)
+
+
+def check_same_widths(sites: Sequence[Introduction]) -> None:
+    """Refuse sites whose features or classes are not the same."""
+    first, *others = sites
+    for other in others:
+        for what in ("features", "classes"):
+            mine, theirs = getattr(first, what), getattr(other, what)
+            if mine != theirs:
+                raise FedquiltError(
+                    f"Site '{first.name}' has {mine} {what} and site '{other.name}' has {theirs}; all sites need the same."
+                )
+        for what, same in (("feature", "columns in the same order"), ("class", "classes.txt")):
+            mine, theirs = getattr(first, f"{what}_names"), getattr(other, f"{what}_names")
+            if None not in (mine, theirs) and mine != theirs:
+                raise FedquiltError(
+                    f"Sites '{first.name}' and '{other.name}' have other {what} names, or in another order; give all sites the "
+                    f"same {same}."
+                )

@@ -1,0 +1,161 @@
+"""The headers of requests and replies: what the coordinator asks a site, and what a site says about itself.
+
+Both sides use these classes, and each checks what the other sent: nothing in a header is believed before `from_header` or
+`read_metrics` accepted it. The tensors beside a header are checked by `fedquilt.federation.message_checks`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from fedquilt.errors import FedquiltError
+from fedquilt.federation.site.config import is_site_name
+from fedquilt.methods.base import Method, RunContext, find_method
+from fedquilt.methods.settings import build_settings
+from fedquilt.tasks.metric import Metric
+from fedquilt.training.engines.base import EVALUATION_FIELDS
+
+VERSION = 1  # of this protocol
+HELLO, ROUND, EVALUATE, FINISH = "hello", "round", "evaluate", "finish"
+# The most that a request may ask for, so that a site's work ends.
+MAX_CLIENTS, MAX_EPOCHS, MAX_ROUNDS = 10_000, 10_000, 10**7
+# A header and a blob of tensors.
+Reply = tuple[dict[str, Any], bytes]
+
+
+class RefusedError(FedquiltError):
+    """A request that a site refuses on purpose; the sentence is sent to the coordinator."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of a run.
+
+    Attributes:
+        kind: ROUND, EVALUATE or FINISH.
+        run: the run's random name; a site keeps a folder for each.
+        coordinator: how many times the coordinator was restarted; a site refuses requests of an earlier one.
+        round: the round to train, or with which the training ended.
+        best: the best round so far, -1 for none; a site keeps its model of that round.
+        client: this site's number.
+        rounds: how many rounds are planned.
+        method, settings: the method's name and settings.
+        task: the run context, as a table.
+        evaluate: whether the site evaluates its model after the round.
+    """
+
+    kind: str
+    run: str
+    coordinator: int
+    round: int
+    best: int
+    client: int
+    rounds: int
+    method: str
+    settings: dict[str, Any]
+    task: dict[str, Any]
+    evaluate: bool = True
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any]) -> Request:
+        """The request in a message's header; RefusedError on anything else."""
+        values: dict[str, Any] = {name: header.get(name) for name in cls.__dataclass_fields__}
+        readable = (
+            all(type(values[name]) is int for name in ("coordinator", "round", "best", "client", "rounds"))
+            and all(isinstance(values[name], dict) for name in ("settings", "task"))
+            and all(isinstance(values[name], str) for name in ("kind", "method", "run"))
+            and 0 < values["rounds"] <= MAX_ROUNDS
+            and -1 <= values["round"] <= MAX_ROUNDS
+            and 0 <= values["client"] < MAX_CLIENTS
+            and re.fullmatch(r"[0-9a-f]{8,64}", values["run"])
+        )
+        if not readable:
+            raise RefusedError("The request cannot be read; the coordinator and the site need the same fedquilt.")
+        request = cls(**values)
+        if request.kind not in (ROUND, EVALUATE, FINISH):
+            raise RefusedError(
+                f"There is no request called '{request.kind}'; the coordinator and the site need the same fedquilt."
+            )
+        return request
+
+    def to_header(self) -> dict[str, Any]:
+        """The header that `from_header` reads."""
+        return asdict(self)
+
+    def build_method(self) -> Method:
+        """The run's method; RefusedError where its context or settings are not possible."""
+        method = find_method(self.method)
+        try:
+            context = RunContext.from_dict(self.task)
+            sizes = (context.features, context.outputs, context.clients, context.epochs, context.seed)
+            names = (context.dataset, context.partition, context.metric, context.task)
+            possible = (
+                all(type(size) is int for size in sizes)
+                and all(isinstance(name, str) for name in names)
+                and self.client < context.clients <= MAX_CLIENTS
+                and 0 < context.epochs <= MAX_EPOCHS
+            )
+        except TypeError:
+            possible = False
+        if not possible:
+            raise RefusedError("The task cannot be read; the coordinator and the site need the same fedquilt.")
+        settings = build_settings(method, context, self.settings)
+        if getattr(settings, "epochs", 1) > MAX_EPOCHS:
+            raise RefusedError(f"The run asks for more than {MAX_EPOCHS:,} epochs a round.")
+        return method(settings, context)
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What a site says about itself in reply to HELLO.
+
+    Attributes:
+        features, classes: the widths of its graph; feature_names, class_names: hashes of their names, None where it has none.
+        permits: which uploads may leave it.
+        protected: whether it adds noise to its uploads.
+    """
+
+    name: str
+    features: int
+    classes: int
+    feature_names: str | None
+    class_names: str | None
+    permits: list[str] | Literal["all"]
+    protected: bool
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any]) -> Introduction:
+        """The introduction in a reply's header; ValueError on anything else."""
+        values: dict[str, Any] = {name: header.get(name) for name in cls.__dataclass_fields__}
+        if not isinstance(values["name"], str) or not is_site_name(values["name"]):
+            raise ValueError("it has no name, or none that can be used")
+        sizes = all(type(n) is int and 0 < n < 2**31 for n in (values["features"], values["classes"]))
+        permits = values["permits"]
+        listed = isinstance(permits, list) and all(isinstance(name, str) for name in permits)
+        if not sizes or not (permits == "all" or listed) or not isinstance(values["protected"], bool):
+            raise ValueError("what it says of its graph cannot be read")
+        if not all(isinstance(values[names], str | None) for names in ("feature_names", "class_names")):
+            raise ValueError("what it says of its features and classes cannot be read")
+        return cls(**values)
+
+    def to_header(self) -> dict[str, Any]:
+        """The header that `from_header` reads."""
+        return asdict(self)
+
+
+def read_metrics(values: Any, metric: Metric) -> list[float] | None:
+    """A site's losses and metrics in the order of EVALUATION_FIELDS, or None where they are not possible.
+
+    NaN stands for a part of the split with nothing to evaluate.
+    """
+    if not isinstance(values, list) or len(values) != len(EVALUATION_FIELDS):
+        return None
+    numbers = [float(v) if type(v) is float or (type(v) is int and abs(v) < 2**53) else math.inf for v in values]
+    train_loss, val_loss, val, test, sound = numbers
+    possible = all(math.isnan(value) or metric.possible(value) for value in (val, test))
+    finite = all(math.isnan(loss) or math.isfinite(loss) for loss in (train_loss, val_loss))
+    return numbers if possible and finite and sound == 1 else None

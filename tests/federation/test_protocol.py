@@ -1,0 +1,100 @@
+"""Headers of requests and replies: what is read, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from fedquilt.federation.protocol import ROUND, Introduction, RefusedError, Request, read_metrics
+from fedquilt.tasks import NODE_CLASSIFICATION
+from fedquilt.tasks.base import find_task
+from support.federations import make_task, ragged_clients
+
+CONTEXT = make_task(ragged_clients((9, 9))).to_dict()
+REQUEST = Request(ROUND, "0123456789abcdef", 0, 1, -1, 1, 5, "fedavg", {"hidden": 8}, CONTEXT)
+ACCURACY = find_task(NODE_CLASSIFICATION).metric("accuracy")
+
+
+def test_a_request_comes_back_from_json() -> None:
+    header = json.loads(json.dumps(REQUEST.to_header()))
+    assert Request.from_header(header) == REQUEST
+    assert set(header) == {
+        *("kind", "run", "coordinator", "round", "best", "client", "rounds", "method", "settings", "task", "evaluate")
+    }
+    assert set(header["task"]) == {
+        *("dataset", "partition", "metric", "features", "classes", "clients", "epochs", "seed")
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"run": "../../etc"}, "cannot be read"),
+        ({"run": 7}, "cannot be read"),
+        ({"round": True}, "cannot be read"),
+        ({"round": 10**9}, "cannot be read"),
+        ({"rounds": 0}, "cannot be read"),
+        ({"client": -1}, "cannot be read"),
+        ({"settings": []}, "cannot be read"),
+        ({"kind": "dance"}, "no request called 'dance'"),
+    ],
+    ids=str,
+)
+def test_a_request_of_another_form_is_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(RefusedError, match=says):
+        Request.from_header({**REQUEST.to_header(), **change})
+
+
+def test_a_request_builds_its_method() -> None:
+    method = REQUEST.build_method()
+    assert (method.name, method.settings.hidden, method.context.to_dict()) == ("fedavg", 8, CONTEXT)
+
+
+@pytest.mark.parametrize(
+    "change", [{"features": 10.0}, {"classes": "3"}, {"epochs": 10**6}, {"clients": 1}, {"task": []}, {"more": 1}]
+)
+def test_a_context_that_is_not_possible_is_refused(change: dict[str, Any]) -> None:
+    request = Request.from_header({**REQUEST.to_header(), "task": {**CONTEXT, **change}})
+    with pytest.raises(RefusedError, match="The task cannot be read"):
+        request.build_method()
+
+
+def test_too_many_epochs_are_refused() -> None:
+    request = Request.from_header({**REQUEST.to_header(), "settings": {"epochs": 10_001}})
+    with pytest.raises(RefusedError, match="more than 10,000 epochs"):
+        request.build_method()
+
+
+INTRODUCTION = Introduction("st-anna", 10, 3, None, "0f" * 32, ["model"], False)
+
+
+def test_an_introduction_comes_back_from_json() -> None:
+    assert Introduction.from_header(json.loads(json.dumps(INTRODUCTION.to_header()))) == INTRODUCTION
+
+
+@pytest.mark.parametrize(
+    "change", [{"name": "a/b"}, {"features": 0}, {"classes": 2**40}, {"permits": "some"}, {"protected": 1}], ids=str
+)
+def test_an_introduction_of_another_form_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"cannot be read|no name"):
+        Introduction.from_header({**INTRODUCTION.to_header(), **change})
+
+
+@pytest.mark.parametrize(
+    ("values", "possible"),
+    [
+        ([0.5, 0.7, 0.2, 0.3, 1.0], True),
+        ([0.5, math.nan, math.nan, 1, 1], True),
+        ([math.inf, 0.7, 0.2, 0.3, 1.0], False),
+        ([0.5, 0.7, 1.2, 0.3, 1.0], False),
+        ([0.5, 0.7, 0.2, 0.3, 0.0], False),
+        ([0.5, 0.7, 0.2, 0.3], False),
+        (["0.5", 0.7, 0.2, 0.3, 1.0], False),
+        ({"val": 1}, False),
+    ],
+)
+def test_metrics_that_are_not_possible_are_not_read(values: Any, possible: bool) -> None:
+    assert (read_metrics(values, ACCURACY) is not None) == possible
