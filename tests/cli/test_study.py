@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedquilt.cli.study import parse_only
-from fedquilt.cli.study_view import Lines, Live, sentence, view
 from fedquilt.errors import FedquiltError
-from fedquilt.studies import runner
-from fedquilt.studies.progress import StudyProgress
-from fedquilt.studies.spec import study_names
-from support.tiny_studies import PUBLISHED, Inline, cells_of, no_network, study_of, write_study
+from fedquilt.studies import plan, runner, workers
+from fedquilt.studies.catalogue_files import study_names
+from fedquilt.studies.cells import Cell, Missing
+from support.tiny_studies import PUBLISHED, Inline, no_network, write_study
 
 
 @pytest.fixture
 def tiny(here: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A study here, workers in this process, and no network."""
-    monkeypatch.setattr(runner, "_Worker", Inline)
+    monkeypatch.setattr(workers, "WorkerProcess", Inline)
     no_network(monkeypatch)
     write_study(here, published=PUBLISHED, seeds=1)
     return "tiny.yaml"
@@ -93,6 +92,22 @@ def test_run_runs_reports_and_goes_on(call: Callable, here: Path, tiny: str) -> 
     again = call(f"study report {tiny} --into kept --only clients=3 --seeds 1")
     assert again.status == 0
     assert "--only clients=3 --seeds 1" in (here / "kept" / "tiny" / "report.md").read_text()
+
+
+def test_run_expands_the_study_once_and_its_report_has_the_same_cells(
+    call: Callable, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expanded: list[list[Cell]] = []
+    whole = plan.expand
+
+    def expand(*args: Any) -> tuple[list[Cell], list[Missing]]:
+        cells, missing = whole(*args)
+        expanded.append(cells)
+        return cells, missing
+
+    monkeypatch.setattr(plan, "expand", expand)
+    assert call(f"study run {tiny} -q --device cpu --only method=local").status == 0
+    assert [len(cells) for cells in expanded] == [2]
 
 
 def test_run_keeps_models_where_it_is_told(call: Callable, here: Path, tiny: str) -> None:
@@ -196,7 +211,7 @@ def test_a_damaged_cell_is_one_sentence(call: Callable, refused: Callable, here:
     assert refused(f"study report {tiny}") == f"{folder}/cell.json is damaged; delete {folder} and run the study again."
 
 
-# -- --only and what is shown ------------------------------------------------------------------------
+# -- --only --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -217,38 +232,3 @@ def test_only_is_levels_by_axis(given: list[str], wanted: dict[str, list[str]]) 
 def test_only_that_is_no_axis_and_level_is_refused(given: str) -> None:
     with pytest.raises(FedquiltError, match="is not of the form axis=level"):
         parse_only([given])
-
-
-def test_the_sentence_about_a_study(tmp_path: Path) -> None:
-    standing = StudyProgress()
-    standing.start(10, 3, 2)
-    assert sentence(standing) == "3 of 10 cells done, time left not known yet"
-    cell = cells_of(study_of(tmp_path))[0]
-    standing.begin(0, cell)
-    standing.round(0, 1, 3)
-    assert standing.running == {0: (cell, 1, 3)}
-    standing.end(0, cell, "failed", 1.0, math.nan)
-    standing.end(0, cell, "done", 1.0, 60.0)
-    standing.end(0, cell, "held", 1.0, 60.0)
-    assert sentence(standing).startswith("4 of 10 cells done, 1 failed, ")
-    assert sentence(standing).endswith(" left")
-    standing.start(5, 4, 2)
-    assert sentence(standing) == "4 of 5 cells done, 1 failed"
-
-
-def test_what_is_shown_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert type(view(quiet=True)) is StudyProgress
-    monkeypatch.setattr("sys.stderr.isatty", lambda: False, raising=False)
-    assert isinstance(view(quiet=False), Lines)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    live = view(quiet=False)
-    assert isinstance(live, Live)
-    cell = cells_of(study_of(tmp_path))[0]
-    live.start(2, 0, 1)
-    live.begin(0, cell)
-    live._drawn()
-    live.round(0, 1, 3)
-    live._drawn()
-    live.end(0, cell, "failed", 1.0, math.nan)
-    live._drawn()
-    live.close()

@@ -1,4 +1,4 @@
-"""What makes two cells the same run, and which places cannot be run."""
+"""Cells: which of them are the same run, and which places have none."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from fedquilt.partition.make import make_partition
 from fedquilt.partition.storage import save
 from fedquilt.runs.config import RunConfig
 from fedquilt.studies import cells as module
-from fedquilt.studies.cells import Cell, absent_graph, expand, graph_digest, with_others, written
+from fedquilt.studies import digests
+from fedquilt.studies.cells import Cell, expand, format_settings, with_others
+from fedquilt.studies.spec import MACHINE_OPTIONS
 from support.small_runs import own_graph
-from support.tiny_studies import TINY, cells_of, no_network, study_of
+from support.tiny_studies import TINY, cells_of, study_of
 
-# Where and how fast: of each field a few values that must not matter.
-ELSEWHERE: dict[str, list[Any]] = {
+# Options that change where and how fast a run is computed: values that must not matter.
+MACHINE: dict[str, list[Any]] = {
     "device": ["cpu", "cuda", "auto"],
     "data": ["/a", "/b/c", None],
     "checkpoint_seconds": [0.0, 30.0, 1e9],
@@ -64,17 +66,17 @@ DETERMINING: dict[str, list[Any]] = {
     "precision": ["float32", "mixed"],
 }
 configs = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in DETERMINING.items()})
-places = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in ELSEWHERE.items()})
+places = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in MACHINE.items()})
 
 
-def cell(kind: str = "run", alone: bool = False, dear: tuple[str, ...] = (), **options: Any) -> Cell:
+def cell(kind: str = "run", alone: bool = False, extra: tuple[str, ...] = (), **options: Any) -> Cell:
     # Not all options go together; the identity need not know which.
     config = RunConfig.model_construct(**{"dataset": "communities-3", "seeds": [0], **options})
-    return Cell("tiny", {"method": "x"}, 0, {}, 0, kind, alone, config, dear)
+    return Cell("tiny", {"method": "x"}, 0, {}, 0, kind, alone, config, extra)
 
 
 def test_every_option_of_a_run_is_said_to_matter_or_not() -> None:
-    assert ELSEWHERE.keys() | DETERMINING.keys() == RunConfig.model_fields.keys()
+    assert MACHINE.keys() | DETERMINING.keys() == RunConfig.model_fields.keys()
 
 
 @given(configs, places, places)
@@ -95,8 +97,26 @@ def test_each_option_that_determines_the_result_is_part_of_the_identity(config: 
 
 
 def test_what_is_done_is_part_of_the_identity() -> None:
-    every = [cell(), cell(kind="oracle"), cell(kind="partition"), cell(alone=True), cell(dear=("test.neighbour",))]
+    every = [cell(), cell(kind="oracle"), cell(kind="partition"), cell(alone=True), cell(extra=("test.neighbour",))]
     assert len({one.identity for one in every}) == len(every)
+
+
+def test_an_option_that_is_added_later_counts_only_where_it_is_not_the_default() -> None:
+    """Study folders that were written before the option existed stay valid."""
+    later = RunConfig.model_fields.keys() - module._FIRST_OPTIONS - MACHINE_OPTIONS
+    dump = cell().config.model_dump()
+    first = {name: value for name, value in dump.items() if name in module._FIRST_OPTIONS}
+    assert cell().identity == digests.json_digest({"kind": "run", "alone": False, "dear": (), **first})
+    for name in later:
+        default = RunConfig.model_fields[name].get_default(call_default_factory=True)
+        assert cell(**{name: default}).identity == cell().identity
+        assert cell(**{name: "another"}).identity != cell().identity
+
+
+def test_the_identity_of_a_cell_of_the_first_version_is_unchanged() -> None:
+    """Of a cell in a study folder that was written before options could be added."""
+    options = {"method": "fedpub", "dataset": "cora", "clients": 5, "settings": {"lr": 0.01}}
+    assert cell(**options).identity == "ed9cddd7694dd9a32b16c9822e4adc4a"
 
 
 # -- the key: content and code -----------------------------------------------------------------------
@@ -104,8 +124,8 @@ def test_what_is_done_is_part_of_the_identity() -> None:
 
 def fresh() -> None:
     """Forget what was read of files, as a new process would."""
-    module._digest_or_error.cache_clear()
-    module._file_digest.cache_clear()
+    digests._digest_or_error.cache_clear()
+    digests.file_digest.cache_clear()
 
 
 def changed(graph: Graph) -> dict[str, Graph]:
@@ -138,12 +158,6 @@ def test_the_key_changes_with_the_graphs_content(elsewhere: Path) -> None:
     fresh()
     assert cell(dataset="mine.npz").key == keys["as it was"]
     fresh()
-
-
-def test_graphs_without_edges_have_a_digest(elsewhere: Path) -> None:
-    write_npz(replace(own_graph(), edges=np.zeros((2, 0), dtype=np.int64)), elsewhere / "none.npz")
-    fresh()
-    assert len(graph_digest("none.npz", None)) == 32
 
 
 def test_the_key_changes_with_the_saved_partitions_content(elsewhere: Path) -> None:
@@ -180,13 +194,10 @@ def test_the_same_run_in_two_studies_has_one_key(tmp_path: Path) -> None:
     assert all(keys[one.key].at == {"method": "FED-PUB", "clients": "3"} for one in shared)
 
 
-# -- places that cannot be run -----------------------------------------------------------------------
+# -- expanding ---------------------------------------------------------------------------------------
 
 
-def test_methods_and_graphs_that_are_not_here_are_named_and_the_rest_is_run(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_network(monkeypatch)
+def test_places_without_a_method_or_with_a_reason_have_no_cells(tmp_path: Path) -> None:
     axes = {
         "method": [
             "local",
@@ -195,27 +206,13 @@ def test_methods_and_graphs_that_are_not_here_are_named_and_the_rest_is_run(
         ],
         "dataset": ["communities-3", "cora"],
     }
-    study = study_of(elsewhere, axes=axes, columns=["dataset"], options={"clients": 2, "rounds": 2})
+    study = study_of(tmp_path, axes=axes, columns=["dataset"], options={"clients": 2, "rounds": 2})
     cells, missing = expand(study, seeds=1)
-    assert [one.at for one in cells] == [{"method": "local", "dataset": "communities-3"}]
-    why = {tuple(one.at.values()): one.why for one in missing}
-    assert len(missing) == len(why) == 5
-    assert "the method fedsageplus is not in fedquilt yet" in why["FedSage+", "communities-3"]
-    assert "the method fedsageplus" in why["FedSage+", "cora"]
-    assert why["X", "cora"] == "why not"
-    assert "cora" in why["local", "cora"]
-    listed, missing = expand(study, seeds=1, graphs=False)
-    assert [one.at["dataset"] for one in listed] == ["communities-3", "cora"]
-    assert len(missing) == 4
-
-
-def test_a_graph_that_is_not_here_is_told_apart_from_one_that_is(
-    elsewhere: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_network(monkeypatch)
-    assert absent_graph({"dataset": "communities-3"}, None) is None
-    assert absent_graph({}, None) is None  # the built-in one
-    assert "cora" in (absent_graph({"dataset": "cora"}, str(elsewhere)) or "")
+    assert [one.at["dataset"] for one in cells] == ["communities-3", "cora"]  # no graph is looked for
+    why = {tuple(one.at.values()): (one.why, one.method) for one in missing}
+    assert len(missing) == len(why) == 4
+    assert why["FedSage+", "cora"] == ("the method fedsageplus is not in fedquilt yet", "fedsageplus")
+    assert why["X", "cora"] == ("why not", "")
 
 
 def test_cells_come_seed_by_seed_with_each_candidate(tmp_path: Path) -> None:
@@ -233,10 +230,10 @@ def test_cells_come_seed_by_seed_with_each_candidate(tmp_path: Path) -> None:
     assert cells[2].label == "fedavg, 2, seed 0"
 
 
-def test_a_value_that_is_dear_is_asked_for_only_where_it_is_shown(tmp_path: Path) -> None:
+def test_a_value_that_needs_another_evaluation_is_asked_for_only_where_it_is_shown(tmp_path: Path) -> None:
     plain = cells_of(study_of(tmp_path))[0]
     asked = cells_of(study_of(tmp_path, values={"test": "Test", "test.neighbour": "There"}))[0]
-    assert (plain.dear, asked.dear) == ((), ("test.neighbour",))
+    assert (plain.extra, asked.extra) == ((), ("test.neighbour",))
 
 
 def test_all_other_methods_get_a_row_where_a_study_asks_for_them(tmp_path: Path) -> None:
@@ -252,5 +249,5 @@ def test_all_other_methods_get_a_row_where_a_study_asks_for_them(tmp_path: Path)
 
 
 def test_settings_are_written_as_one_types_them() -> None:
-    assert written({"lr": 0.005, "masking": False, "model": "gcn"}) == "lr=0.005 masking=false model=gcn"
-    assert written({}) == ""
+    assert format_settings({"lr": 0.005, "masking": False, "model": "gcn"}) == "lr=0.005 masking=false model=gcn"
+    assert format_settings({}) == ""

@@ -16,8 +16,8 @@ from fedquilt.errors import FedquiltError
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.execute import execute_run
 from fedquilt.runs.resolve import ResolvedRun
-from fedquilt.studies.cross_evaluation import at_clients, at_neighbours, check_split, whole
-from fedquilt.studies.run_cell import DONE, FAILED, carry_out
+from fedquilt.studies.cross_evaluation import at_clients, at_neighbours, check_split, whole_graph
+from fedquilt.studies.run_cell import FAILED, run_cell
 from fedquilt.studies.store import CellStore
 from support.clients import dense_features, edge_index
 from support.tiny_studies import cells_of, study_of
@@ -59,11 +59,11 @@ def accuracy(client: Client, w: dict[str, Tensor], part: int) -> float:
 @pytest.mark.parametrize("partition", ["disjoint", "overlapping"])
 def test_the_oracle_at_its_clients_is_a_loop_over_them(partition: str) -> None:
     asked = config(method="local", partition=partition, clients=10 if partition == "overlapping" else 4)
-    run = execute_run(whole(asked), None)
+    run = execute_run(whole_graph(asked), None)
     assert run.models[1]["conv1.weight"].shape[0] == 1
     model = {name: tensor[0] for name, tensor in run.models[1].items()}
     clients = ResolvedRun(asked).clients(1)
-    found = at_clients(asked, run)
+    found = at_clients(ResolvedRun(asked), run)
     for part, name in ((1, "val"), (2, "test")):
         expected = np.nanmean([accuracy(client, model, part) for client in clients])
         assert found[name] == pytest.approx(expected, abs=1e-4)
@@ -71,7 +71,7 @@ def test_the_oracle_at_its_clients_is_a_loop_over_them(partition: str) -> None:
 
 def test_the_oracle_is_trained_on_everything_with_the_same_split() -> None:
     asked = config(method="local")
-    one = ResolvedRun(whole(asked)).clients(1)
+    one = ResolvedRun(whole_graph(asked)).clients(1)
     (all_of_it,) = one
     several = ResolvedRun(asked).clients(1)
     assert all_of_it.graph.nodes == sum(client.graph.nodes for client in several)
@@ -79,12 +79,16 @@ def test_the_oracle_is_trained_on_everything_with_the_same_split() -> None:
     assert all_of_it.graph.edges.shape[1] > sum(client.graph.edges.shape[1] for client in several)
 
 
+def check(asked: RunConfig) -> None:
+    check_split(ResolvedRun(asked), ResolvedRun(whole_graph(asked)))
+
+
 def test_an_oracle_that_would_see_test_labels_is_refused(tmp_path: Path) -> None:
-    check_split(config(method="local"))
+    check(config(method="local"))
     # Asked for more training nodes of each client than the first split has, it is drawn again until it fits.
     fewest = min(int((client.split == 0).sum()) for client in ResolvedRun(config(method="local")).clients(1))
     with pytest.raises(FedquiltError, match="is split otherwise than its clients are"):
-        check_split(config(method="local", min_train=fewest + 1))
+        check(config(method="local", min_train=fewest + 1))
     study = study_of(
         tmp_path,
         of="oracle",
@@ -92,20 +96,20 @@ def test_an_oracle_that_would_see_test_labels_is_refused(tmp_path: Path) -> None
         axes={"method": ["local"], "clients": [4]},
         seeds=2,
     )
-    keeping = CellStore(tmp_path / "studies")
-    assert carry_out(cells_of(study)[1], keeping) == FAILED
-    assert "is split otherwise" in next(iter(keeping.failures().values()))
+    store = CellStore(tmp_path / "studies")
+    assert run_cell(cells_of(study)[1], store) == FAILED
+    assert "is split otherwise" in next(iter(store.failures().values()))
 
 
 def test_models_at_neighbours_are_a_loop_over_pairs() -> None:
     asked = config(method="fedavg")
-    experiment, run = ResolvedRun(asked), execute_run(asked, None)
-    clients = experiment.clients(1)
-    held = np.full(experiment.graph.nodes, -1)
-    for m, nodes in enumerate(experiment.cut(1)[0].nodes):
+    resolved, run = ResolvedRun(asked), execute_run(asked, None)
+    clients = resolved.clients(1)
+    held = np.full(resolved.graph.nodes, -1)
+    for m, nodes in enumerate(resolved.cut(1)[0].nodes):
         held[nodes] = m
     missing = np.zeros((4, 4), dtype=int)
-    for u, v in experiment.graph.edges.T:
+    for u, v in resolved.graph.edges.T:
         if held[u] != held[v]:
             missing[held[u], held[v]] += 1
             missing[held[v], held[u]] += 1
@@ -113,24 +117,6 @@ def test_models_at_neighbours_are_a_loop_over_pairs() -> None:
     for m in range(4):
         neighbour = max((n for n in range(4) if n != m), key=lambda n: (missing[m, n], -n))
         scores.append(accuracy(clients[neighbour], {k: t[m] for k, t in run.models[1].items()}, 2))
-    assert at_neighbours(experiment, run) == pytest.approx(np.mean(scores), abs=1e-4)
+    assert at_neighbours(resolved, run) == pytest.approx(np.mean(scores), abs=1e-4)
     own = np.mean([accuracy(c, {k: t[m] for k, t in run.models[1].items()}, 2) for m, c in enumerate(clients)])
     assert own == pytest.approx(run.result["test_mean"], abs=1e-4)  # the loop is right where the answer is known
-
-
-@pytest.mark.parametrize("kind", ["oracle", "partition", "run"])
-def test_each_kind_of_cell_is_carried_out(tmp_path: Path, kind: str) -> None:
-    values = {"run": {"test": "T", "test.neighbour": "N"}, "oracle": {"test": "T"}, "partition": {"nodes": "N"}}[kind]
-    study = study_of(tmp_path, of=kind, values=values, seeds=1)
-    cell, keeping = cells_of(study)[1], CellStore(tmp_path / "studies")
-    rounds: list[tuple[int, int]] = []
-    assert carry_out(cell, keeping, on_round=lambda *told: rounds.append(told)) == DONE
-    kept = keeping.done(cell)
-    assert kept is not None
-    assert all(kept.measures[value] is not None for value in values)
-    assert rounds == ([] if kind == "partition" else [(1, 3), (2, 3), (3, 3)])
-    assert kept.facts["kind"] == kind
-    assert "data" not in kept.facts["config"]
-    assert kept.facts["device"] == "CPU"
-    if kind == "partition":
-        assert kept.measures["nodes"] == ResolvedRun(cell.config).graph.nodes / 3

@@ -23,8 +23,8 @@ BASE: dict[str, Any] = {"dataset": "communities-3", "rounds": 3, "epochs": 1, "s
 def trained(**options: Any) -> tuple[ResolvedRun, Run, dict[str, float | None]]:
     config = RunConfig.build(BASE | {"clients": 4, "settings": {"hidden": 8}} | options)
     run = execute_run(config, None)
-    experiment = ResolvedRun(config)
-    return experiment, run, measure_run(experiment, run)
+    resolved = ResolvedRun(config)
+    return resolved, run, measure_run(resolved, run)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_the_metric_after_some_rounds_is_read_off_the_records() -> None:
 
 
 def test_models_with_zeros_are_smaller() -> None:
-    experiment, run, before = trained(method="local")
+    resolved, run, before = trained(method="local")
     run.models[1]["conv1.weight"][0] = 0
-    after = measure_run(experiment, run)
+    after = measure_run(resolved, run)
     entries = sum(tensor[0].numel() for tensor in run.models[1].values())
     removed = 100 * run.models[1]["conv1.weight"][0].numel() / (4 * entries)
     assert before["model_size"] == pytest.approx(after["model_size"] + removed)  # type: ignore[operator]
@@ -93,38 +93,38 @@ def test_groups_of_clients_have_values_of_their_own(options: dict[str, Any], nam
 
 
 def test_label_correlation_is_pearsons_over_pairs_of_clients() -> None:
-    experiment, run, values = trained(method="fedpub", clients=5, rounds=4)
-    partition, _ = experiment.cut(1)
+    resolved, run, values = trained(method="fedpub", clients=5, rounds=4)
+    partition, _ = resolved.cut(1)
     found = run.similarities[1][BEST]
     mine, theirs = [], []
     for a in range(5):
         for b in range(a + 1, 5):
-            p, q = (np.bincount(experiment.graph.y[partition.nodes[m]], minlength=2) for m in (a, b))
+            p, q = (np.bincount(resolved.graph.y[partition.nodes[m]], minlength=2) for m in (a, b))
             mine.append(found[a, b])
             theirs.append(1 - jensenshannon(p, q))
     assert values["label_correlation"] == pytest.approx(np.corrcoef(mine, theirs)[0, 1], abs=1e-4)
     run.similarities[1][BEST] = np.ones_like(found)
-    assert measure_run(experiment, run)["label_correlation"] is None
+    assert measure_run(resolved, run)["label_correlation"] is None
     run.similarities[1][BEST] = np.stack([found, np.zeros_like(found)])  # a matrix for each latent factor
-    assert measure_run(experiment, run)["label_correlation"] == pytest.approx(values["label_correlation"])
+    assert measure_run(resolved, run)["label_correlation"] == pytest.approx(values["label_correlation"])
     run.similarities[1][BEST] = found[:4, :4]  # a client was held out
-    assert measure_run(experiment, run)["label_correlation"] is None
+    assert measure_run(resolved, run)["label_correlation"] is None
 
 
 @pytest.mark.parametrize(("kind", "clients"), [("disjoint", 3), ("overlapping", 10), ("disjoint", 1)])
 def test_a_cut_is_described_by_its_statistics(kind: str, clients: int) -> None:
-    experiment = ResolvedRun(RunConfig.build(BASE | {"method": "local", "partition": kind, "clients": clients}))
-    partition, _ = experiment.cut(1)
-    found, values = statistics(experiment.graph, partition), measure_partition(experiment, 1)
-    u, v = experiment.graph.edges
-    inside = np.zeros((clients, experiment.graph.nodes), dtype=bool)
+    resolved = ResolvedRun(RunConfig.build(BASE | {"method": "local", "partition": kind, "clients": clients}))
+    partition, _ = resolved.cut(1)
+    found, values = statistics(resolved.graph, partition), measure_partition(resolved, 1)
+    u, v = resolved.graph.edges
+    inside = np.zeros((clients, resolved.graph.nodes), dtype=bool)
     for m, nodes in enumerate(partition.nodes):
         inside[m, nodes] = True
     both = inside[:, u] & inside[:, v]
     assert values["nodes"] == pytest.approx(inside.sum(axis=1).mean())
     assert values["edges"] == pytest.approx(2 * both.sum(axis=1).mean())
     assert values["missing_edges"] == pytest.approx(100 * (~both.any(axis=0)).mean())
-    assert values["classes"] == experiment.graph.classes
+    assert values["classes"] == resolved.graph.classes
     assert values["clustering"] == pytest.approx(found.clustering.mean())
     if clients == 1:
         assert values["heterogeneity"] is None

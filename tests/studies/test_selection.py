@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedquilt.studies.cells import Cell
-from fedquilt.studies.selection import chosen, counting, place
+from fedquilt.studies.gather import summarise
+from fedquilt.studies.selection import selected_candidates, selected_cells
 from fedquilt.studies.spec import Study
 from fedquilt.studies.store import CellStore, StoredCell
-from fedquilt.studies.summary import summarise
-from support.tiny_studies import cells_of, keep, study_of
+from support.tiny_studies import cells_of, store_cell, study_of
 
 RATES = [{"lr": 0.1}, {"lr": 0.2}, {"lr": 0.3}]
 AXES = {"method": [{"label": "A", "method": "local", "candidates": RATES}, "fedavg"], "clients": [2, 3]}
@@ -32,7 +32,7 @@ def kept(vals: dict[tuple[int, int], float | None], cells: list[Cell], clients: 
     return {
         cell.identity: StoredCell(Path(), {"measures": {"val": vals[cell.candidate, cell.seed], "test": 1.0}})
         for cell in cells
-        if place(cell) == ("A", clients) and (cell.candidate, cell.seed) in vals
+        if cell.place == ("A", clients) and (cell.candidate, cell.seed) in vals
     }
 
 
@@ -47,21 +47,21 @@ def test_the_best_mean_validation_on_the_first_seeds_is_chosen(both: Any, found:
     table = np.array([np.nan if v is None else v for v in found]).reshape(3, 3)  # candidates, seeds
     vals = {(c, s): found[3 * c + s] for c in range(3) for s in range(3)}
     means = np.nan_to_num(table[:, :2].mean(axis=1), nan=-np.inf)  # the third seed is not looked at
-    assert chosen(study, cells, kept(vals, cells)) == {("A", "2"): int(means.argmax())}
+    assert selected_candidates(study, cells, kept(vals, cells)) == {("A", "2"): int(means.argmax())}
 
 
 def test_those_with_most_seeds_done_are_compared_and_nothing_done_chooses_nothing(both: Any) -> None:
     study, cells = both
-    assert chosen(study, cells, {}) == {}
-    assert counting(study, cells, {}) == []
+    assert selected_candidates(study, cells, {}) == {}
+    assert selected_cells(study, cells, {}) == []
     half = kept({(0, 0): 1.0, (1, 0): 9.0, (2, 0): 3.0, (2, 1): 3.0, (1, 2): 9.0}, cells)
-    assert chosen(study, cells, half) == {("A", "2"): 2}
+    assert selected_candidates(study, cells, half) == {("A", "2"): 2}
 
 
 def test_counting_are_all_seeds_of_what_was_chosen(both: Any) -> None:
     study, cells = both
     found = kept({(0, 0): 1.0, (0, 1): 1.0, (1, 0): 9.0, (1, 1): 9.0}, cells)
-    assert [(place(c), c.candidate, c.seed) for c in counting(study, cells, found)] == [
+    assert [(c.place, c.candidate, c.seed) for c in selected_cells(study, cells, found)] == [
         (("A", "2"), 1, seed) for seed in range(3)
     ]
 
@@ -77,10 +77,10 @@ def test_permuting_the_test_values_changes_nothing_in_what_is_chosen(
     vals, tests = [rng.random() for _ in cells], [rng.random() for _ in cells]
     settings, means = [], []
     for turn in range(2):
-        keeping = CellStore(folder / str(turn))
+        store = CellStore(folder / str(turn))
         for cell, val, test in zip(cells, vals, tests, strict=True):
-            keep(keeping, cell, val=val, test=test)
-        summary = summarise(study, cells, [], [], keeping)
+            store_cell(store, cell, val=val, test=test)
+        summary = summarise(study, cells, [], [], store)
         settings.append([entry.settings for entry in summary.entries])
         means.append([entry.mean for entry in summary.entries])
         rng.shuffle(tests)

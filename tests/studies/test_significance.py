@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import ttest_rel, wilcoxon
 
-from fedquilt.studies.significance import against, pairs, reference_row, turned
+from fedquilt.studies.significance import against, pairs, reference_row, swapped
 from support.tiny_studies import grid_study, scored
 
 SEEDS = 4
@@ -52,7 +52,7 @@ def test_pairs_are_those_of_scipy(studies: Any, columns: int, data: Any, better:
     for pair in found:
         a, b = values["ABC".index(pair.first)], values["ABC".index(pair.second)]
         ahead = sign * (a.mean(axis=1) - b.mean(axis=1))
-        assert (pair.cells, pair.wins, pair.losses) == (columns, (ahead > 0).sum(), (ahead < 0).sum())
+        assert (pair.columns, pair.wins, pair.losses) == (columns, (ahead > 0).sum(), (ahead < 0).sum())
         assert pair.difference == pytest.approx(ahead.mean())
         if columns < 6:
             assert math.isnan(pair.wilcoxon)
@@ -90,7 +90,7 @@ def test_the_smallest_p_of_six_columns_is_below_one_in_twenty(studies: Any) -> N
 def test_seen_from_the_other_side_a_pair_is_the_same(studies: Any, values: np.ndarray, reference: str) -> None:
     summary = scored(studies["higher", 6], values)
     for pair in pairs(summary, "test"):
-        assert turned(turned(pair)) == pair
+        assert swapped(swapped(pair)) == pair
     for pair in against(summary, "test", reference):
         assert pair.first == reference
         mirrored = scored(studies["higher", 6], values[::-1])  # rows A and C change places
@@ -110,7 +110,7 @@ def test_seen_from_the_other_side_a_pair_is_the_same(studies: Any, values: np.nd
 def test_rows_without_a_shared_column_make_no_pair(studies: Any) -> None:
     values = np.full((3, 5, SEEDS), math.nan)
     values[0, 0] = values[1, 1] = values[2, 1] = 1.0
-    assert [(p.first, p.second, p.cells) for p in pairs(scored(studies["higher", 5], values), "test")] == [
+    assert [(p.first, p.second, p.columns) for p in pairs(scored(studies["higher", 5], values), "test")] == [
         ("B", "C", 1)
     ]
 

@@ -15,72 +15,66 @@ from typing import Any
 import pytest
 
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.folder import RunFolder
-from fedquilt.studies import runner
 from fedquilt.studies import store as module
+from fedquilt.studies import workers
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.compute_version import compute_version
-from fedquilt.studies.run_cell import DONE, HELD, carry_out
+from fedquilt.studies.run_cell import DONE, HELD, run_cell
 from fedquilt.studies.runner import run_cells
 from fedquilt.studies.store import CellStore
-from support.tiny_studies import VERSIONS, Inline, cells_of, keep, study_of
+from support.tiny_studies import VERSIONS, Inline, cells_of, store_cell, study_of
 
 
 @pytest.fixture
-def cell(tmp_path: Path) -> Cell:
-    return cells_of(study_of(tmp_path))[0]
-
-
-@pytest.fixture
-def keeping(tmp_path: Path) -> CellStore:
+def store(tmp_path: Path) -> CellStore:
     return CellStore(tmp_path / "studies")
 
 
-def test_a_cell_is_done_when_it_is_finished(keeping: CellStore, cell: Cell) -> None:
-    assert keeping.done(cell) is None
-    assert keeping.by_identity() == keeping.failures() == {}
-    keep(keeping, cell, test=50.0, val=None)
-    kept = keeping.done(cell)
+def test_a_cell_is_done_when_it_is_finished(store: CellStore, cell: Cell) -> None:
+    assert store.get(cell) is None
+    assert store.by_identity() == store.failures() == {}
+    store_cell(store, cell, test=50.0, val=None)
+    kept = store.get(cell)
     assert kept is not None
     assert kept.measures == {"test": 50.0, "val": None}
     assert kept.facts["identity"] == cell.identity
     assert kept.facts["code"] == compute_version()
-    assert keeping.by_identity() == {cell.identity: kept}
+    assert store.by_identity() == {cell.identity: kept}
 
 
-def test_a_failure_is_kept_until_the_cell_is_done(keeping: CellStore, cell: Cell) -> None:
-    keeping.fail(cell, "it rained")
-    assert keeping.done(cell) is None
-    assert keeping.failures() == {cell.identity: "it rained"}
-    keep(keeping, cell, test=50.0)
-    assert keeping.failures() == {}
-    assert not (keeping.folder(cell) / "failed.json").exists()
-    keeping.fail(cell, "noted late, by a process whose worker died")
-    assert keeping.failures() == {}
+def test_a_failure_is_kept_until_the_cell_is_done(store: CellStore, cell: Cell) -> None:
+    store.fail(cell, "it rained")
+    assert store.get(cell) is None
+    assert store.failures() == {cell.identity: "it rained"}
+    store_cell(store, cell, test=50.0)
+    assert store.failures() == {}
+    assert not (store.folder(cell) / "failed.json").exists()
+    store.fail(cell, "noted late, by a process whose worker died")
+    assert store.failures() == {}
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", "{}", '{"identity": "a"}'])
-def test_a_damaged_cell_is_one_sentence(keeping: CellStore, cell: Cell, text: str) -> None:
-    path = keeping.folder(cell) / "cell.json"
+def test_a_damaged_cell_is_one_sentence(store: CellStore, cell: Cell, text: str) -> None:
+    path = store.folder(cell) / "cell.json"
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    for ask in (lambda: keeping.done(cell), keeping.by_identity):
+    for ask in (lambda: store.get(cell), store.by_identity):
         with pytest.raises(FedquiltError) as caught:
             ask()
         assert str(caught.value) == f"{path} is damaged; delete {path.parent} and run the study again."
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "{}"])
-def test_a_damaged_failure_is_none(keeping: CellStore, cell: Cell, text: str) -> None:
-    keeping.folder(cell).mkdir(parents=True)
-    (keeping.folder(cell) / "failed.json").write_text(text)
-    assert keeping.failures() == {}
+def test_a_damaged_failure_is_none(store: CellStore, cell: Cell, text: str) -> None:
+    store.folder(cell).mkdir(parents=True)
+    (store.folder(cell) / "failed.json").write_text(text)
+    assert store.failures() == {}
 
 
-def test_of_several_the_present_codes_counts_then_the_newest(keeping: CellStore, cell: Cell) -> None:
+def test_of_several_the_present_codes_counts_then_the_newest(store: CellStore, cell: Cell) -> None:
     def put(folder: str, code: str, finished: float) -> None:
         facts = {"measures": {"test": finished}, "finished": finished, "device": "CPU", "versions": VERSIONS}
-        path = keeping.into / "cells" / folder / "cell.json"
+        path = store.into / "cells" / folder / "cell.json"
         path.parent.mkdir(parents=True)
         path.write_text(json.dumps({"identity": cell.identity, "code": code, **facts}))
 
@@ -93,7 +87,7 @@ def test_of_several_the_present_codes_counts_then_the_newest(keeping: CellStore,
         ("y", compute_version(), 2.0, 3.0),
     ]:
         put(folder, code, finished)
-        assert keeping.by_identity()[cell.identity].measures == {"test": wins}
+        assert store.by_identity()[cell.identity].measures == {"test": wins}
 
 
 # -- one process at a time ---------------------------------------------------------------------------
@@ -103,14 +97,14 @@ FORK = multiprocessing.get_context("fork")
 
 def try_to_hold(into: Path, cell: Cell, channel: Connection) -> None:
     channel.recv()
-    with CellStore(into).hold(cell) as mine:
+    with CellStore(into).lock(cell) as mine:
         channel.send(mine)
         channel.recv()
 
 
-def test_exactly_one_of_several_processes_holds_a_cell(keeping: CellStore, cell: Cell) -> None:
+def test_exactly_one_of_several_processes_holds_a_cell(store: CellStore, cell: Cell) -> None:
     pairs = [FORK.Pipe() for _ in range(4)]
-    told = [(keeping.into, cell, theirs) for _, theirs in pairs]
+    told = [(store.into, cell, theirs) for _, theirs in pairs]
     processes = [FORK.Process(target=try_to_hold, args=args, daemon=True) for args in told]
     for process in processes:
         process.start()
@@ -118,14 +112,14 @@ def test_exactly_one_of_several_processes_holds_a_cell(keeping: CellStore, cell:
         mine.send("now")
     held = [mine.recv() for mine, _ in pairs]
     assert sorted(held) == [False, False, False, True]
-    with keeping.hold(cell) as mine:
+    with store.lock(cell) as mine:
         assert not mine
-    assert carry_out(cell, keeping) == HELD
+    assert run_cell(cell, store) == HELD
     holder = processes[held.index(True)]
     assert holder.pid is not None
     os.kill(holder.pid, signal.SIGKILL)
     holder.join()
-    with keeping.hold(cell) as mine:  # however it ended
+    with store.lock(cell) as mine:  # however it ended
         assert mine
     for mine, _ in pairs:
         if not mine.closed:
@@ -134,12 +128,12 @@ def test_exactly_one_of_several_processes_holds_a_cell(keeping: CellStore, cell:
         process.join()
 
 
-def test_another_cell_is_free_meanwhile(keeping: CellStore, cell: Cell, tmp_path: Path) -> None:
+def test_another_cell_is_free_meanwhile(store: CellStore, cell: Cell, tmp_path: Path) -> None:
     other = cells_of(study_of(tmp_path))[1]
-    with keeping.hold(cell) as first, keeping.hold(other) as second:
+    with store.lock(cell) as first, store.lock(other) as second:
         assert first
         assert second
-        with keeping.hold(cell) as again:
+        with store.lock(cell) as again:
             assert not again
 
 
@@ -148,21 +142,6 @@ def test_another_cell_is_free_meanwhile(keeping: CellStore, cell: Cell, tmp_path
 
 class Killed(BaseException):
     """As good as a kill: nothing catches it."""
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, Path]:
-    """A cell and its run folder as it is before `finish`: models, a checkpoint, and a failure from before."""
-    folder = tmp_path_factory.mktemp("trained")
-    cell = cells_of(study_of(folder))[4]
-    keeping = CellStore(folder / "studies")
-    assert carry_out(cell, keeping, keep_models=True) == DONE
-    path = keeping.folder(cell)
-    (path / "cell.json").unlink()
-    (path / "seed-0" / "checkpoints").mkdir(exist_ok=True)
-    (path / "seed-0" / "checkpoints" / "round-1.json").write_text("{}")
-    keeping.fail(cell, "it rained")
-    return cell, path
 
 
 def steps(monkeypatch: pytest.MonkeyPatch, deadly: int) -> Callable[[], int]:
@@ -194,12 +173,12 @@ def listing(folder: Path) -> list[str]:
 def finished(monkeypatch: pytest.MonkeyPatch, trained: tuple[Cell, Path], into: Path, deadly: int) -> tuple[bool, int]:
     """Finish the trained cell in `into`: whether it lived, and how many steps it took."""
     cell, path = trained
-    keeping = CellStore(into)
-    shutil.copytree(path, keeping.folder(cell))
+    store = CellStore(into)
+    shutil.copytree(path, store.folder(cell))
     with monkeypatch.context() as patched:
         taken = steps(patched, deadly)
         try:
-            carry_out(cell, keeping)
+            run_cell(cell, store)
         except Killed:
             return False, taken()
     return True, taken()
@@ -213,43 +192,43 @@ def test_a_kill_between_any_two_steps_of_finishing_is_mended_by_the_next_run(
     lived, count = finished(monkeypatch, trained, whole.into, deadly=0)
     assert lived
     assert count >= 9  # cell.json, failed.json, a checkpoint and its folder, the models and the server
-    expected = whole.done(cell)
+    expected = whole.get(cell)
     assert expected is not None
     assert not [name for name in listing(expected.folder) if "models" in name or "checkpoints" in name]
-    monkeypatch.setattr(runner, "_Worker", Inline)
+    monkeypatch.setattr(workers, "WorkerProcess", Inline)
     for deadly in range(1, count + 1):
-        keeping = CellStore(tmp_path / str(deadly))
-        lived, _ = finished(monkeypatch, trained, keeping.into, deadly)
+        store = CellStore(tmp_path / str(deadly))
+        lived, _ = finished(monkeypatch, trained, store.into, deadly)
         assert not lived
-        run_cells([cell], keeping)
-        kept = keeping.done(cell)
+        run_cells([cell], store)
+        kept = store.get(cell)
         assert kept is not None
         assert listing(kept.folder) == listing(expected.folder), deadly
         assert kept.measures == expected.measures
-        assert keeping.failures() == {}
+        assert store.failures() == {}
 
 
 def test_models_that_were_to_be_kept_stay_when_the_study_is_run_again(
     trained: tuple[Cell, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell, path = trained
-    keeping = CellStore(tmp_path)
-    shutil.copytree(path, keeping.folder(cell))
-    monkeypatch.setattr(runner, "_Worker", Inline)
-    run_cells([cell], keeping, keep_models=True)
-    before = listing(keeping.folder(cell))
+    store = CellStore(tmp_path)
+    shutil.copytree(path, store.folder(cell))
+    monkeypatch.setattr(workers, "WorkerProcess", Inline)
+    run_cells([cell], store, keep_models=True)
+    before = listing(store.folder(cell))
     assert "seed-0/models.safetensors" in before
-    run_cells([cell], keeping)
-    assert carry_out(cell, keeping) == DONE
-    assert listing(keeping.folder(cell)) == before
+    run_cells([cell], store)
+    assert run_cell(cell, store) == DONE
+    assert listing(store.folder(cell)) == before
 
 
 def test_lighten_leaves_what_a_report_reads(trained: tuple[Cell, Path], tmp_path: Path) -> None:
     cell, path = trained
-    keeping = CellStore(tmp_path)
-    shutil.copytree(path, keeping.folder(cell))
-    keeping.lighten(cell)
-    left = set(listing(keeping.folder(cell)))
+    store = CellStore(tmp_path)
+    shutil.copytree(path, store.folder(cell))
+    store.delete_models(cell)
+    left = set(listing(store.folder(cell)))
     assert left >= {
         "config.json",
         "result.json",
@@ -258,24 +237,4 @@ def test_lighten_leaves_what_a_report_reads(trained: tuple[Cell, Path], tmp_path
         "seed-0/similarity.npz",
     }
     assert not [name for name in left if "models" in name or "server" in name or "checkpoints" in name]
-    keeping.lighten(cell)  # nothing is left to do
-
-
-# -- a cell that was begun ---------------------------------------------------------------------------
-
-
-def test_what_was_killed_before_its_configuration_starts_anew(tmp_path: Path, cell: Cell) -> None:
-    keeping = CellStore(tmp_path / "a")
-    keeping.folder(cell).mkdir(parents=True)
-    (keeping.folder(cell) / ".lock").touch()
-    (keeping.folder(cell) / "seed-0").mkdir()
-    assert carry_out(cell, keeping) == DONE
-
-
-def test_a_cell_goes_on_with_the_device_and_the_data_of_now(trained: tuple[Cell, Path], tmp_path: Path) -> None:
-    cell, path = trained
-    keeping = CellStore(tmp_path)
-    shutil.copytree(path, keeping.folder(cell))
-    run = RunFolder(keeping.folder(cell))
-    run.config = run.config | {"device": "cuda:77", "data": "/nowhere/on/this/machine"}
-    assert carry_out(cell, keeping) == DONE
+    store.delete_models(cell)  # nothing is left to do

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import rankdata
 
-from fedquilt.studies.cells import Missing
-from fedquilt.studies.compute_version import compute_version
-from fedquilt.studies.published import Published, read_published
-from fedquilt.studies.spec import find_study
-from fedquilt.studies.store import CellStore
-from fedquilt.studies.summary import Entry, summarise
-from support.tiny_studies import PUBLISHED, cells_of, grid_study, keep, scored, study_of, write_study
+from fedquilt.studies.published import Published
+from fedquilt.studies.summary import Entry
+from support.tiny_studies import grid_study, scored
 
 ROWS, COLUMNS, SEEDS = 4, 3, 3
 # Few different numbers, so that there are ties; NaN is a run that is not there.
@@ -119,64 +114,3 @@ def test_verdicts_are_counted_over_the_published_numbers(studies: Any, values: n
         which = "not run" if math.isnan(behind) else "missed" if behind > 1 else "reached" if behind > 0 else "exceeded"
         counts[which] += 1
     assert scored(studies["higher"], values, printed).verdicts("test") == counts
-
-
-# -- gathered from what is kept ----------------------------------------------------------------------
-
-
-def test_a_summary_gathers_cells_published_numbers_failures_and_what_is_missing(tmp_path: Path) -> None:
-    axes = {
-        "method": [
-            {"label": "Local", "method": "local", "candidates": [{"lr": 0.1}, {"lr": 0.2}]},
-            {"label": "FED-PUB", "method": "fedpub"},
-        ],
-        "clients": [2, 3],
-    }
-    name = write_study(tmp_path, axes=axes, seeds=3, published=PUBLISHED)
-    study, keeping = find_study(name), CellStore(tmp_path / "studies")
-    cells = cells_of(study)
-    for cell in cells:
-        at, seed = cell.at, cell.seed
-        if at == {"method": "Local", "clients": "2"} and (seed == 0 or (cell.candidate == 1 and seed == 1)):
-            keep(keeping, cell, val=50.0 + cell.candidate, test=60.0 + seed)
-        elif at == {"method": "FED-PUB", "clients": "2"}:
-            keep(keeping, cell, val=1.0, test=None if seed == 2 else 90.0)
-        elif at["method"] == "FED-PUB" and seed == 0:
-            keeping.fail(cell, "it rained")
-    gone = Missing({"method": "Local", "clients": "3"}, "no such thing")
-    summary = summarise(study, cells, [gone], read_published(study, name), keeping)
-    first, gone_entry, pub, failed = summary.entries
-    assert (first.by_seed, first.settings, first.choices, first.planned) == ({0: 60.0, 1: 61.0}, {"lr": 0.2}, 2, 3)
-    assert (first.printed, first.verdict, first.published and first.published.std) == (60.0, "exceeded", 1.0)
-    assert (gone_entry.missing, gone_entry.by_seed) == ("no such thing", {})
-    assert (pub.by_seed, pub.verdict, pub.choices, sorted(pub.kept)) == ({0: 90.0, 1: 90.0}, "reached", 1, [0, 1, 2])
-    assert failed.by_seed == {}
-    assert [one.mean for one in summary.averages] == [70.0]
-    assert summary.failed == {"FED-PUB, 3, seed 0": "it rained"}
-    assert summary.codes == {compute_version(): 5}
-    assert summary.machines == {"CPU, PyTorch 0.0, fedquilt 0.0": 5}
-    assert summary.seeds == 3
-    assert summary.done == (5, 9)
-    assert summary.verdicts("test") == {"exceeded": 1, "reached": 1, "missed": 0, "not run": 0}
-
-
-def test_a_failure_of_a_cell_that_was_done_elsewhere_is_none(tmp_path: Path) -> None:
-    study, keeping = study_of(tmp_path), CellStore(tmp_path / "studies")
-    cells = cells_of(study)
-    keep(keeping, cells[0], test=1.0)
-    keeping.fail(cells[0], "late")
-    assert summarise(study, cells, [], [], keeping).failed == {}
-
-
-def test_cells_by_other_code_count_and_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study, keeping = study_of(tmp_path), CellStore(tmp_path / "studies")
-    cells = cells_of(study)
-    with monkeypatch.context() as older:
-        older.setattr("fedquilt.studies.cells.compute_version", lambda: "older")
-        older.setattr("fedquilt.studies.store.compute_version", lambda: "older")
-        keep(keeping, cells[0], test=1.0)
-        keep(keeping, cells[1], test=1.0)
-    keep(keeping, cells[1], test=2.0, finished=0.0)
-    summary = summarise(study, cells, [], [], keeping)
-    assert summary.codes == {"older": 1, compute_version(): 1}
-    assert [entry.mean for entry in summary.entries[:2]] == [1.0, 2.0]

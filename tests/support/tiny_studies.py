@@ -1,4 +1,4 @@
-"""Small studies: written as files, their cells kept without training, their workers in this process."""
+"""Small studies: written as files, their cells stored without training, their workers in this process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from fedquilt.datasets.dataset import Choice
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.studies.cells import Cell, expand
+from fedquilt.studies.progress import StudyProgress
 from fedquilt.studies.published import Published
-from fedquilt.studies.run_cell import carry_out
-from fedquilt.studies.runner import _Worker
+from fedquilt.studies.run_cell import run_cell
 from fedquilt.studies.spec import Study, find_study
 from fedquilt.studies.store import CellStore, StoredCell
 from fedquilt.studies.summary import Entry, Summary
+from fedquilt.studies.workers import DIED, WorkerProcess
 
 TINY: dict[str, Any] = {
     "title": "Tiny, Table 1: three methods",
@@ -65,10 +66,10 @@ def cells_of(study: Study, seeds: int | None = None) -> list[Cell]:
     return expand(study, seeds, device="cpu")[0]
 
 
-def keep(keeping: CellStore, cell: Cell, finished: float = 1.0, **measures: float | None) -> None:
-    """Mark a cell as done, as if these had been read off its run."""
+def store_cell(store: CellStore, cell: Cell, finished: float = 1.0, **measures: float | None) -> None:
+    """Mark a cell as done, as if these had been measured."""
     facts = {"measures": measures, "finished": finished, "device": "CPU", "versions": VERSIONS}
-    keeping.finish(cell, facts, keep_models=True)
+    store.finish(cell, facts, keep_models=True)
 
 
 def scored(study: Study, values: Any, published: Mapping[tuple[int, int], float] | None = None) -> Summary:
@@ -86,7 +87,7 @@ def scored(study: Study, values: Any, published: Mapping[tuple[int, int], float]
                     value=value,
                     by_seed=found,
                     published=None if printed is None else Published(at, value, printed, float("nan")),
-                    kept={seed: StoredCell(Path(), {}) for seed in found},
+                    cells={seed: StoredCell(Path(), {}) for seed in found},
                     planned=len(np.atleast_1d(values[r][c])),
                     better=study.better.get(value, "higher"),
                 )
@@ -113,40 +114,72 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedquilt.datasets.load.download", refuse)
 
 
-class Inline(_Worker):
-    """A worker that is no process: it runs its cells here, when it is given them."""
+class Inline(WorkerProcess):
+    """A worker that is no process: it runs each cell here as soon as it gets it."""
 
     def __init__(self, job: int, into: Path, keep_models: bool, threads: int) -> None:
         self.job, self.cell, self.since = job, None, 0.0
-        self.channel, self._theirs = multiprocessing.Pipe()
+        self.channel, self._child = multiprocessing.Pipe()
         self.process = SimpleNamespace(exitcode=-9, join=lambda *_: None, terminate=lambda: None, is_alive=lambda: True)  # type: ignore[assignment]
-        self._keeping, self._keep_models = CellStore(into), keep_models
+        self._store, self._keep_models = CellStore(into), keep_models
 
-    def take(self, cell: Cell) -> None:
-        super().take(cell)
-        self._said = list(self.says(self._theirs.recv()))
-        self._theirs.send("there is something to hear")
+    def start_cell(self, cell: Cell) -> None:
+        super().start_cell(cell)
+        self._messages = list(self.messages(self._child.recv()))
+        self._child.send("there are messages")
 
-    def hear(self) -> tuple[Any, ...]:
-        message = self._said.pop(0)
-        if not self._said:
+    def receive(self) -> tuple[Any, ...]:
+        message = self._messages.pop(0)
+        if not self._messages:
             self.channel.recv()
-        return (self.DIED, -9) if message[0] == self.DIED else message
+        return (DIED, -9) if message[0] == DIED else message
 
-    def says(self, cell: Cell) -> Sequence[tuple[Any, ...]]:
-        """All that the worker says about a cell."""
-        heard: list[tuple[Any, ...]] = []
-        outcome = carry_out(
-            cell, self._keeping, self._keep_models, lambda done, rounds: heard.append(("round", done, rounds))
+    def messages(self, cell: Cell) -> Sequence[tuple[Any, ...]]:
+        """All messages of the worker about a cell."""
+        rounds: list[tuple[Any, ...]] = []
+        outcome = run_cell(
+            cell, self._store, self._keep_models, lambda done, total: rounds.append(("round", done, total))
         )
-        return [*heard, (outcome,)]
+        return [*rounds, (outcome,)]
 
 
-def outcomes(says: Callable[[Cell, CellStore], Sequence[tuple[Any, ...]]]) -> type[Inline]:
-    """Workers that say what the function says they say."""
+def scripted(messages: Callable[[Cell, CellStore], Sequence[tuple[Any, ...]]]) -> type[Inline]:
+    """Workers with the messages that a function returns."""
 
-    class Told(Inline):
-        def says(self, cell: Cell) -> Sequence[tuple[Any, ...]]:
-            return says(cell, self._keeping)
+    class Scripted(Inline):
+        def messages(self, cell: Cell) -> Sequence[tuple[Any, ...]]:
+            return messages(cell, self._store)
 
-    return Told
+    return Scripted
+
+
+class Seen(StudyProgress):
+    """A progress display that collects all calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.starts: list[tuple[int, int]] = []
+        self.begun: list[Cell] = []
+        self.ended: list[tuple[Cell, str]] = []
+        self.lefts: list[float] = []
+        self.counts: list[tuple[int, int, int]] = []
+        self.most = 0
+        self.closed = 0
+
+    def start(self, total: int, done: int, jobs: int) -> None:
+        super().start(total, done, jobs)
+        self.starts.append((total, done))
+
+    def begin(self, job: int, cell: Cell) -> None:
+        super().begin(job, cell)
+        self.begun.append(cell)
+        self.most = max(self.most, len(self.running))
+
+    def end(self, job: int, cell: Cell, outcome: str, seconds: float, left: float) -> None:
+        super().end(job, cell, outcome, seconds, left)
+        self.ended.append((cell, outcome))
+        self.lefts.append(left)
+        self.counts.append((self.done, self.failed, self.total))
+
+    def close(self) -> None:
+        self.closed += 1

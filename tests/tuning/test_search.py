@@ -1,3 +1,5 @@
+"""The search: its trials, what they are worth, and who watches them."""
+
 from __future__ import annotations
 
 import math
@@ -5,18 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from optuna.storages import InMemoryStorage
 
 import fedquilt
 from fedquilt.errors import FedquiltError
 from fedquilt.training.loop import Training
-from fedquilt.tuning.outcome import Trial, best_of
-from fedquilt.tuning.progress import Pace, SearchProgress
+from fedquilt.tuning.progress import SearchProgress
 from fedquilt.tuning.search import WARM_UP
-from fedquilt.tuning.space import Range
-from fedquilt.tuning.trials import STARTUP, TELLING, Trials
+from fedquilt.tuning.trials import STARTUP
 from support.searches import SMALL, search, told
 from support.small_runs import own_graph
 
@@ -45,16 +42,6 @@ def test_the_same_search_twice_is_the_same_and_another_seed_another() -> None:
     one, two, other = search(), search(), search(seeds=[5])
     assert told(one) == told(two)
     assert [t.settings for t in one.trials[1:]] != [t.settings for t in other.trials[1:]]
-
-
-@given(st.lists(st.one_of(st.none(), st.sampled_from([70.0, 71.5, 80.0])), min_size=1))
-def test_of_equal_trials_the_earlier_is_the_best(vals: list[float | None]) -> None:
-    best = best_of([Trial(n, {}, val, "done") for n, val in enumerate(vals)])
-    done = [val for val in vals if val is not None]
-    assert (best is None) == (not done)
-    if best is not None:
-        assert best.val == max(done)
-        assert best.number == vals.index(max(done))
 
 
 def test_what_is_fixed_is_not_searched() -> None:
@@ -192,22 +179,3 @@ def test_a_watcher_sees_each_round_and_each_end() -> None:
 
 def test_no_trial_starts_when_time_is_out_but_the_first() -> None:
     assert len(search(timeout=1e-9).trials) == 1
-
-
-def test_time_left_follows_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 10.0, 20.0, 20.0, 20.0]).__next__
-    monkeypatch.setattr("fedquilt.tuning.progress.time.monotonic", clock)
-    pace = Pace(first=3, trials=10, timeout=None)
-    assert pace.left(3, 0.5) == 150.0  # half a trial took 10 s, and 7.5 are left
-    assert pace.left(3, 1.0) == 140.0
-
-
-def test_importances_are_told_where_there_are_enough_trials() -> None:
-    tried = Trials(InMemoryStorage(), seed=0)
-    for number in range(40):
-        trial = tried.propose({"lr": Range(0.0, 1.0), "dropout": Range(0.0, 1.0)})
-        tried.finish(trial, 50 + 40 * trial.params["lr"])
-        assert (tried.importances() == {}) == (number + 1 < TELLING)
-    found = tried.importances()
-    assert found["lr"] > 0.8
-    assert math.isclose(sum(found.values()), 1.0)

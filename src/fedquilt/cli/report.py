@@ -63,7 +63,7 @@ def report(
 def _of_study(name: str, into: Path) -> Page:
     """The page of a study; an error where the name is neither a study nor a study file."""
     from fedquilt.errors import FedquiltError
-    from fedquilt.studies.spec import study_names
+    from fedquilt.studies.catalogue_files import study_names
 
     if name not in study_names() and not Path(name).is_file():
         raise FedquiltError(f"There is no run folder and no study '{name}'; see 'fedquilt study list'.")

@@ -11,7 +11,7 @@ from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
 
 if TYPE_CHECKING:
-    from fedquilt.studies.spec import Study
+    from fedquilt.studies.plan import StudyPlan
 
 study = typer.Typer(
     help="The tables and figures of the papers: run them, and see our numbers beside theirs.", no_args_is_help=True
@@ -46,7 +46,8 @@ def list_studies(
     from rich.table import Table
 
     from fedquilt.errors import FedquiltError
-    from fedquilt.studies.spec import find_study, study_names
+    from fedquilt.studies.catalogue_files import study_names
+    from fedquilt.studies.spec import find_study
 
     names = [name for name in study_names() if paper is None or name.startswith(f"{paper}-")]
     if not names:
@@ -64,32 +65,33 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO) 
     """What a study runs: its axes, how many cells, how many of them are done, and what is missing."""
     from rich.table import Table
 
-    from fedquilt.studies.cells import expand
+    from fedquilt.studies.plan import plan_study
     from fedquilt.studies.published import read_published, wrong_averages
-    from fedquilt.studies.selection import counting, place
+    from fedquilt.studies.selection import selected_cells
+    from fedquilt.studies.sentences import left_out
     from fedquilt.studies.spec import find_study
     from fedquilt.studies.store import CellStore
-    from fedquilt.studies.writing import left_out
 
-    chosen = _chosen(name, only)
-    say(chosen.title)
-    say(f"The paper says: {chosen.claim}")
-    for note in chosen.notes:
+    plan = plan_study(name, parse_only(only or []), data=_text(data))
+    shown = plan.study
+    say(shown.title)
+    say(f"The paper says: {shown.claim}")
+    for note in shown.notes:
         say(f"- {note}")
     table = Table("Axis", "Levels")
-    for axis, levels in chosen.axes.items():
+    for axis, levels in shown.axes.items():
         table.add_row(axis, ", ".join(level.label for level in levels))
     results().print(table)
-    cells, missing = expand(chosen, None, _text(data))
-    kept = CellStore(into).by_identity()
-    first = [cell for cell in cells if cell.seed < chosen.choose_on]
-    later = {(place(cell), cell.seed) for cell in cells if cell.seed >= chosen.choose_on}
-    counts = [cell for cell in counting(chosen, cells, kept) if cell.seed >= chosen.choose_on]
-    done = sum(cell.identity in kept for cell in [*first, *counts])
+    cells, missing = plan.available()
+    stored = CellStore(into).by_identity()
+    first = [cell for cell in cells if cell.seed < shown.choose_on]
+    later = {(cell.place, cell.seed) for cell in cells if cell.seed >= shown.choose_on}
+    selected = [cell for cell in selected_cells(shown, cells, stored) if cell.seed >= shown.choose_on]
+    done = sum(cell.identity in stored for cell in [*first, *selected])
     whole = find_study(name)
     published = read_published(whole, name)
     total = len(first) + len(later)
-    say(f"{total} cells with {chosen.seeds} seeds, of which {done} are done; {len(published)} published numbers.")
+    say(f"{total} cells with {shown.seeds} seeds, of which {done} are done; {len(published)} published numbers.")
     for sentence in wrong_averages(whole, published):
         say(f"A published average is not that of its cells: {sentence}.")
     for sentence in left_out(missing):
@@ -115,30 +117,30 @@ def run(
     The exit status is 1 where cells failed; the report names them, and the next run tries them again.
     """
     from fedquilt.cli.errors import StoppedError
-    from fedquilt.cli.study_view import view
+    from fedquilt.cli.study_view import progress_display
     from fedquilt.devices.device import pick_device
     from fedquilt.errors import FedquiltError
-    from fedquilt.studies.cells import expand
+    from fedquilt.studies.plan import plan_study
     from fedquilt.studies.runner import run_study
+    from fedquilt.studies.sentences import left_out
     from fedquilt.studies.store import CellStore
-    from fedquilt.studies.writing import left_out
 
     pick_device(device or "auto")
-    chosen = _chosen(name, only)
-    cells, missing = expand(chosen, seeds, _text(data), device or "auto")
+    plan = plan_study(name, parse_only(only or []), seeds, _text(data), device or "auto")
+    cells, missing = plan.available()
     for sentence in left_out(missing):
         aside(sentence)
     if not cells:
         raise FedquiltError(f"Nothing of {name} can be run here; see 'fedquilt study show {name}'.")
-    if chosen.alone and jobs > 1:
+    if plan.study.alone and jobs > 1:
         aside("This study measures time, so one cell runs at a time.")
-    shown = view(quiet)
+    progress = progress_display(quiet)
     try:
-        run_study(chosen, cells, CellStore(into), 1 if chosen.alone else jobs, keep_models, shown)
+        run_study(plan.study, cells, CellStore(into), 1 if plan.study.alone else jobs, keep_models, progress)
     except KeyboardInterrupt:
         raise StoppedError("stopped; run the same command again to go on.") from None
-    report(name, only, seeds, into, data, show=False)
-    if shown.failed:
+    _report(plan, into)
+    if progress.failed:
         raise typer.Exit(1)  # the report has named them
 
 
@@ -152,42 +154,45 @@ def report(
     show: Annotated[bool, typer.Option("--open", help="Open the HTML page in the browser.")] = False,
 ) -> None:
     """Print what came of a study so far, and write it as Markdown, CSV, LaTeX, figures and an HTML page."""
+    from fedquilt.studies.plan import plan_study
+
+    page = _report(plan_study(name, parse_only(only or []), seeds, _text(data)), into)
+    if show:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
+
+
+def _report(plan: StudyPlan, into: Path) -> Path:
+    """Print the report of a study and write it with its figures; return the path of its page."""
     from fedquilt.errors import FedquiltError
     from fedquilt.studies.figures.drawing import draw_figures
-    from fedquilt.studies.grids import all_grids
-    from fedquilt.studies.reporting import command_of, gather, write_report
-    from fedquilt.studies.writing import LEGEND, absences, for_terminal, provenance, verdict_sentences
+    from fedquilt.studies.formats import for_terminal
+    from fedquilt.studies.gather import gather
+    from fedquilt.studies.report import write_report
+    from fedquilt.studies.sentences import LEGEND, absences, provenance, verdict_sentences
+    from fedquilt.studies.tables import all_tables
 
-    wanted = parse_only(only or [])
-    summary = gather(name, into, wanted, seeds, _text(data))
+    summary = gather(plan, into)
     if not any(entry.by_seed for entry in summary.entries):
         for sentence in absences(summary):
             aside(sentence)
-        raise FedquiltError(f"Nothing of {name} has been run in {into}; run it with 'fedquilt study run {name}'.")
+        raise FedquiltError(
+            f"Nothing of {plan.name} has been run in {into}; run it with 'fedquilt study run {plan.name}'."
+        )
     say(summary.study.title)
     say(f"The paper says: {summary.study.claim}")
-    for grid in all_grids(summary):
-        results().print(for_terminal(grid))
+    for table in all_tables(summary):
+        results().print(for_terminal(table))
     say(LEGEND)
     for sentence in (*verdict_sentences(summary), *provenance(summary), *absences(summary)):
         say(sentence)
     folder = into / summary.study.name
-    figures = draw_figures(summary, folder / "figures", data=_text(data), aside=aside)
-    written = write_report(summary, command_of(name, wanted, seeds), folder, figures)
+    figures = draw_figures(summary, folder / "figures", data=plan.data, warn=aside)
+    written = write_report(summary, plan.command, folder, figures)
     for path in (*written, *figures):
         say(str(path))
-    if show:
-        import webbrowser
-
-        webbrowser.open(written[-1].resolve().as_uri())
-
-
-def _chosen(name: str, only: list[str] | None) -> Study:
-    """The study with the levels that were asked for."""
-    from fedquilt.studies.cells import with_others
-    from fedquilt.studies.spec import find_study
-
-    return with_others(find_study(name)).only(parse_only(only or []))
+    return written[-1]
 
 
 def parse_only(given: list[str]) -> dict[str, list[str]]:

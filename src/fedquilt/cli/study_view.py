@@ -1,4 +1,4 @@
-"""What a user sees while a study runs: a live table on a terminal, a line a cell elsewhere."""
+"""Progress displays of a study: a live table on a terminal, lines where the output is no terminal."""
 
 from __future__ import annotations
 
@@ -9,42 +9,41 @@ from typing import TYPE_CHECKING
 
 from fedquilt.cli.console import aside
 from fedquilt.cli.progress import duration
+from fedquilt.studies.cells import Cell
 from fedquilt.studies.progress import StudyProgress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fedquilt.studies.cells import Cell
-
-_REFRESHES = 4
-_EVERY = 2.0  # seconds between plain lines, at least
+_REFRESHES = 4  # of the live table, per second
+_EVERY = 2.0  # the least number of seconds between two lines
 
 
-def sentence(standing: StudyProgress) -> str:
-    """Such as `12 of 396 cells done, 1 failed, 8 min left`."""
-    parts = [f"{standing.done} of {standing.total} cells done"]
-    if standing.failed:
-        parts.append(f"{standing.failed} failed")
-    if standing.done + standing.failed < standing.total:
-        left = standing.left
+def sentence(progress: StudyProgress) -> str:
+    """The progress in words, such as `12 of 396 cells done, 1 failed, 8 min left`."""
+    parts = [f"{progress.done} of {progress.total} cells done"]
+    if progress.failed:
+        parts.append(f"{progress.failed} failed")
+    if progress.done + progress.failed < progress.total:
+        left = progress.left
         parts.append("time left not known yet" if math.isnan(left) else f"{duration(left)} left")
     return ", ".join(parts)
 
 
-class Lines(StudyProgress):
-    """Plain lines on stderr: what was done before, what came of a cell every few seconds, every failure, the end."""
+class ProgressLines(StudyProgress):
+    """Lines on stderr: one at the start, one for a finished cell every few seconds, one for each failure and at the end."""
 
     def __init__(self) -> None:
         super().__init__()
         self._last = 0.0
 
     def start(self, total: int, done: int, jobs: int) -> None:
-        """How much there is to do."""
+        """Print how many cells there are and how many are done."""
         super().start(total, done, jobs)
         aside(sentence(self))
 
     def end(self, job: int, cell: Cell, outcome: str, seconds: float, left: float) -> None:
-        """A line, if the last is long enough ago or the cell failed."""
+        """Print a line where the cell failed, was the last one, or the last line is long enough ago."""
         super().end(job, cell, outcome, seconds, left)
         over = self.done + self.failed == self.total
         if outcome == "failed" or over or time.monotonic() - self._last >= _EVERY:
@@ -52,25 +51,23 @@ class Lines(StudyProgress):
             aside(f"{cell.label}: {outcome} in {duration(seconds)}; {sentence(self)}")
 
 
-class Live(StudyProgress):
-    """A bar for the study and a line for each cell that runs, on stderr."""
+class LiveProgress(StudyProgress):
+    """A bar for the study and a line for each running cell, on stderr."""
 
     def __init__(self) -> None:
         super().__init__()
         from rich.console import Console
-        from rich.live import Live as RichLive
+        from rich.live import Live
 
         self._began = time.monotonic()
-        self._live = RichLive(
-            get_renderable=self._drawn, console=Console(file=sys.stderr), refresh_per_second=_REFRESHES
-        )
+        self._live = Live(get_renderable=self._render, console=Console(file=sys.stderr), refresh_per_second=_REFRESHES)
         self._live.start()
 
     def close(self) -> None:
-        """Leave the last state standing."""
+        """Stop refreshing; the last state stays on the screen."""
         self._live.stop()
 
-    def _drawn(self) -> RenderableType:
+    def _render(self) -> RenderableType:
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -92,8 +89,8 @@ class Live(StudyProgress):
         return Group(head, rows)
 
 
-def view(quiet: bool) -> StudyProgress:
-    """What shows a study's progress here."""
+def progress_display(quiet: bool) -> StudyProgress:
+    """The display that suits stderr; one that shows nothing when quiet."""
     if quiet:
         return StudyProgress()
-    return Live() if sys.stderr.isatty() else Lines()
+    return LiveProgress() if sys.stderr.isatty() else ProgressLines()

@@ -235,22 +235,24 @@ class RunConfig(BaseModel):
         return "-".join(str(p) for p in (self.method, graph.replace(":", "-"), cut, self.clients) if p is not None)
 
 
-def read_config(path: Path, example: str = "method: fedpub") -> dict[str, Any]:
-    """The names and values in a YAML or JSON config file; `example` is a line of one, for an error."""
+def read_config(
+    path: Path, example: str = "method: fedpub", kind: str = "config", content: str = "names and values"
+) -> dict[str, Any]:
+    """Read a YAML (or JSON) file with names and values; errors name its `kind` and `content` and show the `example`."""
     import yaml
 
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
-        _check_distinct_keys(path, root)
+        _check_distinct_keys(path, root, kind)
         values = None if root is None else yaml.constructor.SafeConstructor().construct_document(root)
     except OSError as error:
-        raise FedquiltError(f"The config file {path} cannot be read: {error.strerror}.") from None
+        raise FedquiltError(f"The {kind} file {path} cannot be read: {error.strerror}.") from None
     except (yaml.YAMLError, ValueError) as error:  # a date that is none is a ValueError, as is what is no UTF-8
         where = getattr(error, "problem_mark", None)
         line = f" (line {where.line + 1})" if where is not None else ""
-        raise FedquiltError(f"The config file {path} is not valid YAML{line}; correct it and try again.") from None
+        raise FedquiltError(f"The {kind} file {path} is not valid YAML{line}; correct it and try again.") from None
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise FedquiltError(f"The config file {path} must hold names and values, such as '{example}'.")
+        raise FedquiltError(f"The {kind} file {path} must hold {content}, such as '{example}'.")
     return values
 
 
@@ -275,7 +277,7 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return options
 
 
-def _check_distinct_keys(path: Path, root: Any) -> None:
+def _check_distinct_keys(path: Path, root: Any, kind: str) -> None:
     """Refuse a file in which a key occurs twice: YAML would take the last one silently."""
     import yaml
 
@@ -292,7 +294,7 @@ def _check_distinct_keys(path: Path, root: Any) -> None:
             for key, value in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value in names:
                     where = f"'{key.value}' twice (line {key.start_mark.line + 1})"
-                    raise FedquiltError(f"The config file {path} says {where}; keep one of them.")
+                    raise FedquiltError(f"The {kind} file {path} says {where}; keep one of them.")
                 names.add(str(key.value))
                 nodes.append(value)
 

@@ -1,4 +1,4 @@
-"""Models evaluated on graphs that they were not trained on: FED-PUB's Oracle (Table 12) and neighbouring clients (Figure 9)."""
+"""Evaluate models on graphs they were not trained on: FED-PUB's Oracle (Table 12) and neighbouring clients (Figure 9)."""
 
 from __future__ import annotations
 
@@ -21,57 +21,58 @@ from fedquilt.tasks.metric import Part
 from fedquilt.training.round_result import mean
 
 
-def whole(config: RunConfig) -> RunConfig:
-    """The run that trains the Oracle: the same graph and split, one client that holds everything, missing edges included."""
+def whole_graph(config: RunConfig) -> RunConfig:
+    """The run that trains the Oracle: the same graph and split, held by one client, with no edge missing."""
     return config.model_copy(update={"partition": "disjoint", "clients": 1, "sizes": None})
 
 
-def check_split(config: RunConfig) -> None:
-    """Refuse an Oracle that would be trained on nodes that are for testing at the clients.
+def check_split(clients: ResolvedRun, whole: ResolvedRun) -> None:
+    """Refuse an Oracle that would be trained on test nodes of the clients.
 
-    A split is drawn again until it suits the clients, where the run says so, and so depends on the cut.
+    With `min_train` a split is drawn again until it suits the clients, and so depends on the partition.
     """
-    (seed,) = config.seeds
-    if not np.array_equal(ResolvedRun(config).cut(seed)[1], ResolvedRun(whole(config)).cut(seed)[1]):
+    (seed,) = clients.config.seeds
+    if not np.array_equal(clients.cut(seed)[1], whole.cut(seed)[1]):
         raise FedquiltError(
             "The whole graph is split otherwise than its clients are; leave out min_train, or use disjoint."
         )
 
 
-def at_clients(config: RunConfig, trained: Run) -> dict[str, float | None]:
-    """val and test in percent, means over the clients of `config`, of the one model in `trained` on their own subgraphs.
+def at_clients(clients: ResolvedRun, oracle: Run) -> dict[str, float | None]:
+    """Validation and test metric in percent of the Oracle's one model, means over the clients' own subgraphs.
 
-    Which round counts was decided by validation on the whole graph.
+    The model is that of the best validation round on the whole graph.
     """
-    experiment = ResolvedRun(config)
-    (seed,) = config.seeds
-    clients = experiment.clients(seed)
+    (seed,) = clients.config.seeds
+    those = clients.clients(seed)
     models = {
-        name: tensor.expand(len(clients), *tensor.shape[1:]).contiguous()
-        for name, tensor in trained.models[seed].items()
+        name: tensor.expand(len(those), *tensor.shape[1:]).contiguous() for name, tensor in oracle.models[seed].items()
     }
-    return _evaluated(experiment, models, clients)
+    return _evaluate(clients, models, those)
 
 
-def at_neighbours(experiment: ResolvedRun, trained: Run) -> float | None:
-    """test in percent of each client's model at the client with which it misses most edges, the first of several; the mean."""
-    (seed,) = experiment.config.seeds
-    between = statistics(experiment.graph, experiment.cut(seed)[0]).missing_between.toarray()
+def at_neighbours(resolved: ResolvedRun, run: Run) -> float | None:
+    """Mean test metric in percent of each client's model at its neighbour.
+
+    The neighbour is the client with which it shares most missing edges, the first of several.
+    """
+    (seed,) = resolved.config.seeds
+    between = statistics(resolved.graph, resolved.cut(seed)[0]).missing_between.toarray()
     np.fill_diagonal(between, -1)
-    clients = experiment.clients(seed)
+    clients = resolved.clients(seed)
     nearest = [clients[number] for number in between.argmax(axis=1)]
-    return _evaluated(experiment, trained.models[seed], nearest)["test"]
+    return _evaluate(resolved, run.models[seed], nearest)["test"]
 
 
-def _evaluated(experiment: ResolvedRun, models: State, clients: Sequence[Client]) -> dict[str, float | None]:
-    """val and test in percent, means over clients: model m of `models` [M, ...] at client m of `clients`."""
-    config = experiment.config
-    context = experiment.context(config.seeds[0])
-    method = experiment.method(*resolve_settings(experiment.method, context, config.settings, config.epochs))
-    cohort = Cohort([replace(client, id=place) for place, client in enumerate(clients)], experiment.device)
-    metric = experiment.task.metric(context.metric)
+def _evaluate(resolved: ResolvedRun, models: State, clients: Sequence[Client]) -> dict[str, float | None]:
+    """Validation and test metric in percent, means over clients: model m of `models` [M, ...] at client m of `clients`."""
+    config = resolved.config
+    context = resolved.context(config.seeds[0])
+    method = resolved.method(*resolve_settings(resolved.method, context, config.settings, config.epochs))
+    cohort = Cohort([replace(client, id=place) for place, client in enumerate(clients)], resolved.device)
+    metric = resolved.task.metric(context.metric)
+    parts: tuple[Part, ...] = ("val", "test")
     with torch.no_grad():
-        here = {name: tensor.to(experiment.device) for name, tensor in models.items()}
-        outputs = method.logits(here, cohort)
-        parts: tuple[Part, ...] = ("val", "test")
+        on_device = {name: tensor.to(resolved.device) for name, tensor in models.items()}
+        outputs = method.logits(on_device, cohort)
         return {part: metric.scale * float(mean(metric.function(cohort, outputs, part))) for part in parts}

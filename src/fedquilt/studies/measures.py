@@ -1,4 +1,4 @@
-"""What is read off a run: the values that a study's table can show."""
+"""The values that a study can show, measured on a run or on a partition."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _AT = re.compile(r"test@(\d+)")
 _BYTES = 4  # of a float32
 
 
-def measure_run(experiment: ResolvedRun, run: Run) -> dict[str, float | None]:
-    """The values of a run with one seed; `test@R`, the test metric after R rounds, is read off its records later.
+def measure_run(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
+    """The values of a run with one seed, by name. `measure_at` has `test@R`, the test metric after R rounds.
 
     test, val           in percent, at the best validation round; best_round counts from 1
-    test.GROUP          test of a group of clients, where there are any: honest and malicious, trained and new
-    seconds             a round
-    upload_mb, download_mb   10^6 bytes a client and round
+    test.GROUP          test of a group of clients, where the run has groups: honest and malicious, trained and new
+    seconds             per round
+    upload_mb, download_mb   10^6 bytes per client and round
     cost                bytes both ways, in percent of sending all entries of the personal model both ways as float32
     model_size          percent of the personal model's entries that are not zero; sparsity is 100 minus that
-    label_correlation   Pearson's, between how alike clients' labels are (1 - Jensen-Shannon distance) and the similarity that
-                        the method finds at the best round, over pairs of clients; where the method compares clients
+    label_correlation   Pearson correlation over pairs of clients, between the similarity of their labels (1 - Jensen-Shannon
+                        distance) and the similarity that the method finds at the best round; None where it finds none
     """
     (seed,) = run.result["seeds"]
     (models,) = run.models.values()
     (records,) = run.records.values()
-    clients = experiment.context(experiment.config.seeds[0]).clients
+    clients = resolved.context(resolved.config.seeds[0]).clients
     sent = sum(clients if record["participants"] == "all" else len(record["participants"]) for record in records)
     entries = sum(tensor[0].numel() for tensor in models.values())
-    some = sum(int((tensor != 0).sum()) for tensor in models.values())
+    nonzero = sum(int((tensor != 0).sum()) for tensor in models.values())
     up, down = seed["upload_bytes"], seed["download_bytes"]
-    size = 100 * some / (entries * clients) if entries else math.nan
+    size = 100 * nonzero / (entries * clients) if entries else math.nan
     values: dict[str, float | None] = {
         "test": seed["test"],
         "val": seed["val"],
@@ -49,51 +49,51 @@ def measure_run(experiment: ResolvedRun, run: Run) -> dict[str, float | None]:
         "cost": 100 * (up + down) / (2 * _BYTES * entries * sent) if entries else math.nan,
         "model_size": size,
         "sparsity": 100 - size,
-        "label_correlation": _label_correlation(experiment, run),
+        "label_correlation": _label_correlation(resolved, run),
     }
     values |= {f"test.{name}": group["test"] for name, group in seed.get("groups", {}).items()}
-    return {name: _known(value) for name, value in values.items()}
+    return {name: _or_none(value) for name, value in values.items()}
 
 
 def measure_at(name: str, records: Sequence[dict[str, Any]]) -> float | None:
-    """`test@R`: the test metric after R rounds; None for other names, and where that round was not evaluated."""
+    """`test@R`: the test metric after R rounds; None for other names, and for a round that was not evaluated."""
     if at := _AT.fullmatch(name):
         return next((record.get("test") for record in records if record["round"] + 1 == int(at[1])), None)
     return None
 
 
-def measure_partition(experiment: ResolvedRun, seed: int) -> dict[str, float | None]:
-    """What a cut is like, means over clients; edges count twice, as in FED-PUB's Table 4.
+def measure_partition(resolved: ResolvedRun, seed: int) -> dict[str, float | None]:
+    """Statistics of a partition, means over clients, by name; edges count twice, as in FED-PUB's Table 4.
 
-    missing_edges: in percent of the graph's edges, those that no client holds.
+    missing_edges: the edges that no client holds, in percent of the graph's edges.
     """
-    partition, _ = experiment.cut(seed)
-    found = statistics(experiment.graph, partition)
+    partition, _ = resolved.cut(seed)
+    found = statistics(resolved.graph, partition)
     return {
-        "classes": float(experiment.graph.classes),
+        "classes": float(resolved.graph.classes),
         "nodes": float(found.nodes.mean()),
         "edges": 2 * float(found.edges.mean()),
         "clustering": float(found.clustering.mean()),
-        "heterogeneity": None if partition.clients == 1 else _known(found.heterogeneity),
+        "heterogeneity": None if partition.clients == 1 else _or_none(found.heterogeneity),
         "missing_edges": 100 * found.missing / found.graph_edges if found.graph_edges else None,
     }
 
 
-def _label_correlation(experiment: ResolvedRun, run: Run) -> float | None:
+def _label_correlation(resolved: ResolvedRun, run: Run) -> float | None:
     ((seed, similarities),) = run.similarities.items()
-    partition, _ = experiment.cut(seed)
+    partition, _ = resolved.cut(seed)
     found = similarities.get(BEST)
     if found is None or found.shape[-1] != partition.clients:  # some clients may be held out
         return None
     found = found.mean(0) if found.ndim == 3 else found
-    alike = 1 - label_distances(experiment.graph, partition)
+    alike = 1 - label_distances(resolved.graph, partition)
     pairs = np.triu_indices(len(found), 1)
     mine, theirs = found[pairs], alike[pairs]
-    sound = np.isfinite(mine) & np.isfinite(theirs)
-    if sound.sum() < 2 or mine[sound].std() == 0 or theirs[sound].std() == 0:
+    finite = np.isfinite(mine) & np.isfinite(theirs)
+    if finite.sum() < 2 or mine[finite].std() == 0 or theirs[finite].std() == 0:
         return None
-    return float(np.corrcoef(mine[sound], theirs[sound])[0, 1])
+    return float(np.corrcoef(mine[finite], theirs[finite])[0, 1])
 
 
-def _known(value: float | None) -> float | None:
+def _or_none(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else float(value)

@@ -1,4 +1,4 @@
-"""A study as an HTML page: its tables, and the charts of the runs that count."""
+"""The HTML page of a study: its tables, and charts of the runs with the selected settings."""
 
 from __future__ import annotations
 
@@ -6,48 +6,52 @@ from pathlib import Path
 
 from fedquilt.reports.page.chart_data import read_page_run
 from fedquilt.reports.page.data import HeaderCell, Page, PageCell, PageFacts, PageRun, PageTable
-from fedquilt.studies.grids import SIGNS, Grid, GridCell, all_grids, heading
+from fedquilt.studies.gather import gather
+from fedquilt.studies.plan import plan_study
+from fedquilt.studies.sentences import LEGEND, absences, provenance, verdict_sentences
 from fedquilt.studies.summary import Entry, Summary
-from fedquilt.studies.writing import LEGEND, absences, provenance, verdict_sentences
+from fedquilt.studies.tables import SIGNS, ReportTable, TableEntry, all_tables, heading
 
 
 def study_page(name: str, into: Path) -> Page:
-    """The page of all that was run of a study."""
-    from fedquilt.studies.reporting import command_of, gather
-
-    return page_of(gather(name, into), command_of(name, None, None))
+    """The page of a whole study: all its cells that are done."""
+    plan = plan_study(name)
+    return page_of(gather(plan, into), plan.command)
 
 
 def page_of(summary: Summary, command: str) -> Page:
-    """The page of a summary; `command` runs it again."""
+    """The page of a summary; `command` runs the study again."""
     study = summary.study
     return Page(
         title=study.title,
         lead=f"The paper says: {study.claim}",
         notes=(*verdict_sentences(summary), *provenance(summary), *absences(summary)),
-        tables=(*(_table(grid, first=place == 0) for place, grid in enumerate(all_grids(summary))), *_remarks(summary)),
+        tables=(
+            *(_table(table, first=place == 0) for place, table in enumerate(all_tables(summary))),
+            *_notes(summary),
+        ),
         runs=tuple(_runs(summary)),
         facts=(PageFacts("To run it again", code=command),),
     )
 
 
-def _table(grid: Grid, first: bool) -> PageTable:
-    headers = (tuple(HeaderCell(text) for text in (grid.head, *grid.columns)),)
-    rows = tuple((PageCell(label, tone="head"), *(_cell(cell) for cell in cells)) for label, cells in grid.rows)
-    return PageTable(grid.title, LEGEND if first else "", headers, rows)
+def _table(table: ReportTable, first: bool) -> PageTable:
+    headers = (tuple(HeaderCell(text) for text in (table.head, *table.columns)),)
+    rows = tuple((PageCell(label, tone="head"), *map(_page_entry, entries)) for label, entries in table.rows)
+    return PageTable(table.title, LEGEND if first else "", headers, rows)
 
 
-def _remarks(summary: Summary) -> tuple[PageTable, ...]:
-    """What one should know about the protocol, if anything."""
+def _notes(summary: Summary) -> tuple[PageTable, ...]:
+    """The study's notes on its protocol as a table; none where it has no notes."""
     rows = tuple((PageCell(note),) for note in summary.study.notes)
     return (PageTable("Protocol", "", ((HeaderCell("What to know"),),), rows),) if rows else ()
 
 
-def _cell(cell: GridCell) -> PageCell:
-    # The page gives a verdict a sign of its own, but the best of a column has another one.
-    sign = SIGNS.get(cell.verdict, "") if cell.best else ""
-    note = " ".join(part for part in (cell.printed, cell.difference, sign) if part)
-    return PageCell(cell.text, note, "best" if cell.best else cell.verdict)
+def _page_entry(entry: TableEntry) -> PageCell:
+    # The page has a sign for each verdict and another one for the best of a column, which hides the verdict's.
+    sign = SIGNS.get(entry.verdict, "") if entry.best else ""
+    note = " ".join(part for part in (entry.printed, entry.difference, sign) if part)
+    return PageCell(entry.text, note, "best" if entry.best else entry.verdict)
 
 
 def _setting(summary: Summary, entry: Entry) -> str:
@@ -56,16 +60,16 @@ def _setting(summary: Summary, entry: Entry) -> str:
 
 
 def _runs(summary: Summary) -> list[PageRun]:
-    """The runs that count, a place each: what the rows are called, grouped by what the columns are."""
+    """One run for each place where something is done, named by its row and grouped by its column."""
     if summary.study.of == "partition":
         return []
     first = next(iter(summary.study.values))
     return [
         read_page_run(
-            [kept.folder for _, kept in sorted(entry.kept.items())],
+            [cell.folder for _, cell in sorted(entry.cells.items())],
             " / ".join(summary.row(entry.at)),
             _setting(summary, entry),
         )
         for entry in summary.of(first)
-        if entry.kept
+        if entry.cells
     ]

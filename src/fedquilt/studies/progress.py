@@ -1,21 +1,19 @@
-"""How far a study is: told by `run_cells`, shown by whoever wants to."""
+"""The progress of a study: reported by `run_cells`, shown by the displays in `fedquilt.cli.study_view`."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fedquilt.studies.cells import Cell
+from fedquilt.studies.cells import Cell
 
 
 class StudyProgress:
-    """How far a study is; this one shows nothing, and is what shows something is made from.
+    """Base class of progress displays: counts cells and shows nothing.
 
     Attributes:
-        total, done, failed: cells. jobs: how many run at a time.
-        left: seconds until all are done; NaN where nobody knows yet.
-        running: by job, the cell it runs, the rounds behind it and its rounds.
+        total, done, failed: numbers of cells. jobs: how many run at a time.
+        left: estimated seconds until all are done; NaN before the first cell ends.
+        running: by job, the cell that it runs, its finished rounds and all its rounds.
     """
 
     def __init__(self) -> None:
@@ -24,23 +22,23 @@ class StudyProgress:
         self.running: dict[int, tuple[Cell, int, int]] = {}
 
     def start(self, total: int, done: int, jobs: int) -> None:
-        """So many cells in all, of which so many were done before."""
+        """Begin with `total` cells, of which `done` were done before."""
         self.total, self.done, self.jobs = total, done, jobs
 
     def begin(self, job: int, cell: Cell) -> None:
-        """A job takes a cell up."""
+        """A job starts a cell."""
         self.running[job] = cell, 0, 0
 
     def round(self, job: int, done: int, rounds: int) -> None:
-        """The cell of a job has so many rounds behind it."""
+        """The cell of a job has finished `done` of its `rounds` rounds."""
         self.running[job] = self.running[job][0], done, rounds
 
     def end(self, job: int, cell: Cell, outcome: str, seconds: float, left: float) -> None:
-        """A job is through with a cell, which is done, failed, or held by another process; see `left`."""
+        """The cell of a job ended after `seconds`: it is done, failed, or held by another process."""
         self.running.pop(job, None)
         self.left = left
         self.done += outcome == "done"
         self.failed += outcome == "failed"
 
     def close(self) -> None:
-        """Nothing comes any more."""
+        """All cells have ended."""

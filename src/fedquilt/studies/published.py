@@ -1,4 +1,4 @@
-"""The published numbers of a study: a CSV file with a line for each printed cell, and a check on printed averages."""
+"""The published numbers of a study, read from a CSV file with a line for each, and a check of printed averages."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from dataclasses import dataclass
 from itertools import product
 
 from fedquilt.errors import FedquiltError
-from fedquilt.studies.spec import Coordinates, Study, published_path
+from fedquilt.studies.catalogue_files import published_path
+from fedquilt.studies.spec import Coordinates, Study
 
-AVERAGE = "average"  # in place of a level: the average over that axis, as the paper prints it
-_ROUNDING = 0.0051  # of the printed average itself; each cell's own rounding comes on top
+AVERAGE = "average"  # in place of a label: the average over that axis, as the paper prints it
+_ROUNDING = 0.0051  # of the printed average; the rounding of each averaged number comes on top
 
 
 @dataclass(frozen=True)
 class Published:
-    """A printed number.
+    """A number that the paper prints.
 
     Attributes:
-        at: where it stands; `average` in place of a level for an average over that axis.
-        value: what it is, as in the study's values.
-        mean, std: as printed; NaN where nothing is.
-        note: what is odd about it, such as a misprint.
+        at: its place; `average` in place of a label for an average over that axis.
+        value: its name among the study's values.
+        mean, std: as printed; NaN where none is printed.
+        note: a remark, such as that it is a misprint.
     """
 
     at: Coordinates
@@ -34,14 +35,15 @@ class Published:
 
     @property
     def is_average(self) -> bool:
-        """Whether it is an average over an axis rather than a cell."""
+        """Whether it is an average over an axis and not a number at one place."""
         return AVERAGE in self.at.values()
 
 
 def read_published(study: Study, source: str | None = None) -> list[Published]:
-    """The published numbers of a study, each checked against its axes; none where the paper prints none.
+    """Read the published numbers of a study and check each against its axes; empty where there is no file.
 
-    The CSV has a column for each axis with the level's label, then value, mean, std and, if wanted, note.
+    The CSV has a column for each axis with the level's label, then value, mean, std and optionally note. `source` is the
+    study's name as the user typed it, where that is a file.
     """
     path = published_path(source or study.name)
     if not path.is_file():
@@ -72,7 +74,7 @@ def read_published(study: Study, source: str | None = None) -> list[Published]:
 
 
 def within(study: Study, published: Sequence[Published]) -> list[Published]:
-    """Of the published numbers those in a part of a study; averages only where all of what they average is in it."""
+    """The published numbers inside a part of a study; an average only where that part has all levels that it averages."""
     labels = {axis: {level.label for level in levels} for axis, levels in study.axes.items()}
     printed: dict[str, set[str]] = {axis: set() for axis in labels}
     for p in published:
@@ -87,17 +89,17 @@ def within(study: Study, published: Sequence[Published]) -> list[Published]:
 
 
 def wrong_averages(study: Study, published: Sequence[Published]) -> list[str]:
-    """A sentence for each printed average that is not the average of the printed cells, up to rounding.
+    """A sentence for each printed average that is not the average of the printed numbers, up to rounding.
 
-    An average whose note says why it is off is left out, and one over cells of which some are not printed.
+    An average with a note is left out.
     """
-    cells = {(tuple(p.at.values()), p.value): p.mean for p in published if not p.is_average}
+    numbers = {(tuple(p.at.values()), p.value): p.mean for p in published if not p.is_average}
     wrong = []
     for p in published:
         if not p.is_average or p.note:
             continue
         levels = [[level.label for level in study.axes[a]] if at == AVERAGE else [at] for a, at in p.at.items()]
-        found = [cells[key, p.value] for key in product(*levels) if (key, p.value) in cells]
+        found = [numbers[key, p.value] for key in product(*levels) if (key, p.value) in numbers]
         found = [mean for mean in found if not math.isnan(mean)]
         if not found:
             wrong.append(f"{' / '.join(p.at.values())} is an average of nothing")

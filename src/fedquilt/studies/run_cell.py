@@ -1,4 +1,4 @@
-"""One cell carried out: from where it was left, to what is kept of it."""
+"""Run one cell: train or resume it, measure it, and store the result."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from fedquilt.common.version import VERSION
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.config import RunConfig
-from fedquilt.runs.execute import execute_run, resume_run
+from fedquilt.runs.execute import create_folder, run_seeds
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.studies.cells import Cell
-from fedquilt.studies.cross_evaluation import at_clients, at_neighbours, check_split, whole
+from fedquilt.studies.cross_evaluation import at_clients, at_neighbours, check_split, whole_graph
 from fedquilt.studies.measures import measure_partition, measure_run
 from fedquilt.studies.store import CellStore
 
 DONE, FAILED, BROKEN, HELD = "done", "failed", "broken", "held"
-# Called with the rounds done and the rounds in all.
+# Called with the number of finished rounds and of all rounds.
 OnRound = Callable[[int, int], None]
 
 
-def carry_out(cell: Cell, keeping: CellStore, keep_models: bool = False, on_round: OnRound | None = None) -> str:
-    """Run a cell to its end unless it is done.
+def run_cell(cell: Cell, store: CellStore, keep_models: bool = False, on_round: OnRound | None = None) -> str:
+    """Run a cell to its end unless it is done, and return its outcome.
 
-    DONE; FAILED, the reason is kept; BROKEN, the same, but by an error that nobody foresaw, after which an accelerator may not
-    work any more in this process; or HELD, another process runs it.
+    DONE; FAILED, with the reason in the store; BROKEN, the same after an unexpected error, which may have left the accelerator
+    unusable in this process; or HELD: another process runs it.
     """
-    with keeping.hold(cell) as mine:
-        if not mine:
+    with store.lock(cell) as acquired:
+        if not acquired:
             return HELD
-        if keeping.done(cell) is not None:
-            keeping.tidy(cell)
+        if store.get(cell) is not None:
+            store.clean_up(cell)
             return DONE
         began = time.monotonic()
         try:
-            measures = _measures(cell, keeping.folder(cell), on_round)
+            measures = _measures(cell, store.folder(cell), on_round)
         except Exception as error:
-            foreseen = isinstance(error, FedquiltError)
-            kind = "" if foreseen else f"something went wrong inside: {type(error).__name__}: "
-            keeping.fail(cell, kind + " ".join(str(error).split()))
-            return FAILED if foreseen else BROKEN
+            expected = isinstance(error, FedquiltError)
+            kind = "" if expected else f"something went wrong inside: {type(error).__name__}: "
+            store.fail(cell, kind + " ".join(str(error).split()))
+            return FAILED if expected else BROKEN
         facts = {
             "kind": cell.kind,
             "config": {k: v for k, v in cell.config.model_dump().items() if k != "data"},
@@ -58,40 +58,44 @@ def carry_out(cell: Cell, keeping: CellStore, keep_models: bool = False, on_roun
             "device": _device_name(cell.config),
             "versions": {"fedquilt": VERSION, "torch": torch.__version__, "python": platform.python_version()},
         }
-        keeping.finish(cell, facts, keep_models)
+        store.finish(cell, facts, keep_models)
         return DONE
 
 
 def _measures(cell: Cell, folder: Path, on_round: OnRound | None) -> dict[str, float | None]:
+    """By name, the values of a cell; its run is resolved once, an oracle's on the clients and on the whole graph."""
+    resolved = ResolvedRun(cell.config)
     if cell.kind == "partition":
-        return measure_partition(ResolvedRun(cell.config), cell.seed)
+        return measure_partition(resolved, cell.seed)
+    trained = resolved
     if cell.kind == "oracle":
-        check_split(cell.config)
-    config = whole(cell.config) if cell.kind == "oracle" else cell.config
-    run = _train(config, folder, on_round)
-    experiment = ResolvedRun(config)
-    values = measure_run(experiment, run)
-    if "test.neighbour" in cell.dear:
-        values["test.neighbour"] = at_neighbours(experiment, run)
+        trained = ResolvedRun(whole_graph(cell.config))
+        check_split(resolved, trained)
+    run = _train(trained, folder, on_round)
+    values = measure_run(trained, run)
+    if "test.neighbour" in cell.extra:
+        values["test.neighbour"] = at_neighbours(trained, run)
     if cell.kind == "oracle":
-        values |= at_clients(cell.config, run)
+        values |= at_clients(resolved, run)
     return values
 
 
-def _train(config: RunConfig, folder: Path, on_round: OnRound | None) -> Run:
-    """Train, or go on with a training that was killed; what was killed before it could be resumed starts anew."""
+def _train(resolved: ResolvedRun, path: Path, on_round: OnRound | None) -> Run:
+    """Train in the folder `path`, or resume the training there. A folder without config.json starts again."""
 
     def watch(config: RunConfig, seed: int, rounds: int) -> Callable[[dict[str, Any]], None]:
         return lambda record: on_round(record["round"] + 1, rounds) if on_round is not None else None
 
-    if (folder / "config.json").is_file():
-        # It may have been begun on another machine, or with the graphs in another folder.
-        run = RunFolder(folder)
-        run.config = run.config | {"device": config.device, "data": config.data}
-        return resume_run(folder, watch)
-    if folder.exists():
-        shutil.rmtree(folder)
-    return execute_run(config, folder, watch=watch)
+    if (path / "config.json").is_file():
+        folder = RunFolder(path)
+        # The cell may have been started on another machine, or with the graphs in another folder.
+        folder.config = folder.config | {"device": resolved.config.device, "data": resolved.config.data}
+    else:
+        if path.exists():
+            shutil.rmtree(path)
+        folder = create_folder(resolved, path)
+    with folder.lock():
+        return run_seeds(resolved, folder, watch)
 
 
 def _device_name(config: RunConfig) -> str:

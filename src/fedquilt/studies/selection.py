@@ -1,4 +1,4 @@
-"""Which settings count at a place of the table: those that do best on validation, over the first seeds."""
+"""Select the settings of each place of the table: the candidate with the best validation metric on the first seeds."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from fedquilt.studies.cells import Cell
 from fedquilt.studies.spec import Study
 from fedquilt.studies.store import StoredCell
 
-Place = tuple[str, ...]
 
-
-def chosen(study: Study, cells: Sequence[Cell], found: Mapping[str, StoredCell]) -> dict[Place, int]:
+def selected_candidates(
+    study: Study, cells: Sequence[Cell], stored: Mapping[str, StoredCell]
+) -> dict[tuple[str, ...], int]:
     """By place, the candidate with the best mean validation metric over the first `choose_on` seeds.
 
-    Of those with most of these seeds done, so that an unfinished study does not choose by luck; the first of equals. A place of
-    which nothing is done has none.
+    Only candidates with the most of these seeds done are compared, so that an unfinished study does not choose by luck. The
+    first of equals wins. A place where nothing is done is left out.
+
+    Args:
+        study: with `choose_on`. cells: all its cells.
+        stored: the finished cells by identity.
     """
-    vals: dict[Place, dict[int, list[float]]] = {}
+    vals: dict[tuple[str, ...], dict[int, list[float]]] = {}
     for cell in cells:
-        kept = found.get(cell.identity)
-        if kept is not None and cell.seed < study.choose_on:
-            val = kept.measures.get("val")
-            vals.setdefault(place(cell), {}).setdefault(cell.candidate, []).append(-math.inf if val is None else val)
+        found = stored.get(cell.identity)
+        if found is not None and cell.seed < study.choose_on:
+            val = found.measures.get("val")
+            vals.setdefault(cell.place, {}).setdefault(cell.candidate, []).append(-math.inf if val is None else val)
     return {
-        at: max(candidates, key=lambda number: (len(candidates[number]), statistics.fmean(candidates[number]), -number))
-        for at, candidates in vals.items()
+        place: max(by, key=lambda candidate: (len(by[candidate]), statistics.fmean(by[candidate]), -candidate))
+        for place, by in vals.items()
     }
 
 
-def counting(study: Study, cells: Sequence[Cell], found: Mapping[str, StoredCell]) -> list[Cell]:
-    """The cells of the candidates that were chosen, with all seeds."""
-    choice = chosen(study, cells, found)
-    return [cell for cell in cells if choice.get(place(cell)) == cell.candidate]
-
-
-def place(cell: Cell) -> Place:
-    """Where a cell stands, to look it up by."""
-    return tuple(cell.at.values())
+def selected_cells(study: Study, cells: Sequence[Cell], stored: Mapping[str, StoredCell]) -> list[Cell]:
+    """The cells of the selected candidates, with all seeds."""
+    selected = selected_candidates(study, cells, stored)
+    return [cell for cell in cells if selected.get(cell.place) == cell.candidate]

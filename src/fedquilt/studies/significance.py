@@ -1,4 +1,4 @@
-"""Which rows of a study's table can be told apart: Wilcoxon's test over cells, the paired t-test over seeds."""
+"""Significance of differences between rows of a study's table: Wilcoxon's test over columns, paired t-test over seeds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from fedquilt.studies.summary import Entry, Summary
 
 ALPHA = 0.05
-_FEWEST = 6  # pairs from which Wilcoxon's two-sided test can give less than 0.05 at all
+_FEWEST = 6  # with fewer pairs, Wilcoxon's two-sided p cannot be below 0.05
 
 
 @dataclass(frozen=True)
@@ -19,15 +19,16 @@ class Pair:
 
     Attributes:
         first, second: the rows.
-        cells: columns where both have a number; wins: those where the first is better, losses likewise.
-        difference: mean over these columns of how much better the first is.
+        columns: how many columns have a number of both. wins, losses: how many where the first is better, or worse.
+        difference: by how much the first is better, mean over these columns.
         wilcoxon: p of Wilcoxon's signed-rank test over the columns' means, two-sided; NaN for fewer than six columns.
-        better_seeds, worse_seeds: columns where the paired t-test over seeds finds the first better, or worse, with p < 0.05.
+        better_seeds, worse_seeds: how many columns where the first is better, or worse, with p < 0.05 in the paired t-test over
+            seeds.
     """
 
     first: str
     second: str
-    cells: int
+    columns: int
     wins: int
     losses: int
     difference: float
@@ -37,7 +38,7 @@ class Pair:
 
 
 def pairs(summary: Summary, value: str) -> list[Pair]:
-    """Every two rows of a study against each other, where they share a column; rows in the table's order."""
+    """Every two rows that share a column, in the order of the table."""
     rows: dict[tuple[str, ...], dict[tuple[str, ...], Entry]] = {}
     for entry in summary.of(value):
         if not math.isnan(entry.mean) and entry.better != "neither":
@@ -53,22 +54,22 @@ def pairs(summary: Summary, value: str) -> list[Pair]:
 
 
 def against(summary: Summary, value: str, reference: str) -> list[Pair]:
-    """The reference row against every other, the reference first."""
+    """The reference row against every other row."""
     found = []
     for pair in pairs(summary, value):
         if pair.first == reference:
             found.append(pair)
         elif pair.second == reference:
-            found.append(turned(pair))
+            found.append(swapped(pair))
     return found
 
 
-def turned(pair: Pair) -> Pair:
-    """The same pair seen from the other side."""
+def swapped(pair: Pair) -> Pair:
+    """The same pair with the second row first."""
     return Pair(
         pair.second,
         pair.first,
-        pair.cells,
+        pair.columns,
         pair.losses,
         pair.wins,
         -pair.difference,
@@ -79,7 +80,7 @@ def turned(pair: Pair) -> Pair:
 
 
 def reference_row(summary: Summary, value: str) -> str | None:
-    """The row that the others are held against: the paper's own method, else the one with the best mean rank."""
+    """The row that the others are compared with: the paper's own method, else the row with the best mean rank."""
     ranks = summary.mean_ranks(value)
     if not ranks:
         return None
@@ -100,7 +101,7 @@ def _pair(first: tuple[str, ...], second: tuple[str, ...], entries: list[tuple[E
     return Pair(
         first=" / ".join(first),
         second=" / ".join(second),
-        cells=len(entries),
+        columns=len(entries),
         wins=int((ahead > 0).sum()),
         losses=int((ahead < 0).sum()),
         difference=float(ahead.mean()),

@@ -1,15 +1,13 @@
-"""What a study is: the axes of a table, what their levels set, and what is read off each run.
+"""The specification of a study: the axes of its table, the options that their levels set, and the values that it shows.
 
-A study is a YAML file in `catalogue/<paper>/`, its published numbers the CSV file of the same name (docs/studies.md).
+A study is a YAML file in `catalogue/<paper>/`; its published numbers are in the CSV file of the same name (docs/studies.md).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,29 +15,25 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.runs.config import RunConfig, read_config
+from fedquilt.studies.catalogue_files import common_candidates, is_file_name, study_files
 
-# What a level or an override may set: everything a run can be told but its seeds, which are the study's.
-OPTIONS = frozenset(RunConfig.model_fields) - {
-    "seeds",
-    "device",
-    "data",
-    "checkpoint_seconds",
-    "workers",
-    "cohort_size",
-}
+# Options of a run that change where and how fast it is computed, and not the result.
+MACHINE_OPTIONS = frozenset({"device", "data", "checkpoint_seconds", "workers", "cohort_size"})
+# The options that a study may set. Seeds are the study's own.
+OPTIONS = frozenset(RunConfig.model_fields) - MACHINE_OPTIONS - {"seeds"}
 Settings = dict[str, Any]
 Coordinates = dict[str, str]
-"""By axis, the label of a level: where in the table something stands."""
+"""A place of the table: by axis, the label of a level."""
 
 
 class Level(BaseModel):
     """One level of an axis, such as one method or one number of clients.
 
     Attributes:
-        label: what the paper calls it, and the published numbers.
-        options: what it sets of a run.
-        candidates: settings among which validation chooses, on top of `options`; empty: nothing to choose.
-        missing: why it cannot be run, where that is known; a method that is not there is found without it.
+        label: its name in the paper and in the published numbers.
+        options: the options that it sets.
+        candidates: settings among which validation chooses, on top of `options`; empty: there is no choice.
+        missing: why it cannot be run; not needed for a method that fedquilt does not have.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,7 +45,7 @@ class Level(BaseModel):
 
     @classmethod
     def read(cls, axis: str, value: Any) -> Any:
-        """A level as it is written: a mapping of label, options and settings, or just the value of the option `axis`."""
+        """Parse a level: a mapping of label, options and settings, or only the value of the option `axis`."""
         if not isinstance(value, Mapping):
             if axis not in OPTIONS:
                 raise ValueError(f"{axis} is no option of a run, so write its level {value!r} as a mapping")
@@ -68,11 +62,11 @@ class Level(BaseModel):
 
 
 class Override(BaseModel):
-    """What some places of the table set beside what their levels say.
+    """Options of some places of the table, on top of those of their levels.
 
     Attributes:
-        where: by axis, the labels of the levels it is about; axes that are not named: all.
-        options: what it sets of a run. candidates: see `Level`; they replace the level's.
+        where: by axis, the labels of its levels; an axis that is not named: all levels.
+        options: the options that it sets. candidates: replace those of the level, see `Level`.
         missing: why these places cannot be run.
     """
 
@@ -85,7 +79,7 @@ class Override(BaseModel):
 
     @classmethod
     def read(cls, value: Any) -> Any:
-        """An override as it is written: `where`, and beside it options, settings, candidates or missing."""
+        """Parse an override: a mapping of `where` and options, settings, candidates or missing."""
         rest = dict(value)
         place = {key: rest.pop(key) for key in ("candidates", "missing") if key in rest}
         where = _where(rest)
@@ -94,20 +88,21 @@ class Override(BaseModel):
         return {"where": where, **place, "options": rest}
 
     def matches(self, at: Coordinates) -> bool:
-        """Whether it is about this place."""
+        """Whether it applies to this place."""
         return all(at.get(axis) in labels for axis, labels in self.where.items())
 
 
-class Figure(BaseModel):
-    """A figure of a study.
+class FigureSpec(BaseModel):
+    """A figure that a study asks for.
 
     Attributes:
         kind: convergence (metric by round), lines (a value along the axis `x`), bars (a value for each level of `x`),
             similarity (between clients, at `rounds`), communities (missing edges and label similarity between clients),
-            filters or class-means (what FedSSA found).
-        x, by: axes: along which, and a line or colour for each level of which. The other axes get a panel each.
-        value: what is drawn. rounds: at which similarities are shown, -1 the best one.
-        where: as in an override, which places it is about; empty: all.
+            filters or class-means (findings of FedSSA).
+        x: the axis to draw along. by: the axis with a line or colour for each level. Other axes get a panel for each level.
+        value: the value to draw. rounds: the rounds whose similarities are drawn, -1 for the best one.
+        where: the places that are drawn, as in an override; empty: all.
+        log: whether the x axis is logarithmic.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -122,26 +117,27 @@ class Figure(BaseModel):
 
 
 class Study(BaseModel):
-    """A study as its file has it.
+    """A study.
 
     Attributes:
         name: such as fedpub-table-2.
-        title: one line. claim: what the paper says comes out of it, in one sentence.
-        notes: what one should know about the protocol, a sentence each; where it differs from the paper's.
-        of: what a cell is: a training (run), one on the whole graph evaluated at the clients (oracle), or a cut (partition).
+        title: one line. claim: the paper's conclusion from it, in one sentence.
+        notes: sentences about the protocol, and where it differs from the paper's.
+        of: what a cell computes: a training (run), a training on the whole graph that is evaluated at the clients (oracle), or
+            statistics of a partition (partition).
         seeds: how many, 0 .. seeds - 1.
-        alone: cells are timed, so one runs at a time.
-        tuned: a method without candidates of its own chooses among those in catalogue/candidates.yaml: as many for each method.
-        choose_on: on how many seeds candidates are compared; with the other seeds only what was chosen is run.
+        alone: time is measured, so one cell runs at a time.
+        tuned: methods without candidates of their own get those of catalogue/candidates.yaml, the same number each.
+        choose_on: the number of seeds on which candidates are compared; other seeds run only the chosen one.
         others: every method that the paper does not have gets a row as well.
-        options: what all runs are told.
-        axes: by name, its levels; together all places of the table.
-        rows, columns: which axes make the table's rows and its columns; the rest of the axes get a table each.
+        options: the options of all runs.
+        axes: by name, the levels; all combinations are the places of the table.
+        rows, columns: the axes of the table's rows and columns; each place of the other axes gets a table of its own.
         skip: places that the paper does not have: by axis, labels.
-        overrides: what single places set.
-        values: by name (see `measures`), what is read off a run, with its heading.
-        better: of each value whether higher or lower is better; no ranks where it is neither. Left out: higher.
-        figures: what is drawn.
+        overrides: options of some places.
+        values: by name (see `measures`), the values that are shown, each with its heading.
+        better: for each value whether higher or lower is better, or neither: then there are no ranks. Default: higher.
+        figures: the figures to draw.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -164,7 +160,7 @@ class Study(BaseModel):
     overrides: list[Override] = []
     values: dict[str, str] = {"test": "Test metric (%)"}
     better: dict[str, Literal["higher", "lower", "neither"]] = {}
-    figures: list[Figure] = []
+    figures: list[FigureSpec] = []
 
     @model_validator(mode="before")
     @classmethod
@@ -215,16 +211,16 @@ class Study(BaseModel):
 
     @property
     def paper(self) -> str:
-        """Whose table it is: the first word of its name."""
+        """The paper that the table is from: the first word of the name."""
         return self.name.partition("-")[0]
 
     @property
     def tables(self) -> list[str]:
-        """The axes that are neither rows nor columns: a table for each of their places."""
+        """The axes that are neither rows nor columns; each of their places gets a table."""
         return [axis for axis in self.axes if axis not in self.rows and axis not in self.columns]
 
     def level(self, axis: str, label: str) -> Level:
-        """The level of an axis that is called so."""
+        """The level of an axis with this label."""
         return next(level for level in self.axes[axis] if level.label == label)
 
     def places(self) -> Iterator[Coordinates]:
@@ -236,7 +232,7 @@ class Study(BaseModel):
                 yield at
 
     def options_at(self, at: Coordinates) -> dict[str, Any]:
-        """What a run at this place is told: the study's options, then its levels', then the overrides'."""
+        """The options of a run at this place: the study's, then those of its levels, then of overrides."""
         parts = [self.options, *(self.level(axis, label).options for axis, label in at.items())]
         parts += [override.options for override in self.overrides if override.matches(at)]
         merged: dict[str, Any] = {}
@@ -246,7 +242,7 @@ class Study(BaseModel):
         return merged
 
     def candidates_at(self, at: Coordinates) -> list[Settings]:
-        """The settings among which validation chooses at this place; one empty choice where there is nothing to choose."""
+        """The settings among which validation chooses at this place; `[{}]` where there is no choice."""
         found = [c for axis, label in at.items() if (c := self.level(axis, label).candidates)]
         found += [o.candidates for o in self.overrides if o.candidates is not None and o.matches(at)]
         if not found and self.tuned:
@@ -254,13 +250,13 @@ class Study(BaseModel):
         return found[-1] if found and found[-1] else [{}]
 
     def missing_at(self, at: Coordinates) -> str | None:
-        """Why a place cannot be run, where its levels or an override say so."""
+        """Why a place cannot be run, according to its levels or an override; None where they say nothing."""
         reasons = [self.level(axis, label).missing for axis, label in at.items()]
         reasons += [override.missing for override in self.overrides if override.matches(at)]
         return next((reason for reason in reasons if reason), None)
 
     def only(self, wanted: Mapping[str, Sequence[str]]) -> Study:
-        """The same study with fewer levels: by axis, the names of those that stay."""
+        """The study reduced to some levels: by axis, their names."""
         axes = dict(self.axes)
         for axis, names in wanted.items():
             if axis not in axes:
@@ -273,7 +269,7 @@ class Study(BaseModel):
 
 
 def read_study(path: Path, name: str) -> Study:
-    """A study from its file, or one clear sentence about what is wrong with it."""
+    """Read a study from its file; `FedquiltError` with one sentence about the first thing that is wrong."""
     values = read_config(path)
     try:
         return Study.model_validate({**values, "name": name})
@@ -286,56 +282,15 @@ def read_study(path: Path, name: str) -> Study:
         raise FedquiltError(f"The study {name} is not sound: {error}.") from None
 
 
-def study_names() -> list[str]:
-    """The studies that come with fedquilt, papers in their order, tables before figures."""
-    return sorted(_files(), key=_order)
-
-
 def find_study(name: str) -> Study:
-    """A study by its name, or from a YAML file of the user's own."""
-    if name.endswith((".yaml", ".yml")):
+    """Read a study by its name, or from a YAML file of the user's."""
+    if is_file_name(name):
         return read_study(Path(name), Path(name).stem)
-    files = _files()
+    files = study_files()
     if name not in files:
         raise unknown("study", name, files)
     with resources.as_file(files[name]) as path:
         return read_study(path, name)
-
-
-@cache
-def common_candidates() -> dict[str, list[Settings]]:
-    """By method, the settings among which validation chooses where a study is tuned."""
-    with resources.as_file(resources.files("fedquilt.studies") / "catalogue" / "candidates.yaml") as path:
-        return read_config(path)
-
-
-def published_path(name: str) -> Path | Traversable:
-    """Where a study's published numbers are, if it has any."""
-    if name.endswith((".yaml", ".yml")):
-        return Path(name).with_suffix(".csv")
-    paper, _, rest = name.partition("-")
-    return resources.files("fedquilt.studies") / "catalogue" / paper / f"{rest}.csv"
-
-
-_PAPERS = ("fedpub", "fedsheafhn", "fedhero", "fediih", "fedssa")
-
-
-def _files() -> dict[str, Traversable]:
-    catalogue = resources.files("fedquilt.studies") / "catalogue"
-    return {
-        f"{paper.name}-{file.name.removesuffix('.yaml')}": file
-        for paper in catalogue.iterdir()
-        if paper.is_dir()
-        for file in paper.iterdir()
-        if file.name.endswith(".yaml")
-    }
-
-
-def _order(name: str) -> tuple[Any, ...]:
-    paper, kind, *rest = name.split("-")
-    number = rest[0] if rest else ""
-    known = _PAPERS.index(paper) if paper in _PAPERS else len(_PAPERS)
-    return known, paper, kind != "table", int(number) if number.isdigit() else 0, name
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -373,5 +328,5 @@ def _labels(value: Any) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """Names as people type them: `FED-PUB`, `fedpub` and `Fed Pub` are the same."""
+    """A name without case and punctuation: `FED-PUB`, `fedpub` and `Fed Pub` are the same."""
     return "".join(letter for letter in name.lower() if letter.isalnum() or letter in "+.")

@@ -1,9 +1,9 @@
-"""Where the cells of all studies are kept: a folder each, named by its key, so that no run is done twice.
+"""The store of finished cells: a folder for each, named by the cell's key and shared by all studies.
 
 <into>/cells/<key>/            the cell's run folder, without models and checkpoints once it is done
-                   cell.json   written last: the cell is done, and this came of it
+                   cell.json   written last: the cell is done, with these facts
                    failed.json the cell failed, and why; it is tried again when the study is run again
-       cells/<key>.lock        held while the cell runs, so that two processes never run the same one
+       cells/<key>.lock        held while the cell runs, so that no two processes run the same cell
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from fedquilt.errors import FedquiltError
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.compute_version import compute_version
 
-_HEAVY = ("checkpoints", "models.json", "models.safetensors", "server.json", "server.safetensors")
-_FACTS = {"identity", "code", "measures", "finished", "device", "versions"}  # what a report reads of cell.json
+# Files and folders of a seed that a finished cell does not need.
+_MODELS = ("checkpoints", "models.json", "models.safetensors", "server.json", "server.safetensors")
+_REQUIRED = {"identity", "code", "measures", "finished", "device", "versions"}  # what a report reads of cell.json
 
 
 @dataclass(frozen=True)
 class StoredCell:
-    """A cell that is done.
+    """A finished cell in the store.
 
     Attributes:
-        folder: where it is.
-        facts: what cell.json holds: identity, code, measures, versions, device, ...
+        folder: its run folder.
+        facts: the content of cell.json: identity, code, measures, versions, device, ...
     """
 
     folder: Path
@@ -40,12 +41,12 @@ class StoredCell:
 
     @property
     def measures(self) -> dict[str, float | None]:
-        """By name, what was read off the run."""
+        """By name, the values that were measured."""
         return self.facts["measures"]
 
 
 class CellStore:
-    """The cells in a folder. Nothing is remembered between calls, so that several processes see the same."""
+    """The cells in a folder. Every call reads the disk, so that several processes see the same state."""
 
     def __init__(self, into: Path) -> None:
         self.into = Path(into)
@@ -55,16 +56,16 @@ class CellStore:
         return self.into / "cells"
 
     def folder(self, cell: Cell) -> Path:
-        """Where a cell is kept."""
+        """The folder of a cell, whether it exists or not."""
         return self._cells / cell.key
 
-    def done(self, cell: Cell) -> StoredCell | None:
-        """What is kept of a cell that is done; None where it is not."""
+    def get(self, cell: Cell) -> StoredCell | None:
+        """A finished cell; None where it is not done."""
         return _read(self.folder(cell))
 
     @contextmanager
-    def hold(self, cell: Cell) -> Iterator[bool]:
-        """Hold a cell for a block: True, or False where another process holds it."""
+    def lock(self, cell: Cell) -> Iterator[bool]:
+        """Lock a cell for a block: True, or False where another process holds the lock."""
         path = self.folder(cell)
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
@@ -76,23 +77,23 @@ class CellStore:
                 yield True
 
     def finish(self, cell: Cell, facts: dict[str, Any], keep_models: bool) -> None:
-        """Mark a cell as done, then drop what is only needed to go on."""
-        whose = {"identity": cell.identity, "code": compute_version(), "models": keep_models}
-        write_json(self.folder(cell) / "cell.json", {**whose, **facts})
-        self.tidy(cell)
+        """Mark a cell as done, then clean up its folder."""
+        own = {"identity": cell.identity, "code": compute_version(), "models": keep_models}
+        write_json(self.folder(cell) / "cell.json", {**own, **facts})
+        self.clean_up(cell)
 
-    def tidy(self, cell: Cell) -> None:
-        """Take the steps after the first of `finish`; a kill may have come between them."""
-        kept = self.done(cell)
-        if kept is not None:
-            (kept.folder / "failed.json").unlink(missing_ok=True)
-            if not kept.facts.get("models", True):
-                self.lighten(cell)
+    def clean_up(self, cell: Cell) -> None:
+        """Delete what a finished cell does not need; a kill may have come between the two steps of `finish`."""
+        stored = self.get(cell)
+        if stored is not None:
+            (stored.folder / "failed.json").unlink(missing_ok=True)
+            if not stored.facts.get("models", True):
+                self.delete_models(cell)
 
-    def lighten(self, cell: Cell) -> None:
-        """Drop the checkpoints and models of a cell that is done."""
+    def delete_models(self, cell: Cell) -> None:
+        """Delete the checkpoints and models of a cell."""
         for seed in self.folder(cell).glob("seed-*"):
-            for name in _HEAVY:
+            for name in _MODELS:
                 path = seed / name
                 if path.is_dir():
                     shutil.rmtree(path, ignore_errors=True)  # another process may do the same
@@ -100,22 +101,22 @@ class CellStore:
                     path.unlink(missing_ok=True)
 
     def fail(self, cell: Cell, sentence: str) -> None:
-        """Note why a cell failed."""
+        """Write down why a cell failed."""
         write_json(self.folder(cell) / "failed.json", {"identity": cell.identity, "why": sentence})
 
     def by_identity(self) -> dict[str, StoredCell]:
-        """All cells that are done, by what was asked: of several, those by the present code first, then the newest."""
+        """All finished cells by identity; of several with the same one, the present version's, then the newest."""
         found: dict[str, StoredCell] = {}
         for folder in self._folders():
-            kept = _read(folder)
-            if kept is not None:
-                before = found.get(kept.facts["identity"])
-                if before is None or _preference(kept) > _preference(before):
-                    found[kept.facts["identity"]] = kept
+            stored = _read(folder)
+            if stored is not None:
+                before = found.get(stored.facts["identity"])
+                if before is None or _preference(stored) > _preference(before):
+                    found[stored.facts["identity"]] = stored
         return found
 
     def failures(self) -> dict[str, str]:
-        """By what was asked, why cells failed that are not done."""
+        """By identity, why cells failed that are not done."""
         out: dict[str, str] = {}
         for folder in self._folders():
             if (folder / "cell.json").is_file():
@@ -129,8 +130,8 @@ class CellStore:
         return sorted(path for path in self._cells.glob("*") if path.is_dir()) if self._cells.is_dir() else []
 
 
-def _preference(kept: StoredCell) -> tuple[bool, float]:
-    return kept.facts["code"] == compute_version(), kept.facts["finished"]
+def _preference(stored: StoredCell) -> tuple[bool, float]:
+    return stored.facts["code"] == compute_version(), stored.facts["finished"]
 
 
 def _read(folder: Path) -> StoredCell | None:
@@ -140,6 +141,6 @@ def _read(folder: Path) -> StoredCell | None:
         return None
     except ValueError:
         facts = None
-    if not isinstance(facts, dict) or not facts.keys() >= _FACTS:
+    if not isinstance(facts, dict) or not facts.keys() >= _REQUIRED:
         raise FedquiltError(f"{folder / 'cell.json'} is damaged; delete {folder} and run the study again.")
     return StoredCell(folder, facts)

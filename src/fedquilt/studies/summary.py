@@ -1,27 +1,22 @@
-"""What came of a study: our numbers beside the published ones, ranks, and what can be told apart."""
+"""The summary of a study: our numbers beside the published ones, with verdicts and ranks."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from fedquilt.runs.folder import SeedFolder
-from fedquilt.studies.cells import Cell, Missing
-from fedquilt.studies.measures import measure_at
+from fedquilt.studies.cells import Missing
 from fedquilt.studies.published import Published
-from fedquilt.studies.selection import chosen
-from fedquilt.studies.selection import place as place_of
 from fedquilt.studies.spec import Coordinates, Settings, Study
-from fedquilt.studies.store import CellStore, StoredCell
+from fedquilt.studies.store import StoredCell
 
 EXCEEDED, REACHED, MISSED = "exceeded", "reached", "missed"
-# By row and column.
+# By row and column, the rank.
 Ranks = dict[tuple[tuple[str, ...], tuple[str, ...]], float]
-WITHIN = 1.0  # points by which a published number may be missed and still count as reached
-_RELATIVE = 0.01  # of the published number, where it is a fact about a graph rather than a score
+WITHIN = 1.0  # a published number is reached where ours is at most so many points below it
+_RELATIVE = 0.01  # tolerance for statistics of graphs, as a share of the published number
 
 
 @dataclass(frozen=True)
@@ -29,13 +24,13 @@ class Entry:
     """One value at one place of the table.
 
     Attributes:
-        at: where it stands. value: what it is.
-        by_seed: our value of each seed that is done, for the settings that were chosen.
-        settings: the settings that validation chose, where there was a choice; `choices` how many there were.
-        published: what the paper prints there, if anything.
-        missing: why there is nothing of ours.
-        kept: the cells it comes from, by seed.
-        planned: how many seeds there are to be.
+        at: the place. value: the name of the value.
+        by_seed: our numbers with the selected settings, by seed; seeds that are not done are left out.
+        settings: the settings that validation selected. choices: among how many.
+        published: the number that the paper prints there, if any.
+        missing: why we have no number.
+        cells: the finished cells behind our numbers, by seed.
+        planned: the number of seeds when all are done.
         better: whether higher or lower is better, or neither.
     """
 
@@ -46,7 +41,7 @@ class Entry:
     choices: int = 1
     published: Published | None = None
     missing: str = ""
-    kept: dict[int, StoredCell] = field(default_factory=dict)
+    cells: dict[int, StoredCell] = field(default_factory=dict)
     planned: int = 0
     better: str = "higher"
 
@@ -72,9 +67,9 @@ class Entry:
 
     @property
     def verdict(self) -> str:
-        """exceeded (at least as good), reached (within 1.0), missed; nothing where one of the two numbers is not there.
+        """exceeded (at least as good), reached (within 1.0) or missed; empty where one of the two numbers is missing.
 
-        A fact about a graph is reached within one percent, else missed.
+        A statistic of a graph is reached within one percent, else missed.
         """
         if math.isnan(self.difference):
             return ""
@@ -89,10 +84,11 @@ class Summary:
     """A study and all its entries, in the order of its places and values.
 
     Attributes:
-        study: which. entries: a value at a place each.
-        averages: what the paper prints as averages.
-        failed: by cell, why it failed. missing: places that cannot be run.
-        codes: how many of the cells each version of the code computed; devices and versions likewise.
+        study: the study. entries: one for each value at each place.
+        averages: the averages that the paper prints.
+        failed: by label of a cell, why it failed. missing: places that cannot be run.
+        codes: by version of the computation, how many of the cells it computed.
+        machines: by device and versions of packages, how many of the cells they computed.
     """
 
     study: Study
@@ -108,15 +104,15 @@ class Summary:
         return [entry for entry in self.entries if entry.value == value]
 
     def row(self, at: Coordinates) -> tuple[str, ...]:
-        """Which row a place is in."""
+        """The row of a place."""
         return tuple(at[axis] for axis in self.study.rows)
 
     def column(self, at: Coordinates) -> tuple[str, ...]:
-        """Which column a place is in; places in other tables are in other columns."""
+        """The column of a place; the axis labels of its table are part of it."""
         return tuple(at[axis] for axis in (*self.study.tables, *self.study.columns))
 
     def ranks(self, value: str) -> Ranks:
-        """By row and column, the rank of our mean in its column, 1 the best; equals share the mean of their ranks."""
+        """By row and column, the rank of our mean in its column; 1 is the best, and equal means share their mean rank."""
         columns: dict[tuple[str, ...], list[Entry]] = {}
         for entry in self.of(value):
             if not math.isnan(entry.mean) and entry.better != "neither":
@@ -131,7 +127,7 @@ class Summary:
         return out
 
     def mean_ranks(self, value: str) -> dict[tuple[str, ...], float]:
-        """By row, its mean rank over the columns where every row that has any has a rank."""
+        """By row, its mean rank over the columns in which all ranked rows have one; empty for fewer than two rows."""
         ranks = self.ranks(value)
         rows = list(dict.fromkeys(row for row, _ in ranks))
         columns = list(dict.fromkeys(column for _, column in ranks))
@@ -141,86 +137,18 @@ class Summary:
         return {row: statistics.fmean(ranks[row, column] for column in whole) for row in rows}
 
     def verdicts(self, value: str) -> dict[str, int]:
-        """How many published cells were exceeded, reached and missed, and how many have nothing of ours."""
+        """How many published numbers were exceeded, reached and missed, and how many have no number of ours."""
         entries = [entry for entry in self.of(value) if not math.isnan(entry.printed)]
         counts = {verdict: sum(e.verdict == verdict for e in entries) for verdict in (EXCEEDED, REACHED, MISSED)}
         return counts | {"not run": sum(not entry.verdict for entry in entries)}
 
     @property
     def seeds(self) -> int:
-        """How many seeds there are to be."""
+        """The number of seeds when all are done."""
         return max((entry.planned for entry in self.entries), default=0)
 
     @property
     def done(self) -> tuple[int, int]:
-        """Cells that count here and are done, and cells that should be."""
+        """How many cells of the selected settings are done, and how many there are."""
         first = self.of(next(iter(self.study.values)))
-        return sum(len(entry.kept) for entry in first), sum(entry.planned for entry in first if not entry.missing)
-
-
-def summarise(
-    study: Study,
-    cells: Sequence[Cell],
-    missing: Sequence[Missing],
-    published: Sequence[Published],
-    keeping: CellStore,
-) -> Summary:
-    """Gather what is kept of a study's cells; of several candidates the one that validation chose counts."""
-    found, failures = keeping.by_identity(), keeping.failures()
-    printed = {(tuple(p.at.values()), p.value): p for p in published if not p.is_average}
-    why = {tuple(one.at.values()): one.why for one in missing}
-    at_place: dict[tuple[str, ...], list[Cell]] = {}
-    for cell in cells:
-        at_place.setdefault(place_of(cell), []).append(cell)
-    choice = chosen(study, cells, found)
-    entries: list[Entry] = []
-    used: list[StoredCell] = []
-    for at in study.places():
-        place = tuple(at.values())
-        here = at_place.get(place, [])
-        counts = [cell for cell in here if cell.candidate == choice.get(place)]
-        kept = {cell.seed: found[cell.identity] for cell in counts if cell.identity in found}
-        used += kept.values()
-        for value in study.values:
-            entries.append(
-                Entry(
-                    at=at,
-                    value=value,
-                    by_seed=dict(_values(value, kept)),
-                    settings=counts[0].settings if counts else {},
-                    choices=len({cell.candidate for cell in here}),
-                    published=printed.get((place, value)),
-                    missing=why.get(place, ""),
-                    kept=kept,
-                    planned=len({cell.seed for cell in here}),
-                    better=study.better.get(value, "higher"),
-                )
-            )
-    return Summary(
-        study=study,
-        entries=entries,
-        averages=[p for p in published if p.is_average],
-        failed={c.label: failures[c.identity] for c in cells if c.identity in failures and c.identity not in found},
-        missing=list(missing),
-        codes=_counted(kept.facts["code"] for kept in used),
-        machines=_counted(
-            f"{kept.facts['device']}, PyTorch {kept.facts['versions']['torch']}, fedquilt {kept.facts['versions']['fedquilt']}"
-            for kept in used
-        ),
-    )
-
-
-def _values(value: str, kept: dict[int, StoredCell]) -> Iterator[tuple[int, float]]:
-    for seed, one in sorted(kept.items()):
-        found = one.measures.get(value)
-        if found is None and "@" in value:
-            found = measure_at(value, SeedFolder(one.folder / f"seed-{seed}").records())
-        if found is not None:
-            yield seed, found
-
-
-def _counted(names: Iterator[str]) -> dict[str, int]:
-    out: dict[str, int] = {}
-    for name in names:
-        out[name] = out.get(name, 0) + 1
-    return out
+        return sum(len(entry.cells) for entry in first), sum(entry.planned for entry in first if not entry.missing)

@@ -1,9 +1,9 @@
-"""Hyperparameter search that sees validation only. Importing this needs Optuna: pip install 'fedquilt[tune]'."""
+"""Hyperparameter search by validation only. Importing this needs Optuna: pip install 'fedquilt[tune]'."""
 
 from fedquilt.errors import FedquiltError
 
 try:
-    import optuna  # noqa: F401  (before anything below asks for it, so that there is a sentence where it is missing)
+    import optuna  # noqa: F401  (first, so that the error is one sentence where it is missing)
 except ImportError:
     raise FedquiltError("Tuning needs Optuna; install it with: pip install 'fedquilt[tune]'.") from None
 

@@ -1,4 +1,4 @@
-"""What a search found, and the config file that trains with it."""
+"""The outcome of a search: its trials, the best settings, and a config file with them."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from fedquilt.common.files import write_text
 from fedquilt.runs.config import RunConfig
 
 MARK = "# Found by 'fedquilt tune'"
-# A config file says these in any case, other options where they are not the usual ones.
-SAID = ("method", "dataset", "partition", "clients", "seeds", "rounds", "epochs", "split", "metric")
+# Options that the config file always has; others only where they differ from their default.
+ALWAYS_WRITTEN = ("method", "dataset", "partition", "clients", "seeds", "rounds", "epochs", "split", "metric")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial of a search that came to an end.
+    """One trial of a search that has ended.
 
     Attributes:
         number: 1, 2, ...; the first has the method's defaults.
         settings: the searched settings' values.
         val: its validation metric in percent, the mean over the seeds of the best round's; None unless it is done.
-        state: "done"; "stopped", as it lagged behind the others; or "failed": training diverged, or the settings do not
-            go together.
-        why: the sentence of a failed trial.
-        rounds: how far it had come when it last reported, the seeds' rounds one after the other.
-        seconds: how long it took.
+        state: "done"; "stopped", because it was worse than the others; or "failed": training diverged, or the settings
+            contradict each other.
+        why: why a trial failed, as a sentence.
+        rounds: the number of rounds when it last reported, summed over seeds.
+        seconds: its duration.
     """
 
     number: int
@@ -42,16 +42,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search found.
+    """The outcome of a search.
 
     Attributes:
-        best_settings: what to hand to `fedquilt.run` as `settings`: what was fixed, and the best trial's values.
+        best_settings: the `settings` for `fedquilt.run`: the fixed ones, and the best trial's values.
         best_val: the best trial's validation metric in percent.
-        default_val: that of the method's defaults; None where training diverged with them.
+        default_val: that of the method's defaults; None where training with them failed.
         trials: all trials in their order.
-        importances: roughly how much of the difference between good and other trials each setting explains; shares that
-            sum to 1. Empty where there are too few trials to tell.
-        folder: where it was written, if anywhere.
+        importances: by setting, roughly how much of the difference between good and other trials it explains; shares that
+            sum to 1. Empty where there are too few trials.
+        folder: the folder of the search, if it has one.
     """
 
     best_settings: dict[str, Any]
@@ -70,7 +70,7 @@ class Tuned:
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
-    """The trial with the best validation metric, the earlier of equals; None where none is done."""
+    """The trial with the best validation metric, the first of equals; None where none is done."""
     best: Trial | None = None
     for trial in trials:
         if trial.val is not None and (best is None or best.val is None or trial.val > best.val):
@@ -87,22 +87,24 @@ def best_val(trials: Sequence[Trial]) -> float:
 def write_config(
     path: Path, config: RunConfig, settings: Mapping[str, Any], trials: Sequence[Trial], versions: Mapping[str, str]
 ) -> None:
-    """A config file for `fedquilt run --config`, with the best trial's settings and how they were found.
+    """Write a config file for `fedquilt run --config` with the best settings; comments say how they were found.
 
     Args:
-        path: where to.
-        config: what was searched, resolved; settings: the best ones.
-        trials: all so far.
-        versions: of the packages that matter.
+        path: the file.
+        config: the resolved configuration of the search. settings: the best ones.
+        trials: all trials so far.
+        versions: of the packages that results depend on.
     """
     import yaml
 
     best = best_of(trials)
     assert best is not None
     default = trials[0].val
-    usual = RunConfig().model_dump()
+    defaults = RunConfig().model_dump()
     values = config.model_dump(exclude={"settings"})
-    values = {name: v for name, v in values.items() if v is not None and (name in SAID or v != usual[name])}
+    values = {
+        name: v for name, v in values.items() if v is not None and (name in ALWAYS_WRITTEN or v != defaults[name])
+    }
     if "epochs" in settings:
         del values["epochs"]
     found = f"Validation {config.metric} {best.val:.2f}" + (

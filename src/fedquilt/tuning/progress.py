@@ -1,4 +1,4 @@
-"""How far a search is, for whoever watches it."""
+"""The progress of a search, as it is passed to a watcher."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fedquilt.tuning.outcome import Trial
 
 @dataclass(frozen=True)
 class SearchProgress:
-    """How far a search is.
+    """The progress of a search after a round or a trial.
 
     Attributes:
-        trial: the number of the trial that trains or just ended; trials: how many there are to be.
-        share: how much of that trial is done.
-        val: its validation metric so far, NaN before the first; best: that of the best trial that is done, NaN before.
-        left: seconds until the last trial is done, at the present pace; NaN before the first round.
-        ended: the trial, when it came to an end.
+        trial: the number of the trial that trains or just ended. trials: how many there will be.
+        share: the share of that trial that is done.
+        val: its validation metric so far. best: that of the best trial that is done. Both NaN where there is none yet.
+        left: estimated seconds until the last trial ends; NaN before the first round.
+        ended: the trial, where it just ended.
     """
 
     trial: int
@@ -33,8 +33,13 @@ class SearchProgress:
 Watch = Callable[[SearchProgress], None]
 
 
-class Pace:
-    """Guesses when a search is over, from the trials since it began or went on."""
+class SearchClock:
+    """Measures the time of a search since it was started or resumed, and estimates when it ends.
+
+    Args:
+        first: the number of the first trial since then. trials: how many there will be.
+        timeout: no trial starts after so many seconds; None: no limit.
+    """
 
     def __init__(self, first: int, trials: int, timeout: float | None) -> None:
         self._first, self._trials, self._timeout = first, trials, timeout
@@ -42,16 +47,16 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """How long it has been going on."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     @property
     def over(self) -> bool:
-        """Whether no trial may start any more."""
+        """Whether the timeout has passed."""
         return self._timeout is not None and self.seconds >= self._timeout
 
     def left(self, trial: int, share: float) -> float:
-        """Seconds left when so much of this trial is done; NaN before anything is."""
+        """Estimated seconds left when this share of this trial is done; NaN at the start."""
         done = trial - self._first + share
         if done <= 0:
             return float("nan")

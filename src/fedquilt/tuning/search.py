@@ -1,9 +1,9 @@
-"""The search: settings are proposed, each trial trains them blind, and only validation metrics come back.
+"""The search: propose settings, train them without test labels, and compare validation metrics.
 
-The first trial has the method's defaults, so what is found is never worse than them on validation. A trial's value is the mean
-over the seeds of the best round's validation metric. While it trains, it reports what its value is at least: as if the seeds
-that are still to come had 0. That never falls, ends at the value, and can be compared between trials after the same number of
-rounds; a trial below the median of those that are done is stopped.
+The first trial has the method's defaults, so the best one is never worse than them on validation. A trial's value is the mean
+over the seeds of the best round's validation metric. While it trains, it reports a lower bound of its value, in which seeds
+that have not started count 0. The bound never falls, ends at the value, and can be compared between trials after the same
+number of rounds. A trial whose bound is below the median of the finished ones is stopped.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from fedquilt.partition.fingerprint import fingerprint
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.execute import worker_cluster
 from fedquilt.tuning import storage
-from fedquilt.tuning.figure import draw_history
-from fedquilt.tuning.hidden_test import Blind, old_memory_set_apart, validations
+from fedquilt.tuning.history_figure import draw_history
 from fedquilt.tuning.outcome import Trial, Tuned, best_of, best_val, write_config
-from fedquilt.tuning.progress import Pace, SearchProgress, Watch
+from fedquilt.tuning.progress import SearchClock, SearchProgress, Watch
 from fedquilt.tuning.space import Space, parse_space, read_space, usual_space
-from fedquilt.tuning.trials import BehindError, Trials, quiet
+from fedquilt.tuning.trials import PrunedError, Trials, silenced_optuna
+from fedquilt.tuning.validation_only import ValidationOnlyRun, frozen_garbage_collection, train
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 TRIALS = 30
-WARM_UP = 3  # no trial is stopped in the first third of a seed: how it begins tells little
-# Reports a seed, about: each is a line that has to reach the disk, which takes milliseconds.
+WARM_UP = 3  # no trial is stopped in the first 1/WARM_UP of a seed's rounds, which tell little
+# About so many reports for each seed: each is a line that is synced to disk, which takes milliseconds.
 REPORTS = 25
 
-# Settings and where to search them, or a YAML file of that; None: the method's usual ones.
+# A space by setting, or a YAML file with one; None: the method's default space.
 GivenSpace = Mapping[str, Any] | str | os.PathLike[str] | None
 
 
@@ -60,15 +60,15 @@ def tune(
     watch: Watch | None = None,
     **options: Any,
 ) -> Tuned:
-    """Search a method's settings by validation only; test labels are taken out before anything trains.
+    """Search a method's settings by validation only; test labels are removed before anything trains.
 
     Args:
         method: its name; see `fedquilt methods`.
         dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
-        trials: how many settings to try, the defaults among them.
-        timeout: no trial starts after so many seconds, but for the first.
-        into: folder to keep the search in; where it holds this search, that goes on. None keeps everything in memory.
-        space: settings and where to search them, or a YAML file of that; None: the method's usual ones.
+        trials: how many settings to try, the defaults first.
+        timeout: no trial after the first starts after so many seconds.
+        into: the folder of the search; a search that it holds is resumed. None keeps everything in memory.
+        space: by setting, a list of values or low, high and log; or a YAML file with that. None: the method's default space.
         watch: called after each round and each trial.
         **options: any other field of `RunConfig`; `settings` are fixed and not searched.
     """
@@ -79,27 +79,27 @@ def tune(
 
 
 class Search:
-    """A search resolved: what can be wrong with it is found when it is made, before anything is written.
+    """A resolved search. What is wrong with it is found when it is made, before anything is written.
 
     Attributes:
-        config: the configuration, what was left open filled in; its settings are fixed.
-        space: what is searched.
-        defaults: the method's settings where nothing is searched.
+        config: the resolved configuration; its settings are fixed.
+        space: the settings that are searched, and their values.
+        defaults: the method's settings in the first trial.
     """
 
     def __init__(
         self, config: RunConfig, space: GivenSpace = None, given: tuple[Graph, Protocol] | None = None
     ) -> None:
         self._asked, self._given = config, given
-        self._experiment = Blind(config, given)
-        self.config = self._experiment.config
-        self.defaults: dict[str, Any] = as_dict(self._experiment.settings)
+        self._resolved = ValidationOnlyRun(config, given)
+        self.config = self._resolved.config
+        self.defaults: dict[str, Any] = as_dict(self._resolved.settings)
         self.space = self._space(space)
         for seed in config.seeds:
-            self._experiment.check_validation(seed)
+            self._resolved.check_validation(seed)
 
     def _space(self, given: GivenSpace) -> Space:
-        method = self._experiment.method
+        method = self._resolved.method
         if not self.defaults:
             raise FedquiltError(f"Method '{method.name}' has no settings, so there is nothing to search.")
         if given is None:
@@ -114,40 +114,40 @@ class Search:
         return space
 
     def _checked(self, name: str, value: Any) -> Any:
-        """A setting's value in its own type; refused with a sentence where it is none."""
-        context = self._experiment.context(self.config.seeds[0])
-        return getattr(build_settings(self._experiment.method, context, {name: value}), name)
+        """A setting's value in its own type; `FedquiltError` where it is not valid."""
+        context = self._resolved.context(self.config.seeds[0])
+        return getattr(build_settings(self._resolved.method, context, {name: value}), name)
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of the packages that results may depend on."""
+        """The versions of the packages that results may depend on."""
         packages = {"torch": torch, "numpy": np, "optuna": optuna}
         return {"fedquilt": VERSION} | {name: str(package.__version__) for name, package in packages.items()}
 
     def facts(self) -> dict[str, Any]:
-        """What is searched: a folder holds one search."""
-        graph = self._experiment.facts()["graph"] | {"fingerprint": fingerprint(self._experiment.graph)}
+        """The content of tune.json, which identifies the search of a folder."""
+        graph = self._resolved.facts()["graph"] | {"fingerprint": fingerprint(self._resolved.graph)}
         space = {name: part.plain() for name, part in self.space.items()}
         return {"config": self.config.model_dump(), "graph": graph, "space": space, "versions": self.versions}
 
     def run(
         self, trials: int = TRIALS, timeout: float | None = None, into: Path | None = None, watch: Watch | None = None
     ) -> Tuned:
-        """Go on until so many trials came to an end, or none may start any more; see `tune`."""
+        """Run trials until so many have ended or the timeout has passed; see `tune`."""
         if trials < 1:
             raise FedquiltError(f"A search needs at least one trial, not {trials}.")
         if timeout is not None and not timeout > 0:
             raise FedquiltError(f"The timeout is {timeout:g} seconds; give a number above 0.")
         keep_freed_memory()
-        with quiet():
+        with silenced_optuna():
             if into is None:
-                return self._carry_out(optuna.storages.InMemoryStorage(), trials, timeout, None, watch)
-            with storage.kept(into, self.facts()) as journal:
+                return self._run_trials(optuna.storages.InMemoryStorage(), trials, timeout, None, watch)
+            with storage.open_journal(into, self.facts()) as journal:
                 if self._given is not None and not (into / GRAPH_FILE).exists():
                     write_npz(self._given[0], into / GRAPH_FILE)
-                return self._carry_out(journal, trials, timeout, into, watch)
+                return self._run_trials(journal, trials, timeout, into, watch)
 
-    def _carry_out(
+    def _run_trials(
         self,
         where: optuna.storages.BaseStorage,
         trials: int,
@@ -157,17 +157,17 @@ class Search:
     ) -> Tuned:
         tried = Trials(where, self.config.seeds[0])
         ended = tried.ended()
-        pace = Pace(len(ended) + 1, trials, timeout)
-        with worker_cluster(self.config), old_memory_set_apart():
-            while len(ended) < trials and not (ended and pace.over):
-                self._trial(tried, ended, trials, pace, watch)
+        clock = SearchClock(len(ended) + 1, trials, timeout)
+        with worker_cluster(self.config), frozen_garbage_collection():
+            while len(ended) < trials and not (ended and clock.over):
+                self._run_trial(tried, ended, trials, clock, watch)
                 ended = tried.ended()
                 if folder is not None:
                     self.write(folder / storage.BEST, ended)
         if best_of(ended) is None:
             raise FedquiltError(f"None of {len(ended)} trials could be trained; the last one: {ended[-1].why}")
         if folder is not None:
-            self.write(folder / storage.BEST, ended)  # again, as a kill may have come between a trial and its file
+            self.write(folder / storage.BEST, ended)  # again: a kill may have come between a trial and its file
             draw_history(ended, self.config.metric or "", self.title, folder / storage.HISTORY)
         return Tuned(
             best_settings=self.best_settings(ended),
@@ -178,16 +178,18 @@ class Search:
             folder=folder,
         )
 
-    def _trial(self, tried: Trials, before: list[Trial], trials: int, pace: Pace, watch: Watch | None) -> None:
-        """One trial, from the proposal of its settings to what came of it."""
+    def _run_trial(
+        self, tried: Trials, before: list[Trial], trials: int, clock: SearchClock, watch: Watch | None
+    ) -> None:
+        """Propose the settings of the next trial, train them, and report the value to Optuna."""
         number, best = len(before) + 1, best_val(before)
 
         def show(share: float, val: float) -> None:
             if watch is not None:
-                watch(SearchProgress(number, trials, share, val, best, pace.left(number, share)))
+                watch(SearchProgress(number, trials, share, val, best, clock.left(number, share)))
 
         if number == 1:
-            # A user's space need not hold every default; what it does not hold is left as it is in this trial.
+            # A user's space need not hold every default; those outside are not part of this trial's settings.
             inside = {name: part for name, part in self.space.items() if part.holds(self.defaults[name])}
             trial = tried.propose(inside, {name: self.defaults[name] for name in inside})
         else:
@@ -195,7 +197,7 @@ class Search:
         show(0.0, math.nan)
         try:
             tried.finish(trial, self._value(tried, trial, show))
-        except BehindError:
+        except PrunedError:
             tried.finish(trial, None)
         except FedquiltError as error:
             tried.finish(trial, None, str(error))
@@ -203,44 +205,44 @@ class Search:
             tried.finish(trial, None, "Training ran out of the accelerator's memory.")
         if watch is not None:
             ended = tried.ended()
-            watch(SearchProgress(number, trials, 1.0, math.nan, best_val(ended), pace.left(number, 1.0), ended[-1]))
+            watch(SearchProgress(number, trials, 1.0, math.nan, best_val(ended), clock.left(number, 1.0), ended[-1]))
 
     def _value(self, tried: Trials, trial: optuna.Trial, show: Callable[[float, float], None]) -> float:
-        """Train a trial's settings for every seed: the mean of the best rounds' validation metrics."""
-        experiment = self._experiment.with_settings(self._asked, trial.params)
+        """Train a trial's settings for every seed; return the mean of the best rounds' validation metrics."""
+        run = self._resolved.with_settings(self._asked, trial.params)
         rounds, seeds = self.config.rounds, self.config.seeds
         assert rounds is not None
         every = max(1, rounds // REPORTS)
-        bests: list[float] = []  # of the seeds that are done, and of the one that trains so far
+        bests: list[float] = []  # by seed, of those that are done and of the one that trains
 
-        def see(round: int, val: float | None) -> None:
+        def on_round(round: int, val: float | None) -> None:
             bests[-1] = max(bests[-1], -math.inf if val is None else val)
             step = (len(bests) - 1) * rounds + round
             show((step + 1) / (len(seeds) * rounds), sum(bests) / len(bests))
             if round >= rounds // WARM_UP and (round + 1) % every == 0 and math.isfinite(bests[-1]):
-                tried.note(trial, sum(bests) / len(seeds), step)
+                tried.report(trial, sum(bests) / len(seeds), step)
 
         for seed in seeds:
             bests.append(-math.inf)
-            validations(experiment, seed, see)
+            train(run, seed, on_round)
         return sum(bests) / len(seeds)
 
     @property
     def title(self) -> str:
-        """What is searched, in a few words."""
-        return f"{self._experiment.method.title} on {self._experiment.label}"
+        """The method and the graph, for the title of a figure."""
+        return f"{self._resolved.method.title} on {self._resolved.label}"
 
     def best_settings(self, trials: list[Trial]) -> dict[str, Any]:
-        """What was fixed, and the best trial's values."""
+        """The fixed settings and the best trial's."""
         best = best_of(trials)
         assert best is not None
         return {**self._asked.settings, **best.settings}
 
     def write(self, path: Path, trials: list[Trial]) -> None:
-        """The config file of the best trial so far; nothing where none is done."""
+        """Write the config file of the best trial so far; nothing where none is done."""
         if best_of(trials) is None:
             return
         config = self.config
-        if config.dataset == GIVEN:  # it lies beside the file
+        if config.dataset == GIVEN:  # the graph is beside the file
             config = config.model_copy(update={"dataset": str((path.parent / GRAPH_FILE).resolve())})
         write_config(path, config, self.best_settings(trials), trials, self.versions)

@@ -1,7 +1,7 @@
-"""What is searched: which settings of each method, and between which values.
+"""The space of a search: the settings that are searched, and between which values.
 
-A space maps a setting's name to a `Choice` (some values) or a `Range` (all between two). A method's usual space follows from
-the table `SEARCHED` and from rules by a setting's name, type, bounds and default; a user's own comes from a YAML file:
+A space maps a setting's name to a `Choice` (some values) or a `Range` (all between two). A method's default space follows from
+the table `SEARCHED` and from rules by a setting's name, type, bounds and default. A user's own comes from a YAML file:
 
     lr: {low: 0.001, high: 0.1, log: true}
     hidden: [64, 128]
@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.methods.base import Method
+from fedquilt.runs.config import read_config
 
 # What is searched unless the user says otherwise. What makes a round dearer (epochs, order, layers) stays as it is, so that a
 # search costs about as many runs as it has trials.
@@ -48,17 +49,17 @@ class Choice:
     values: tuple[Any, ...]
 
     def holds(self, value: Any) -> bool:
-        """Whether the value can come out."""
+        """Whether the value is in it."""
         return value in self.values
 
     def plain(self) -> list[Any]:
-        """As a space file says it."""
+        """In the form of a space file."""
         return list(self.values)
 
 
 @dataclass(frozen=True)
 class Range:
-    """Any number from `low` to `high`, both included; a whole one where both are; `log`: each factor is as likely."""
+    """A number from `low` to `high`, both included; an integer where both are. `log`: uniform in its logarithm."""
 
     low: float
     high: float
@@ -66,15 +67,15 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether only whole numbers come out."""
+        """Whether it holds integers only."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def holds(self, value: Any) -> bool:
-        """Whether the value can come out."""
+        """Whether the value is in it."""
         return isinstance(value, int | float) and self.low <= value <= self.high
 
     def plain(self) -> dict[str, Any]:
-        """As a space file says it."""
+        """In the form of a space file."""
         return {"low": self.low, "high": self.high} | ({"log": True} if self.log else {})
 
 
@@ -82,7 +83,7 @@ Space = dict[str, Choice | Range]
 
 
 def usual_space(method: type[Method], defaults: Mapping[str, Any]) -> Space:
-    """What is searched of a method unless the user says otherwise; every default is inside.
+    """The space of a method where the user gives none. It holds every default.
 
     Args:
         method: a method without an entry in `SEARCHED` is searched in what `USUAL` says, where it has that.
@@ -99,7 +100,7 @@ def usual_space(method: type[Method], defaults: Mapping[str, Any]) -> Space:
 
 
 def rule(name: str, kind: Any, default: Any) -> Choice | Range | None:
-    """Between which values a setting of this name, type and default is searched; None: it is left alone."""
+    """The values among which a setting of this name, type and default is searched; None: it is not searched."""
     base, least, most = _unpacked(kind)
     if name == "weight_decay":
         return Choice(tuple(sorted({*DECAYS, default})))
@@ -121,7 +122,7 @@ def rule(name: str, kind: Any, default: Any) -> Choice | Range | None:
 
 
 def _unpacked(kind: Any) -> tuple[Any, float, float]:
-    """A setting's bare type and its bounds; a bound that is itself not allowed is kept off by a twentieth of the range."""
+    """A setting's type and bounds. An exclusive bound is moved inside by a twentieth of the range."""
     if get_origin(kind) is not Annotated:
         return kind, -math.inf, math.inf
     base, *metadata = get_args(kind)
@@ -133,31 +134,19 @@ def _unpacked(kind: Any) -> tuple[Any, float, float]:
 
 
 def read_space(path: Path) -> dict[str, Any]:
-    """What a space file says; `parse_space` makes a space of it."""
-    import yaml
-
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FedquiltError(f"The space file {path} cannot be read: {error.strerror}.") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise FedquiltError(f"The space file {path} is not valid YAML; correct it and try again.") from None
-    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
-        raise FedquiltError(
-            f"The space file {path} must hold settings and where to search them, such as 'hidden: [64, 128]'."
-        )
-    return values
+    """The values of a space file, for `parse_space`."""
+    return read_config(path, "hidden: [64, 128]", kind="space", content="settings and where to search them")
 
 
 def parse_space(
     method: type[Method], values: Mapping[str, Any], checked: Callable[[str, Any], Any], known: Mapping[str, Any]
 ) -> Space:
-    """A user's space, with one clear sentence for the first thing that is wrong.
+    """Parse a user's space; `FedquiltError` with one sentence about the first thing that is wrong.
 
     Args:
-        method: whose settings are searched.
-        values: a list of values, or low, high and perhaps log, for each setting.
-        checked: gives a setting's value in its own type, or refuses it.
+        method: the method whose settings are searched.
+        values: for each setting a list of values, or low, high and optionally log.
+        checked: returns a setting's value in its own type, or refuses it.
         known: all settings of the method.
     """
     space: Space = {}

@@ -1,9 +1,9 @@
-"""Where a search is kept: a folder with its configuration and Optuna's journal, which a kill at any moment leaves whole.
+"""The folder of a search: its configuration and Optuna's journal. A kill at any moment leaves it valid.
 
-<folder>/tune.json       what is searched; another search is refused here
+<folder>/tune.json       the configuration and the space; another search is refused here
          journal.jsonl   a line for each step of each trial
          best.yaml       the best settings so far, as a config file
-         history.png     validation by trial
+         history.png     validation metric by trial
          graph.npz       a graph that was given as an object
 """
 
@@ -21,29 +21,33 @@ from optuna.storages.journal import JournalFileBackend
 from fedquilt.common.files import plain, write_json
 from fedquilt.common.lock import locked
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.config import RunConfig
 
 CONFIG, JOURNAL, BEST, HISTORY = "tune.json", "journal.jsonl", "best.yaml", "history.png"
-# What a search may go on with in another way: the results are the same.
-_OF_NO_MATTER = ("versions", "data", "workers", "cohort_size", "checkpoint_seconds")
+# A search may be resumed with other values of these: the results are the same.
+_IGNORED = ("versions", "data", "workers", "cohort_size", "checkpoint_seconds")
 
 
 @contextmanager
-def kept(folder: Path, facts: Mapping[str, Any]) -> Iterator[JournalStorage]:
-    """The journal of the search that `facts` describe, for one process at a time; a folder of another search is refused."""
+def open_journal(folder: Path, facts: Mapping[str, Any]) -> Iterator[JournalStorage]:
+    """Lock a search's folder for a block, make it where it does not exist, and open its journal.
+
+    `facts` describe the search; a folder of another search is refused.
+    """
     check_folder(folder, facts)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FedquiltError(f"Cannot make a folder at {folder}: {error.strerror}.") from error
     with locked(folder / ".lock", folder):
-        check_folder(folder, facts)  # another process may have been quicker
+        check_folder(folder, facts)  # another process may have made it meanwhile
         if not (folder / CONFIG).exists():
             write_json(folder / CONFIG, facts)
         yield _journal(folder / JOURNAL)
 
 
 def check_folder(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Refuse a folder that holds something else; nothing is written."""
+    """Refuse a folder that holds anything but the search that `facts` describe. Writes nothing."""
     if folder.exists() and not folder.is_dir():
         raise FedquiltError(f"{folder} is a file; choose another folder with --into.")
     if not (folder / CONFIG).exists():
@@ -54,17 +58,24 @@ def check_folder(folder: Path, facts: Mapping[str, Any]) -> None:
         there = json.loads((folder / CONFIG).read_bytes())
     except ValueError:
         raise FedquiltError(f"{folder / CONFIG} is not valid JSON; choose another folder with --into.") from None
-    wrong = difference(there, plain(facts))
-    if wrong is not None:
-        raise FedquiltError(f"{folder} holds another search: {wrong}; choose another folder with --into.")
+    found = difference(_with_later_options(there), plain(facts))
+    if found is not None:
+        raise FedquiltError(f"{folder} holds another search: {found}; choose another folder with --into.")
+
+
+def _with_later_options(facts: Any) -> Any:
+    """The facts of a search, with the defaults of options that did not exist when they were written."""
+    if not (isinstance(facts, dict) and isinstance(facts.get("config"), dict)):
+        return facts
+    return facts | {"config": plain(RunConfig().model_dump()) | facts["config"]}
 
 
 def difference(there: Any, here: Any, *where: str) -> str | None:
-    """The first thing that differs between two searches, in words; None where they are the same."""
+    """The first difference between the facts of two searches, in words; None where they are the same. `where` is the path."""
     if not (isinstance(there, dict) and isinstance(here, dict)):
-        return None if there == here else f"it has {' '.join(where)} {_said(there)}, not {_said(here)}"
+        return None if there == here else f"it has {' '.join(where)} {_text(there)}, not {_text(here)}"
     for name in dict.fromkeys([*there, *here]):
-        if name not in _OF_NO_MATTER:
+        if name not in _IGNORED:
             path = where if name in ("config", "graph") else (*where, name)
             found = difference(there.get(name), here.get(name), *path)
             if found is not None:
@@ -72,18 +83,18 @@ def difference(there: Any, here: Any, *where: str) -> str | None:
     return None
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     return "none" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _journal(path: Path) -> JournalStorage:
-    """Optuna's journal; what a kill left of a line or of Optuna's own lock is cleared away first."""
+    """Open Optuna's journal. An unfinished line and Optuna's own lock, which a kill may leave behind, are removed first."""
     if path.exists():
         data = path.read_bytes()
-        if not data.endswith(b"\n"):  # a line is written at the end, so only the last can be torn
+        if not data.endswith(b"\n"):  # lines are appended, so only the last one can be unfinished
             with open(path, "r+b") as file:
                 file.truncate(data.rfind(b"\n") + 1)
-    # Nobody else is here: the folder is locked. Optuna would wait half a minute for a lock that a kill left behind.
+    # The folder is locked, so no other process uses the journal. Optuna would wait half a minute for its old lock.
     path.with_name(path.name + ".lock").unlink(missing_ok=True)
     try:
         return JournalStorage(JournalFileBackend(str(path)))

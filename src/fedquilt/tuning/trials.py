@@ -1,4 +1,4 @@
-"""Optuna, as far as a search needs it: proposals, stopping, and what became of each trial."""
+"""The trials of a search in Optuna: proposals, pruning and results."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from fedquilt.common.random_streams import derive
 from fedquilt.tuning.outcome import Trial
 from fedquilt.tuning.space import Choice, Range, Space
 
-STARTUP = 6  # trials at random before Optuna learns from them, and done ones before any is stopped
-TELLING = 10  # done trials from which it can be said which settings matter
+STARTUP = 6  # random trials before Optuna learns from them, and finished ones before any is stopped
+FEWEST_FOR_IMPORTANCES = 10  # finished trials
 _NAME, _WHY = "tune", "why"
 
 
-class BehindError(Exception):
-    """A trial that is not worth going on with."""
+class PrunedError(Exception):
+    """Optuna prunes the trial: its value so far is below the median of the others."""
 
 
 class Trials:
     """The trials of one search.
 
     Args:
-        storage: where they are kept.
-        seed: from which, with a trial's number, its settings are drawn: a search that was killed goes on with the trials
-            that it would have had.
+        storage: Optuna's storage.
+        seed: the settings of a trial are drawn from this seed and its number, so that a resumed search has the same trials
+            as one that was not interrupted.
     """
 
     def __init__(self, storage: optuna.storages.BaseStorage, seed: int) -> None:
@@ -43,45 +43,45 @@ class Trials:
             self._study.tell(killed.number, state=TrialState.FAIL)
 
     def propose(self, space: Space, fixed: Mapping[str, Any] | None = None) -> optuna.Trial:
-        """The next trial, with settings drawn from the space, or with these."""
+        """The next trial, with settings drawn from the space, or with the `fixed` ones."""
         seed = derive(self._seed, "tuning", len(self.ended())) % 2**32
         self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
         if fixed is not None and not self._study.get_trials(states=(TrialState.WAITING,)):
             self._study.enqueue_trial(dict(fixed))
         return self._study.ask({name: distribution(part) for name, part in space.items()})
 
-    def note(self, trial: optuna.Trial, value: float, step: int) -> None:
-        """Note what a trial's value is at least, by now; `BehindError` where it is not worth going on."""
+    def report(self, trial: optuna.Trial, value: float, step: int) -> None:
+        """Report a lower bound of a trial's value after so many rounds; `PrunedError` where Optuna prunes the trial."""
         trial.report(value, step)
         if trial.should_prune():
-            raise BehindError
+            raise PrunedError
 
     def finish(self, trial: optuna.Trial, value: float | None, why: str | None = None) -> None:
-        """A trial came to an end: with a value; with None as it lagged behind; or with None and why it failed.
+        """End a trial: with a value; with None where it was pruned; or with None and why it failed.
 
-        A failed trial counts as a bad one: Optuna looks elsewhere then.
+        Optuna is told that a failed trial was pruned, so that it avoids such settings.
         """
         if why is not None:
             trial.set_user_attr(_WHY, why)
         self._study.tell(trial, value, state=TrialState.COMPLETE if value is not None else TrialState.PRUNED)
 
     def ended(self) -> list[Trial]:
-        """The trials that came to an end, in their order; those that were killed do not count."""
+        """The trials that have ended, in their order; without those that were killed."""
         found = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         return [_as_trial(number, frozen) for number, frozen in enumerate(found, start=1)]
 
     def importances(self) -> dict[str, float]:
-        """Roughly how much each setting matters, the most important first; nothing where there are too few trials to tell."""
+        """By setting, the share of the difference between trials that it explains, largest first; empty for few trials."""
         done = {trial.val for trial in self.ended() if trial.val is not None}
-        if len(done) < TELLING:
+        if len(done) < FEWEST_FOR_IMPORTANCES:
             return {}
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()  # takes no time, and no other package
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()  # fast, and needs no other package
         found = optuna.importance.get_param_importances(self._study, evaluator=evaluator)
         return {name: float(share) for name, share in found.items()}
 
 
 def distribution(part: Choice | Range) -> BaseDistribution:
-    """A part of a space as Optuna has it."""
+    """Optuna's distribution of a setting."""
     if isinstance(part, Choice):
         return CategoricalDistribution(part.values)
     if part.whole:
@@ -90,8 +90,8 @@ def distribution(part: Choice | Range) -> BaseDistribution:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Optuna's own lines and warnings are not for our user."""
+def silenced_optuna() -> Iterator[None]:
+    """Turn off Optuna's own log lines and warnings for a block."""
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -1,4 +1,4 @@
-"""The figures of a study, drawn from what is kept of its cells."""
+"""The figures of a study, drawn from its finished cells."""
 
 from fedquilt.studies.figures.drawing import draw_figures, study_figures
 

@@ -1,4 +1,4 @@
-"""Lines: a value along an axis, ours with whiskers, what is printed beside it with open markers."""
+"""Line charts: a value along an axis, our numbers with whiskers, published ones with open markers."""
 
 from __future__ import annotations
 
@@ -8,51 +8,49 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fedquilt.studies.figures.page import (
+from fedquilt.studies.figures.layout import (
     NARROW,
     SMALL,
     WIDTH,
-    Panel,
-    Wanted,
     caption,
-    grid,
+    column_count,
     legend,
     legend_height,
+    new_panels,
     number,
-    numbered,
-    pages,
     plain,
-    usual_columns,
+    split_pages,
 )
+from fedquilt.studies.figures.request import FigureRequest, Panel, panels_with_numbers
 from fedquilt.studies.summary import Entry
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_CLOSE = 0.05  # of the axis: ticks that are nearer would touch
+_CLOSE = 0.05  # ticks whose distance is a smaller share of the axis would touch
 PUBLISHED = "published"
 _DASHES = (0, (3, 2))
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Where the levels of the x axis stand, what their ticks say, what the axis is called, and whether it is logarithmic."""
+    """The x axis: the position of each level, the text of its tick, the name of the axis, and whether it is logarithmic."""
 
-    places: dict[str, float]
+    positions: dict[str, float]
     ticks: list[str]
     name: str
     log: bool
 
 
-def lines(wanted: Wanted) -> Iterator[Figure]:
-    """Figures with up to twelve panels each; colours are the same in all."""
-    for page in pages(numbered(wanted.panels(wanted.by, wanted.asked.x))):
-        yield _figure(wanted, page)
+def lines(request: FigureRequest) -> Iterator[Figure]:
+    """Draw the figures, with up to twelve panels each and the same colours in all."""
+    for page in split_pages(panels_with_numbers(request.panels(request.by, request.spec.x))):
+        yield _figure(request, page)
 
 
 def scale_of(labels: Sequence[str], axis: str, log: bool) -> Scale:
-    """Numbers where they are, if all labels are and their ticks have room; other labels at even distances."""
+    """The x axis of some labels: numbers at their values where ticks do not touch, other labels at equal distances."""
     name = axis.replace("_", " ")
     prefixes = {label.partition("=")[0] for label in labels}
     if len(prefixes) == 1 and all("=" in label for label in labels):  # such as mu=0.1, mu=1
@@ -71,26 +69,26 @@ def scale_of(labels: Sequence[str], axis: str, log: bool) -> Scale:
     return Scale(dict(zip(labels, known, strict=True)), ticks, plain(name), log)
 
 
-def _figure(wanted: Wanted, page: Sequence[Panel]) -> Figure:
+def _figure(request: FigureRequest, page: Sequence[Panel]) -> Figure:
     from matplotlib.lines import Line2D
 
-    assert wanted.asked.x is not None
+    assert request.spec.x is not None
     entries = [entry for panel in page for entry in panel.entries]
-    shown, ours = wanted.levels(entries), {wanted.level(entry) for entry in entries if entry.by_seed}
-    columns = usual_columns(len(page))
+    shown, ours = request.levels(entries), {request.level(entry) for entry in entries if entry.by_seed}
+    columns = column_count(len(page))
     printed = any(not math.isnan(entry.printed) for entry in entries)
-    labels = [*(wanted.named(label) for label in shown), *([PUBLISHED] if printed else [])]
-    figure, places = grid(len(page), columns, 2.4 if columns == 1 else 1.9, legend_height(labels, columns))
+    labels = [*(request.legend_label(label) for label in shown), *([PUBLISHED] if printed else [])]
+    figure, places = new_panels(len(page), columns, 2.4 if columns == 1 else 1.9, legend_height(labels, columns))
     names = []
     for axes, panel in zip(places, page, strict=True):
-        scale = scale_of(wanted.along(panel.entries, wanted.asked.x), wanted.asked.x, wanted.asked.log)
+        scale = scale_of(request.levels_along(request.spec.x, panel.entries), request.spec.x, request.spec.log)
         names.append(_capital(scale.name))
         for label in shown:
-            _draw(axes, wanted, [entry for entry in panel.entries if wanted.level(entry) == label], scale)
+            _draw(axes, request, [entry for entry in panel.entries if request.level(entry) == label], scale)
         _frame(axes, scale, NARROW - 0.6 if columns == 1 else WIDTH / columns - 0.5)
-    caption(places, [panel.title for panel in page], columns, names[-1], wanted.heading)
+    caption(places, [panel.title for panel in page], columns, names[-1], request.heading)
     keys = [
-        Line2D([], [], label=name, **(_look if k in ours else _printed_look)(wanted, k))
+        Line2D([], [], label=name, **(_style if k in ours else _published_style)(request, k))
         for k, name in zip(shown, labels, strict=False)
     ]
     if printed:
@@ -100,55 +98,55 @@ def _figure(wanted: Wanted, page: Sequence[Panel]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, wanted: Wanted, entries: Sequence[Entry], scale: Scale) -> None:
-    """One level's line, ours and the printed one."""
-    axis = wanted.asked.x or ""
-    mine = sorted(entries, key=lambda entry: scale.places[entry.at[axis]])
+def _draw(axes: Axes, request: FigureRequest, entries: Sequence[Entry], scale: Scale) -> None:
+    """Draw one level's line, and the line of its published numbers."""
+    axis = request.spec.x or ""
+    mine = sorted(entries, key=lambda entry: scale.positions[entry.at[axis]])
     ours = [entry for entry in mine if entry.by_seed]
     if ours:
-        level = wanted.level(ours[0])
+        level = request.level(ours[0])
         axes.errorbar(
-            [scale.places[entry.at[axis]] for entry in ours],
+            [scale.positions[entry.at[axis]] for entry in ours],
             [entry.mean for entry in ours],
             [entry.std for entry in ours],
             elinewidth=0.9,
-            zorder=4 if level == wanted.own else 3,
-            label=wanted.named(level) or "_only",
-            **_look(wanted, level),
+            zorder=4 if level == request.own_method else 3,
+            label=request.legend_label(level) or "_only",
+            **_style(request, level),
         )
     printed = [entry for entry in mine if not math.isnan(entry.printed)]
     if printed:
         axes.plot(
-            [scale.places[entry.at[axis]] for entry in printed],
+            [scale.positions[entry.at[axis]] for entry in printed],
             [entry.printed for entry in printed],
             zorder=2.5,
             label=f"_{PUBLISHED}",
-            **_printed_look(wanted, wanted.level(printed[0])),
+            **_published_style(request, request.level(printed[0])),
         )
 
 
-def _look(wanted: Wanted, label: str) -> dict[str, Any]:
+def _style(request: FigureRequest, label: str) -> dict[str, Any]:
     return {
-        "color": wanted.colour(label),
-        "linestyle": wanted.dash(label),
-        "linewidth": 2.0 if label == wanted.own else 1.4,
-        "marker": wanted.marker(label),
+        "color": request.colour(label),
+        "linestyle": request.dash(label),
+        "linewidth": 2.0 if label == request.own_method else 1.4,
+        "marker": request.marker(label),
         "markersize": 4.5,
     }
 
 
-def _printed_look(wanted: Wanted, label: str) -> dict[str, Any]:
-    return {**_look(wanted, label), "linestyle": _DASHES, "linewidth": 0.8, "markerfacecolor": "white"}
+def _published_style(request: FigureRequest, label: str) -> dict[str, Any]:
+    return {**_style(request, label), "linestyle": _DASHES, "linewidth": 0.8, "markerfacecolor": "white"}
 
 
 def _frame(axes: Axes, scale: Scale, wide: float) -> None:
-    """Ticks where levels are; aslant where their labels would not fit into so many inches side by side."""
+    """Set a tick for each level, rotated where the labels do not fit into `wide` inches side by side."""
     from matplotlib.ticker import MaxNLocator
 
     if scale.log:
         axes.set_xscale("log")
         axes.xaxis.minorticks_off()
-    axes.set_xticks(list(scale.places.values()), [plain(tick) for tick in scale.ticks], fontsize=SMALL)
+    axes.set_xticks(list(scale.positions.values()), [plain(tick) for tick in scale.ticks], fontsize=SMALL)
     if len(scale.ticks) * (1 + max(map(len, scale.ticks))) * 0.06 > wide:
         axes.tick_params(axis="x", labelrotation=35)
         for tick in axes.get_xticklabels():
@@ -160,5 +158,5 @@ def _frame(axes: Axes, scale: Scale, wide: float) -> None:
 
 
 def _capital(name: str) -> str:
-    """An axis' name begins with a capital, a symbol's stays as it is."""
+    """A name with a capital letter; a symbol of one or two letters stays as it is."""
     return name[:1].upper() + name[1:] if len(name) > 2 and name.isalpha() else name

@@ -1,4 +1,4 @@
-"""Who resembles whom: what methods find, beside the edges and labels that clients have in common."""
+"""Matrices between clients: similarities that methods find, missing edges, and similarities of labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from fedquilt.reports import style
 from fedquilt.reports.figures import arrows, draw_group_lines, draw_matrix, plain_bar, span
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.folder import SeedFolder
-from fedquilt.studies.figures.page import SMALL, TEXT, Wanted, pages, wrapped
+from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.studies.figures.layout import SMALL, TEXT, split_pages, wrapped
+from fedquilt.studies.figures.request import FigureRequest
 from fedquilt.studies.store import StoredCell
 from fedquilt.studies.summary import Entry
 
@@ -24,13 +26,19 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-BEST = -1  # the key under which the best round's similarity is kept
+BEST = -1  # the key of the best round's similarity
 _PANEL = 2.3  # inches
 
 
 @dataclass(frozen=True)
 class Square:
-    """A matrix between clients: what it is called, what its colours mean; those of the same scale share their colours."""
+    """A matrix [M, M] between clients.
+
+    Attributes:
+        title: above it. matrix: its numbers. unit: the name of its colour bar.
+        scale: matrices with the same one share their range of colours.
+        groups: by client, the group it belongs to, separated by lines; empty: no groups.
+    """
 
     title: str
     matrix: np.ndarray
@@ -39,21 +47,25 @@ class Square:
     groups: list[int] = field(default_factory=list)
 
 
-def similarity(wanted: Wanted) -> Iterator[Figure]:
-    """A matrix for each place, asked round and latent factor, of the first seed."""
-    squares = [square for entry in wanted.entries for square in _found(wanted, entry, list(wanted.summary.study.axes))]
-    if not squares and any(entry.kept for entry in wanted.entries):
-        wanted.aside("No similarity of clients is drawn: none is kept of the runs that are done.")
-    for page in pages(squares):
+def similarity(request: FigureRequest) -> Iterator[Figure]:
+    """Draw the similarities of the first seed: a matrix for each place, round and latent factor."""
+    squares = [
+        square
+        for entry in request.entries
+        for square in _similarities(request, entry, list(request.summary.study.axes))
+    ]
+    if not squares and any(entry.cells for entry in request.entries):
+        request.warn("No similarity of clients is drawn: none is kept of the runs that are done.")
+    for page in split_pages(squares):
         yield _figure(page)
 
 
-def communities(wanted: Wanted) -> Iterator[Figure]:
-    """Beside each other: edges that are missing between clients, how alike their labels are, and what each method finds."""
-    for panel in wanted.panels(wanted.by):
-        found = [square for entry in panel.entries for square in _found(wanted, entry, [wanted.by or ""])]
-        first = next(entry for entry in panel.entries if entry.kept)
-        squares = [*_given(wanted, first), *found]
+def communities(request: FigureRequest) -> Iterator[Figure]:
+    """Draw side by side: missing edges between clients, similarity of their labels, and the similarity each method finds."""
+    for panel in request.panels(request.by):
+        found = [square for entry in panel.entries for square in _similarities(request, entry, [request.by or ""])]
+        first = next(entry for entry in panel.entries if entry.cells)
+        squares = [*_graph_matrices(request, first), *found]
         if squares:
             lettered = [
                 Square(f"({chr(97 + place)}) {s.title}", s.matrix, s.scale, s.unit, s.groups)
@@ -62,65 +74,63 @@ def communities(wanted: Wanted) -> Iterator[Figure]:
             yield _figure(lettered, panel.title)
 
 
-def _found(wanted: Wanted, entry: Entry, axes: Sequence[str]) -> Iterator[Square]:
-    """The similarities that a place's first seed found at the rounds that are asked for."""
-    if not entry.kept:
+def _similarities(request: FigureRequest, entry: Entry, axes: Sequence[str]) -> Iterator[Square]:
+    """The similarities of an entry's first seed at the rounds of the figure."""
+    if not entry.cells:
         return
-    seed, kept = min(entry.kept.items())
-    arrays = SeedFolder(kept.folder / f"seed-{seed}").load_arrays("similarity")
+    seed, cell = min(entry.cells.items())
+    arrays = SeedFolder(cell.folder / f"seed-{seed}").load_arrays("similarity")
     if not arrays:
         return
-    place = wanted.title(entry.at, [axis for axis in axes if axis in entry.at])
-    for number in wanted.asked.rounds:
+    place = request.title(entry.at, [axis for axis in axes if axis in entry.at])
+    for number in request.spec.rounds:
         if str(number) not in arrays:
             there = ", ".join(str(int(key) + 1) for key in arrays if int(key) != BEST)
-            wanted.aside(f"Of {place} no similarity is kept at round {number + 1}, but at rounds {there}.")
+            request.warn(f"Of {place} no similarity is kept at round {number + 1}, but at rounds {there}.")
             continue
         found = arrays[str(number)]
-        when = _round(number, kept)
+        when = _round(number, cell)
         factors = found if found.ndim == 3 else found[None]
         for factor, matrix in enumerate(factors, start=1):
             name = f"factor {factor}, {when}" if len(factors) > 1 else when
             title = "\n".join(part for part in (place, name) if part)
-            yield Square(title, matrix, f"{place} {when}", groups=_groups(kept, len(matrix)))
+            yield Square(title, matrix, f"{place} {when}", groups=_groups(cell, len(matrix)))
 
 
-def _round(number: int, kept: StoredCell) -> str:
-    """Rounds as people count them."""
+def _round(number: int, cell: StoredCell) -> str:
+    """A round as text, counted from 1."""
     if number != BEST:
         return f"round {number + 1}"
-    best = kept.measures.get("best_round")
+    best = cell.measures.get("best_round")
     return "best round" if best is None else f"best round ({best:.0f})"
 
 
-def _given(wanted: Wanted, entry: Entry) -> list[Square]:
-    """What the graph and its cut say; nothing where they cannot be had."""
-    from fedquilt.runs.resolve import ResolvedRun
-
-    seed, kept = min(entry.kept.items())
-    told = {**kept.facts["config"], "data": wanted.data, "device": "cpu", "workers": None}
+def _graph_matrices(request: FigureRequest, entry: Entry) -> list[Square]:
+    """Missing edges and label similarity between clients; empty where the graph is not available."""
+    seed, cell = min(entry.cells.items())
+    options = {**cell.facts["config"], "data": request.data, "device": "cpu", "workers": None}
     try:
-        experiment = ResolvedRun(RunConfig.build(told))
-        partition, _ = experiment.cut(seed)
+        resolved = ResolvedRun(RunConfig.build(options))
+        partition, _ = resolved.cut(seed)
     except FedquiltError as error:
-        wanted.aside(f"Missing edges and labels are not drawn: {error}")
+        request.warn(f"Missing edges and labels are not drawn: {error}")
         return []
-    # Clients that are held out come last, as in the similarities.
-    order = experiment.order(seed, partition.clients)[: experiment.context(seed).clients]
+    # Held-out clients come last and are left out, as in the similarities.
+    order = resolved.order(seed, partition.clients)[: resolved.context(seed).clients]
     pick = np.ix_(order, order)
-    missing = statistics(experiment.graph, partition).missing_between.toarray()[pick].astype(float)
-    np.fill_diagonal(missing, np.nan)  # within a client nothing can be missing
-    alike = 1 - label_distances(experiment.graph, partition)[pick]
-    groups = _groups(kept, len(order))
+    missing = statistics(resolved.graph, partition).missing_between.toarray()[pick].astype(float)
+    np.fill_diagonal(missing, np.nan)  # a client misses no edges to itself
+    alike = 1 - label_distances(resolved.graph, partition)[pick]
+    groups = _groups(cell, len(order))
     return [
         Square("Missing edges", missing, "edges", "Edges", groups),
         Square("Similarity of labels", alike, "labels", "1 - JS distance", groups),
     ]
 
 
-def _groups(kept: StoredCell, clients: int) -> list[int]:
-    """The group of each client where the kind of partition lets several clients in a row share a part; else none."""
-    config = kept.facts["config"]
+def _groups(cell: StoredCell, clients: int) -> list[int]:
+    """By client, its group where several clients in a row share a part of the graph; else empty."""
+    config = cell.facts["config"]
     shared = clients_per_part(config.get("partition", ""))
     if shared == 1 or config.get("hold_out_clients"):
         return []
@@ -146,7 +156,7 @@ def _figure(squares: Sequence[Square], title: str = "") -> Figure:
 
 
 def _draw(figure: Figure, axes: Axes, square: Square, alike: Sequence[np.ndarray]) -> None:
-    """One matrix with its colour bar; the diagonal does not stretch the colours."""
+    """Draw one matrix with its colour bar; `alike` are all matrices that share its range of colours."""
     matrices = [np.asarray(matrix, dtype=float) for matrix in alike]
     low, high = span(matrices)
     image = draw_matrix(axes, np.asarray(square.matrix, dtype=float), low, high)

@@ -1,6 +1,6 @@
-"""The overview of a study: for each column of its table a dot plot of the rows, ours beside what is printed.
+"""The overview of a study: a dot plot of the rows for each column of its table, our numbers beside the published ones.
 
-The paper's own method, or the best row, has a shaded row and a line down each column: what lies beyond the line is better.
+The reference row is shaded, and a line marks its mean in each column.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedquilt.reports import style
-from fedquilt.studies.figures.page import (
-    MARKERS,
+from fedquilt.studies.figures.layout import (
     NARROW,
     OPEN,
     SMALL,
     TEXT,
     WIDTH,
-    heading,
     legend,
     legend_height,
+    level_name,
     number,
     plain,
     wrapped,
 )
 from fedquilt.studies.figures.parity import parity
+from fedquilt.studies.figures.request import MARKERS
 from fedquilt.studies.significance import reference_row
 from fedquilt.studies.summary import Entry, Summary
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_SERIES = 5  # levels of the last column axis that share a panel
-_TALLEST = 8.6  # inches
-_FENCE = 3.0  # interquartile ranges below which a number is too bad to stretch the axis
-_EDGE = 0.02  # of the axis
+_MOST_SERIES = 5  # levels of the last column axis in one panel
+_TALLEST = 8.6  # height of a page in inches
+_FENCE = 3.0  # numbers more than so many interquartile ranges below the first quartile do not extend the axis
+_EDGE = 0.02  # the distance of an arrow from the end of the axis, as a share of the axis
 _FAR = "_far"
 
 
 @dataclass(frozen=True)
 class Dots:
-    """A panel: its title, what its axis is called, its entries, and the axis whose levels are told apart by colour, if any."""
+    """A panel: its title, the drawn value, its entries, and the axis whose levels differ by colour, if any."""
 
     title: str
     value: str
@@ -53,7 +53,7 @@ class Dots:
 
 
 def overview(summary: Summary) -> Iterator[Figure]:
-    """The overview, on as many pages as it takes; nothing where nothing is done."""
+    """Draw the overview, a figure for each page; none where no cell is done."""
     study = summary.study
     scored = [value for value in study.values if study.better.get(value, "higher") != "neither"]
     panels = [panel for value in scored for panel in _panels(summary, value)]
@@ -63,7 +63,7 @@ def overview(summary: Summary) -> Iterator[Figure]:
 
 
 def _panels(summary: Summary, value: str) -> list[Dots]:
-    """A panel for each column, or for several that differ in the last axis only, where there are not too many of these."""
+    """A panel for each column; columns that differ in the last axis only share one where they are few."""
     axes = [*summary.study.tables, *summary.study.columns]
     series = axes[-1] if len(axes) > 1 and len(summary.study.axes[axes[-1]]) <= _MOST_SERIES else None
     outside = [axis for axis in axes if axis != series]
@@ -76,7 +76,7 @@ def _panels(summary: Summary, value: str) -> list[Dots]:
         places, key=lambda p: [[x.label for x in levels].index(at) for at, levels in zip(p, order, strict=True)]
     )
     return [
-        Dots(", ".join(heading(a, at) for a, at in zip(outside, place, strict=True)), value, places[place], series)
+        Dots(", ".join(level_name(a, at) for a, at in zip(outside, place, strict=True)), value, places[place], series)
         for place in ranked
         if any(entry.by_seed for entry in places[place])
     ]
@@ -96,7 +96,7 @@ def _pages(summary: Summary, panels: list[Dots]) -> Iterator[Figure]:
 
 
 def _rows(summary: Summary, panels: Sequence[Dots]) -> list[tuple[str, ...]]:
-    """All rows of which there is anything, in the table's order."""
+    """The rows that have an entry, in the order of the table."""
     there = {summary.row(entry.at) for panel in panels for entry in panel.entries}
     return [row for row in dict.fromkeys(summary.row(at) for at in summary.study.places()) if row in there]
 
@@ -135,7 +135,7 @@ def _far_key() -> Any:
 
 
 def _name_axis(axes: Axes, summary: Summary, panels: Sequence[Dots], place: int, columns: int) -> None:
-    """What is drawn and which way is better, where no panel below says the same."""
+    """Name the x axis and the direction that is better, unless the panel below shows the same value."""
     value = panels[place].value
     below = panels[place + columns].value if place + columns < len(panels) else None
     if value != below:
@@ -169,7 +169,7 @@ def _draw(axes: Axes, summary: Summary, panel: Dots, rows: Sequence[tuple[str, .
 
 
 def _draw_entry(axes: Axes, entry: Entry, y: float, position: int, limits: tuple[float, float]) -> None:
-    """Our mean and deviation, what is printed, and a thin line from one to the other."""
+    """Draw our mean and standard deviation, the published number, and a thin line between the two."""
     colour = style.colour(position)
     if not math.isnan(entry.difference):
         axes.plot((entry.printed, entry.mean), (y, y), color=colour, linewidth=0.6, alpha=0.6, zorder=2, label="_gap")
@@ -183,7 +183,7 @@ def _draw_entry(axes: Axes, entry: Entry, y: float, position: int, limits: tuple
 
 
 def _edge(axes: Axes, x: float, y: float, limits: tuple[float, float], look: dict[str, Any]) -> bool:
-    """An arrow at the edge for a number beyond it; whether it was."""
+    """Draw an arrow at the edge for a number outside the limits; whether it was outside."""
     inside = _EDGE * (limits[1] - limits[0])
     low, high = limits[0] + inside, limits[1] - inside
     if low <= x <= high:
@@ -194,7 +194,7 @@ def _edge(axes: Axes, x: float, y: float, limits: tuple[float, float], look: dic
 
 
 def _limits(entries: Sequence[Entry]) -> tuple[float, float]:
-    """From the least to the greatest number, but for bad ones that are far off and would press the others together."""
+    """The limits of the axis: all numbers but outliers on the bad side, which would leave little room for the others."""
     sign = -1.0 if entries[0].better == "lower" else 1.0
     spans = [(sign * e.mean, 0.0 if math.isnan(e.std) else e.std) for e in entries if e.by_seed]
     spans += [(sign * e.printed, 0.0) for e in entries if not math.isnan(e.printed)]
@@ -223,7 +223,7 @@ def _keys(summary: Summary, panels: Sequence[Dots]) -> list[Any]:
         for position, label in enumerate(_series(summary, panels[0])):
             if label in there:
                 dot: Any = {"color": style.colour(position), "marker": MARKERS[position], "markersize": 4.5}
-                keys.append(Line2D([], [], linestyle="none", label=heading(series, label), **dot))
+                keys.append(Line2D([], [], linestyle="none", label=level_name(series, label), **dot))
     deviates = any(not math.isnan(entry.std) for entry in entries)
     ours = "ours ± standard deviation" if deviates else "ours"
     keys.append(Line2D([], [], color=grey, marker="o", markersize=4, linewidth=0.9 if deviates else 0.0, label=ours))

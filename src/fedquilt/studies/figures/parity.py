@@ -1,4 +1,4 @@
-"""Facts about graphs, of which neither more nor less is better: ours against what is printed."""
+"""Statistics of graphs, of which neither higher nor lower is better: ours against the published ones."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from fedquilt.reports import style
-from fedquilt.studies.figures.page import MARKERS, SMALL, TEXT, grid, legend, pages, plain, usual_columns, wrapped
+from fedquilt.studies.figures.layout import SMALL, TEXT, column_count, legend, new_panels, plain, split_pages, wrapped
+from fedquilt.studies.figures.request import MARKERS
 from fedquilt.studies.summary import Entry, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDE = 50.0  # the greatest over the least from which an axis is logarithmic
+_WIDE = 50.0  # from this ratio of highest to lowest on the axes are logarithmic
 
 
 def parity(summary: Summary, values: Sequence[str]) -> Iterator[Figure]:
-    """A panel for each value: on the diagonal, ours is what is printed."""
+    """Draw a panel for each value; on the diagonal, our number equals the published one."""
     panels = []
     for value in values:
         both = [entry for entry in summary.of(value) if not math.isnan(entry.difference)]
         if both:
             panels.append((value, both))
-    for page in pages(panels):
+    for page in split_pages(panels):
         yield _figure(summary, page)
 
 
@@ -32,8 +33,8 @@ def _figure(summary: Summary, page: Sequence[tuple[str, list[Entry]]]) -> Figure
     from matplotlib.lines import Line2D
 
     rows = list(dict.fromkeys(summary.row(entry.at) for _, entries in page for entry in entries))
-    columns = usual_columns(len(page))
-    figure, places = grid(len(page), columns, 2.3, 0.4)
+    columns = column_count(len(page))
+    figure, places = new_panels(len(page), columns, 2.3, 0.4)
     for place, (axes, (value, entries)) in enumerate(zip(places, page, strict=True)):
         _draw(axes, [(entry, rows.index(summary.row(entry.at))) for entry in entries])
         axes.set_title(wrapped(plain(summary.study.values[value]), 2.0), fontsize=TEXT)

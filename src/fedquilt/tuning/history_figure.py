@@ -1,4 +1,4 @@
-"""A picture of a search: validation by trial."""
+"""The figure of a search: validation metric by trial."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def draw_history(trials: Sequence[Trial], metric: str, title: str, path: Path) -> None:
-    """Write `history_figure` to `path`."""
+    """Write `history_figure` to the file `path`."""
     style.save_figure(history_figure(trials, metric, title), path)
 
 
 def history_figure(trials: Sequence[Trial], metric: str, title: str) -> Figure:
-    """Each finished trial's validation metric, the best so far, and the defaults'; ticks below for trials that were ended."""
+    """Draw each finished trial's validation metric, the best so far and the defaults'; ticks mark trials that ended early."""
     from matplotlib.ticker import MaxNLocator
 
     done = [(trial.number, trial.val) for trial in trials if trial.val is not None]

@@ -1,4 +1,4 @@
-"""What a search may see of a training: validation metrics, round by round. Nothing of the test nodes gets this far."""
+"""Train without test labels: a search sees validation metrics only."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 
 
-class Blind(ResolvedRun):
-    """An experiment whose clients do not know the labels of their test nodes, so that no test metric exists."""
+class ValidationOnlyRun(ResolvedRun):
+    """A resolved run whose clients have no labels of test nodes, so that no test metric can be computed."""
 
     def clients(self, seed: int) -> list[Client]:
         """The clients of a seed; a test node has no label and is in no part."""
         return [_without_test(client) for client in super().clients(seed)]
 
-    def with_settings(self, asked: RunConfig, settings: Mapping[str, Any]) -> Blind:
-        """This experiment with other settings of the method; the graph, the cuts and the splits are shared.
+    def with_settings(self, asked: RunConfig, settings: Mapping[str, Any]) -> ValidationOnlyRun:
+        """This run with other settings of the method; both share the graph, the partitions and the splits.
 
-        `asked` is the configuration as the user gave it: what it leaves open may follow from the settings.
+        `asked` is the configuration as the user gave it: options that it leaves open may follow from the settings.
         """
         config = asked.model_copy(update={"settings": {**asked.settings, **settings}})
         method = self.method_of(config)
@@ -38,29 +38,29 @@ class Blind(ResolvedRun):
         return other
 
     def check_validation(self, seed: int) -> None:
-        """Refuse a cut in which no client can be validated, before anything trains."""
-        two = self.config.metric == "auc"
+        """Refuse a partition in which no client has validation nodes on which the metric is defined."""
+        needed = 2 if self.config.metric == "auc" else 1
         trained = self.clients(seed)[: self.context(seed).clients]
         classes = (np.unique(c.graph.y[c.split == VAL]).size for c in trained)
-        if max(classes, default=0) < (2 if two else 1):
+        if max(classes, default=0) < needed:
             raise FedquiltError(
                 f"No client has a validation node on which {self.config.metric} is defined; choose another split."
             )
 
 
-def validations(experiment: Blind, seed: int, see: Callable[[int, float | None], None]) -> None:
-    """Train one seed; `see` is told each round and its validation metric in percent, None where nothing was evaluated.
+def train(run: ValidationOnlyRun, seed: int, on_round: Callable[[int, float | None], None]) -> None:
+    """Train one seed and call `on_round` with each round and its validation metric in percent, None where not evaluated.
 
-    What `see` raises ends the training.
+    An exception in `on_round` ends the training.
     """
-    # Of the training before: it and its recorded rounds hold each other, and with them the memory of an accelerator.
+    # Frees the training before: it and its CUDA graphs reference each other and hold the memory of an accelerator.
     gc.collect()
-    experiment.training(seed, on_round=lambda record: see(record["round"], record.get("val"))).run()
+    run.training(seed, on_round=lambda record: on_round(record["round"], record.get("val"))).run()
 
 
 @contextmanager
-def old_memory_set_apart() -> Iterator[None]:
-    """For a block of trainings: what is there already is not looked through for garbage again and again."""
+def frozen_garbage_collection() -> Iterator[None]:
+    """Exclude all existing objects from garbage collection for a block, so that each collection in it is fast."""
     gc.freeze()
     try:
         yield

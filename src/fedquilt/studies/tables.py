@@ -1,4 +1,4 @@
-"""A study's summary as tables: one way to lay them out, for the terminal, Markdown, LaTeX and the HTML page."""
+"""The tables of a study's report, as text: the same for the terminal, Markdown, LaTeX and the HTML page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from fedquilt.studies.cells import written
+from fedquilt.studies.cells import format_settings
 from fedquilt.studies.significance import against, reference_row
 from fedquilt.studies.summary import EXCEEDED, MISSED, REACHED, Entry, Ranks, Summary
 
@@ -26,8 +26,14 @@ _DIGITS = {
 
 
 @dataclass(frozen=True)
-class GridCell:
-    """A cell: our number, what is printed, how they compare (a verdict or nothing), whether ours is the best of its column."""
+class TableEntry:
+    """One entry of a table.
+
+    Attributes:
+        text: our number. printed: the published one. difference: ours minus published.
+        verdict: exceeded, reached, missed, or empty. best: whether ours is the best of its column.
+        note: a remark on the published number, or why ours is missing.
+    """
 
     text: str
     printed: str = ""
@@ -38,27 +44,27 @@ class GridCell:
 
 
 @dataclass(frozen=True)
-class Grid:
+class ReportTable:
     """A table.
 
     Attributes:
-        title: what it shows.
-        head: what the first column holds. columns: the headings of the others.
-        rows: the label of each row and its cells.
-        numbers: whether cells are numbers, which stand to the right.
+        title: above the table.
+        head: the heading of the first column, which has the labels of the rows. columns: the headings of the others.
+        rows: the label of each row and its entries.
+        numbers: whether the entries are numbers, which are aligned to the right.
     """
 
     title: str
     head: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[GridCell, ...]], ...]
+    rows: tuple[tuple[str, tuple[TableEntry, ...]], ...]
     numbers: bool = True
 
 
-def result_grids(summary: Summary) -> Iterator[Grid]:
-    """Our numbers beside the published ones: a table for each value and each level of all axes but rows and last column.
+def result_tables(summary: Summary) -> Iterator[ReportTable]:
+    """Our numbers beside the published ones: a table for each value and each place of the axes other than rows and last column.
 
-    Columns of several axes would not fit on a page. Tables of which nothing is run are left out.
+    Columns of several axes would not fit on a page. Tables without a number of ours are left out.
     """
     study = summary.study
     parts = [*study.tables, *study.columns[:-1]]
@@ -68,25 +74,25 @@ def result_grids(summary: Summary) -> Iterator[Grid]:
             fixed = dict(zip(parts, part, strict=True))
             entries = [e for e in summary.of(value) if all(e.at[axis] == label for axis, label in fixed.items())]
             if any(entry.by_seed for entry in entries):
-                yield _result_grid(summary, entries, ", ".join([*part, heading]), best)
+                yield _result_table(summary, entries, ", ".join([*part, heading]), best)
 
 
-def _result_grid(summary: Summary, entries: Sequence[Entry], title: str, best: Best) -> Grid:
+def _result_table(summary: Summary, entries: Sequence[Entry], title: str, best: Best) -> ReportTable:
     last = summary.study.columns[-1]
     here = {(summary.row(e.at), e.at[last]): e for e in entries}
     columns = [level.label for level in summary.study.axes[last] if any(e.at[last] == level.label for e in entries)]
     rows = []
     for row in dict.fromkeys(summary.row(e.at) for e in entries):
-        cells = []
+        texts = []
         for column in columns:
             entry = here.get((row, column))
-            cells.append(_cell(entry, entry is not None and (row, summary.column(entry.at)) in best))
-        rows.append((" / ".join(row), tuple(cells)))
-    return Grid(title, _head(summary), tuple(heading(last, label) for label in columns), tuple(rows))
+            texts.append(_table_entry(entry, entry is not None and (row, summary.column(entry.at)) in best))
+        rows.append((" / ".join(row), tuple(texts)))
+    return ReportTable(title, _head(summary), tuple(heading(last, label) for label in columns), tuple(rows))
 
 
-def rank_grid(summary: Summary, value: str) -> Grid | None:
-    """A line a row: its mean rank, in how many columns it is best, how it stands to what is printed; None without ranks."""
+def rank_table(summary: Summary, value: str) -> ReportTable | None:
+    """For each row its mean rank, in how many columns it is best, and its verdicts; None where there are no ranks."""
     means, bests = summary.mean_ranks(value), _best(summary.ranks(value))
     if not means:
         return None
@@ -101,18 +107,18 @@ def rank_grid(summary: Summary, value: str) -> Grid | None:
             (
                 " / ".join(row),
                 (
-                    GridCell(f"{rank:.2f}", best=rank == lowest),
-                    GridCell(str(best)),
-                    *(GridCell(str(count) if printed else "–") for count in counts),
+                    TableEntry(f"{rank:.2f}", best=rank == lowest),
+                    TableEntry(str(best)),
+                    *(TableEntry(str(count) if printed else "–") for count in counts),
                 ),
             )
         )
     columns = ("Mean rank", "Best in", "Exceeded", "Within 1.0", "Missed")
-    return Grid(f"Ranks, {summary.study.values[value]}", _head(summary), columns, tuple(rows))
+    return ReportTable(f"Ranks, {summary.study.values[value]}", _head(summary), columns, tuple(rows))
 
 
-def pair_grid(summary: Summary, value: str) -> Grid | None:
-    """The paper's own method, or the best row, against each other row; None where there is nothing to compare."""
+def pair_table(summary: Summary, value: str) -> ReportTable | None:
+    """The reference row against each other row; None where there are no two rows to compare."""
     reference = reference_row(summary, value)
     if reference is None:
         return None
@@ -123,10 +129,10 @@ def pair_grid(summary: Summary, value: str) -> Grid | None:
             (
                 f"{reference} against {pair.second}",
                 (
-                    GridCell(f"{pair.difference:+.2f}"),
-                    GridCell(f"{pair.wins} / {pair.losses} of {pair.cells}"),
-                    GridCell(p, best=not math.isnan(pair.wilcoxon) and pair.wilcoxon < 0.05),
-                    GridCell(f"{pair.better_seeds} / {pair.worse_seeds}"),
+                    TableEntry(f"{pair.difference:+.2f}"),
+                    TableEntry(f"{pair.wins} / {pair.losses} of {pair.columns}"),
+                    TableEntry(p, best=not math.isnan(pair.wilcoxon) and pair.wilcoxon < 0.05),
+                    TableEntry(f"{pair.better_seeds} / {pair.worse_seeds}"),
                 ),
             )
         )
@@ -136,13 +142,17 @@ def pair_grid(summary: Summary, value: str) -> Grid | None:
         "Wilcoxon p over cells",
         "Cells better / worse, paired t over seeds (p < 0.05)",
     )
-    return Grid(f"Who can be told apart, {summary.study.values[value]}", "Pair", columns, tuple(rows)) if rows else None
+    return (
+        ReportTable(f"Who can be told apart, {summary.study.values[value]}", "Pair", columns, tuple(rows))
+        if rows
+        else None
+    )
 
 
-def margin_grid(summary: Summary, value: str) -> Grid | None:
-    """How far each row is above Local on the same splits, ours beside the printed margin: what a method is for.
+def margin_table(summary: Summary, value: str) -> ReportTable | None:
+    """How far each method is above Local on the same splits, ours beside the printed margin; None without a row of Local.
 
-    Means over the columns where both papers' rows and ours have numbers; None where there is no row of Local's.
+    Margins are means over columns. The second one is over the columns where the paper prints a margin.
     """
     study = summary.study
     local = [level.label for level in study.axes.get("method", []) if level.options.get("method") == "local"]
@@ -151,19 +161,21 @@ def margin_grid(summary: Summary, value: str) -> Grid | None:
     base = {summary.column(e.at): e for e in summary.of(value) if e.at["method"] == local[0]}
     rows = []
     for label in dict.fromkeys(e.at["method"] for e in summary.of(value)):
-        all_of_it = [e for e in summary.of(value) if e.at["method"] == label and summary.column(e.at) in base]
-        mine = [(e, base[summary.column(e.at)]) for e in all_of_it]
+        entries = [e for e in summary.of(value) if e.at["method"] == label and summary.column(e.at) in base]
+        mine = [(e, base[summary.column(e.at)]) for e in entries]
         ours = _mean(e.mean - b.mean for e, b in mine)
         printed = _mean(e.printed - b.printed for e, b in mine)
         both = _mean(e.mean - b.mean for e, b in mine if not math.isnan(e.printed - b.printed))
         if label != local[0] and not math.isnan(ours):
-            rows.append((label, (GridCell(_signed(ours)), GridCell(_signed(both)), GridCell(_signed(printed)))))
+            rows.append((label, (TableEntry(_signed(ours)), TableEntry(_signed(both)), TableEntry(_signed(printed)))))
     columns = ("Ours", "Ours, where printed", "Printed")
-    return Grid(f"Margin over {local[0]}, {study.values[value]}", "Method", columns, tuple(rows)) if rows else None
+    return (
+        ReportTable(f"Margin over {local[0]}, {study.values[value]}", "Method", columns, tuple(rows)) if rows else None
+    )
 
 
-def settings_grid(summary: Summary) -> Grid | None:
-    """What validation chose at each place; None where there was nothing to choose."""
+def settings_table(summary: Summary) -> ReportTable | None:
+    """The settings that validation selected at each place; None where there was no choice."""
     study = summary.study
     entries = [e for e in summary.of(next(iter(study.values))) if e.choices > 1 and e.by_seed]
     if not entries:
@@ -171,38 +183,38 @@ def settings_grid(summary: Summary) -> Grid | None:
     rows: dict[tuple[str, ...], dict[str, list[str]]] = {}
     for entry in entries:
         place = " ".join(summary.column(entry.at))
-        chosen = written(entry.settings) or "defaults"
+        chosen = format_settings(entry.settings) or "defaults"
         rows.setdefault(summary.row(entry.at), {}).setdefault(chosen, []).append(place)
-    return Grid(
+    return ReportTable(
         "What validation chose",
         _head(summary),
         ("Settings: where",),
         tuple(
-            (" / ".join(row), (GridCell("; ".join(f"{s}: {', '.join(places)}" for s, places in by.items())),))
+            (" / ".join(row), (TableEntry("; ".join(f"{s}: {', '.join(places)}" for s, places in by.items())),))
             for row, by in rows.items()
         ),
         numbers=False,
     )
 
 
-def _cell(entry: Entry | None, best: bool) -> GridCell:
+def _table_entry(entry: Entry | None, best: bool) -> TableEntry:
     if entry is None:
-        return GridCell("")
+        return TableEntry("")
     printed = "" if math.isnan(entry.printed) else number(entry.value, entry.printed)
     note = entry.published.note if entry.published is not None else ""
     if not entry.by_seed:
-        return GridCell("–", printed, note=entry.missing or note)
+        return TableEntry("–", printed, note=entry.missing or note)
     text = number(entry.value, entry.mean)
     if not math.isnan(entry.std):
         text += f" ± {number(entry.value, entry.std)}"
     if len(entry.by_seed) < entry.planned:
         text += f" ({len(entry.by_seed)} of {entry.planned})"
     difference = "" if math.isnan(entry.difference) else _signed(entry.difference, entry.value)
-    return GridCell(text, printed, difference, entry.verdict, best, note)
+    return TableEntry(text, printed, difference, entry.verdict, best, note)
 
 
 def number(value: str, x: float) -> str:
-    """A value as text, with the digits that suit it."""
+    """A number of a value as text, with as many decimals as the value has."""
     digits = _DIGITS.get(value, 2)
     return f"{x:,.{digits}f}"
 
@@ -217,7 +229,7 @@ def _mean(values: Iterator[float]) -> float:
 
 
 def _best(ranks: Ranks) -> Best:
-    """By row and column, the best of each column: more than one where they are equal."""
+    """The rows and columns with the best rank of their column; several rows may be equal."""
     lowest: dict[tuple[str, ...], float] = {}
     for (_, column), rank in ranks.items():
         lowest[column] = min(rank, lowest.get(column, rank))
@@ -229,17 +241,14 @@ def _head(summary: Summary) -> str:
 
 
 def heading(axis: str, label: str) -> str:
-    """A level as a heading says it: the number of clients with its word."""
+    """The label of a level as a heading; a number of clients gets the word."""
     return f"{label} clients" if axis == "clients" and label.isdigit() else label
 
 
-def all_grids(summary: Summary) -> list[Grid]:
+def all_tables(summary: Summary) -> list[ReportTable]:
     """All tables of a report, in their order."""
-    grids = list(result_grids(summary))
+    found: list[ReportTable | None] = list(result_tables(summary))
     for value in summary.study.values:
         if summary.study.better.get(value, "higher") != "neither":
-            grids += [
-                g for g in (make(summary, value) for make in (rank_grid, margin_grid, pair_grid)) if g is not None
-            ]
-    chosen = settings_grid(summary)
-    return grids if chosen is None else [*grids, chosen]
+            found += [make(summary, value) for make in (rank_table, margin_table, pair_table)]
+    return [table for table in (*found, settings_table(summary)) if table is not None]

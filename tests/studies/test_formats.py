@@ -1,4 +1,4 @@
-"""A report as CSV, Markdown, LaTeX, and for the terminal."""
+"""The formats of a report: CSV, Markdown, LaTeX and terminal."""
 
 from __future__ import annotations
 
@@ -16,21 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from rich.console import Console
 
-from fedquilt.studies.cells import Missing
-from fedquilt.studies.compute_version import compute_version
-from fedquilt.studies.grids import all_grids
-from fedquilt.studies.spec import Study
+from fedquilt.studies.formats import for_terminal, to_csv, to_latex, to_markdown
 from fedquilt.studies.summary import Summary
-from fedquilt.studies.writing import (
-    absences,
-    for_terminal,
-    left_out,
-    provenance,
-    to_csv,
-    to_latex,
-    to_markdown,
-    verdict_sentences,
-)
+from fedquilt.studies.tables import all_tables
 from support.tiny_studies import grid_study, scored, study_of
 
 numbers = st.sampled_from([10.0, 20.123456789, 20.5, 1e-7, math.nan])
@@ -100,11 +88,11 @@ def test_markdown_tables_have_as_many_cells_in_each_row(tmp_path: Path) -> None:
     for summary in (odd(tmp_path), scored(grid_study(tmp_path, 3, 6), np.random.default_rng(0).random((3, 6, 3)))):
         text = to_markdown(summary, "fedquilt study run odd")
         found = tables(text)
-        assert len(found) == len(all_grids(summary))
-        for table, grid in zip(found, all_grids(summary), strict=True):
-            assert {len(row) for row in table} == {1 + len(grid.columns)}
-            assert len(table) == 2 + len(grid.rows)
-            assert set(table[1][0].strip()) == {"-"}
+        assert len(found) == len(all_tables(summary))
+        for lines, table in zip(found, all_tables(summary), strict=True):
+            assert {len(row) for row in lines} == {1 + len(table.columns)}
+            assert len(lines) == 2 + len(table.rows)
+            assert set(lines[1][0].strip()) == {"-"}
 
 
 def test_markdown_says_what_it_is(tmp_path: Path) -> None:
@@ -134,14 +122,14 @@ def test_latex_is_balanced_and_escapes_what_tex_would_read(tmp_path: Path) -> No
     for table in re.findall(r"\\begin\{tabular\}\{(l+r+)\}(.*?)\\end\{tabular\}", body, flags=re.S):
         rows = [row for row in table[1].split(r"\\") if "&" in row]
         assert {unescaped(row, "&") for row in rows} == {len(table[0]) - 1}
-    assert len(re.findall(r"\\begin\{table\}", body)) == len(all_grids(summary))
+    assert len(re.findall(r"\\begin\{table\}", body)) == len(all_tables(summary))
     assert r"\textbf{70.25} {\scriptsize$\pm$ 0.25} {\scriptsize\color{gray}(70.20)}" in body
 
 
 def printed(summary: Summary) -> str:
     console = Console(file=io.StringIO(), width=200)
-    for grid in all_grids(summary):
-        console.print(for_terminal(grid))
+    for table in all_tables(summary):
+        console.print(for_terminal(table))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
@@ -154,51 +142,3 @@ def test_the_terminal_shows_published_numbers_differences_and_signs(tmp_path: Pa
     assert "80.00 -20.00 ▼" in text
     assert "–" in text
     assert "3.00" in text
-
-
-# -- sentences ---------------------------------------------------------------------------------------
-
-
-def with_facts(study: Study, summary: Summary, **facts: Any) -> Summary:
-    base = {"averages": [], "failed": {}, "missing": [], "codes": {}, "machines": {}}
-    return Summary(study, summary.entries, **(base | facts))
-
-
-def test_how_far_a_study_is_and_how_many_published_numbers_were_reached(tmp_path: Path) -> None:
-    study = grid_study(tmp_path, 2, 2, seeds=3)
-    values = np.array([[[70.0, 71.0], [1.0, math.nan]], [[5.0, 5.0], [math.nan, math.nan]]])
-    summary = scored(study, values, {(0, 0): 70.0, (0, 1): 1.5, (1, 0): 9.0, (1, 1): 3.0})
-    assert verdict_sentences(summary) == [
-        "5 of 8 runs are done.",
-        "2 seeds; the paper has 3.",
-        "Test metric (%): of 4 published numbers 1 exceeded, 1 reached within 1.0 below, 1 missed, 1 not run.",
-    ]
-    facts = grid_study(tmp_path, 1, 1, seeds=1, better={"test": "neither"})
-    assert verdict_sentences(scored(facts, [[[100.0]]], {(0, 0): 100.5})) == [
-        "Test metric (%): of 1 published numbers 1 reached within one percent, 0 missed, 0 not run."
-    ]
-
-
-def test_where_the_numbers_come_from(tmp_path: Path) -> None:
-    study = grid_study(tmp_path, 1, 1)
-    empty = scored(study, [[[1.0]]])
-    assert provenance(empty) == []
-    mixed = with_facts(study, empty, codes={"a": 2, "b": 1}, machines={"CPU, PyTorch 2": 3})
-    assert provenance(mixed) == [
-        "3 runs on CPU, PyTorch 2.",
-        "The runs were computed by different versions of the code (2 by a, 1 by b); run the study again to mend that.",
-    ]
-    assert "by another version of the code (a)" in provenance(with_facts(study, empty, codes={"a": 2}))[0]
-    assert "by the installed code" in provenance(with_facts(study, empty, codes={compute_version(): 2}))[0]
-
-
-def test_what_is_left_out_or_failed_is_a_sentence_each(tmp_path: Path) -> None:
-    study = grid_study(tmp_path, 1, 1)
-    gone = [Missing({}, "the method x is not in fedquilt yet", "x"), Missing({}, "no graph."), Missing({}, "no graph")]
-    sentences = left_out(gone)
-    assert len(sentences) == 2
-    assert "1 places: methods that are not in fedquilt yet (x)." in sentences[0]
-    assert sentences[1] == "Left out, 2 places: no graph."
-    summary = with_facts(study, scored(study, [[[1.0]]]), missing=gone, failed={"A, 2, seed 0": "it rained."})
-    assert absences(summary) == [*sentences, "Failed: A, 2, seed 0: it rained."]
-    assert "- Failed: A, 2, seed 0: it rained." in to_markdown(summary, "x")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fedquilt.studies.catalogue_files import study_names
 from fedquilt.studies.published import read_published
-from fedquilt.studies.spec import study_names
 from support.published import labels, printed, sound_numbers, sound_study
 
 METHODS = {

@@ -35,8 +35,8 @@ def whole() -> list[tuple[Any, ...]]:
 def stop_in(trial: int, share: float) -> Any:
     """A watcher that presses Ctrl-C."""
 
-    def watch(standing: SearchProgress) -> None:
-        if standing.trial == trial and standing.share >= share:
+    def watch(progress: SearchProgress) -> None:
+        if progress.trial == trial and progress.share >= share:
             raise KeyboardInterrupt
 
     return watch
@@ -133,6 +133,17 @@ def test_another_search_in_the_folder_is_refused(tmp_path: Path, options: dict[s
     with pytest.raises(FedquiltError, match=f"holds another search: {says}; choose another folder with --into"):
         search(into=tmp_path / "s", **{"trials": 1, "rounds": 6, **options})
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "s").iterdir()} == before
+
+
+def test_a_search_from_before_an_option_existed_is_resumed_where_the_option_has_its_default(tmp_path: Path) -> None:
+    first = search(into=tmp_path / "s", trials=2)
+    file = tmp_path / "s" / "tune.json"
+    facts = json.loads(file.read_text())
+    del facts["config"]["task"], facts["config"]["edge_noise"]
+    file.write_text(json.dumps(facts))
+    assert told(search(into=tmp_path / "s", trials=2)) == told(first)
+    with pytest.raises(FedquiltError, match=r"it has edge_noise 0\.0, not 0\.1"):
+        search(into=tmp_path / "s", trials=2, edge_noise=0.1)
 
 
 def test_a_folder_with_something_else_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from fedquilt.methods.base import methods
-from fedquilt.studies.spec import study_names
+from fedquilt.studies.catalogue_files import study_names
 from support.published import labels, printed, sound_numbers, sound_study
 
 METHODS = {"Local", "FedAvg", "FedProx", "FedPer", "GCFL", "FedGNN", "FedSage+", "FED-PUB"}

@@ -16,7 +16,7 @@ from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.training.loop import Training
-from fedquilt.tuning.hidden_test import Blind
+from fedquilt.tuning.validation_only import ValidationOnlyRun
 from support.searches import SMALL, search, told
 from support.small_runs import own_graph
 
@@ -56,14 +56,14 @@ def test_other_validation_labels_do(tmp_path: Path) -> None:
 def test_a_search_does_not_have_test_labels() -> None:
     options = {k: v for k, v in SMALL.items() if k != "settings"}
     config = RunConfig.build({"method": "fedavg", "dataset": "patchwork", **options})
-    experiment = Blind(config)
-    for client, whole in zip(experiment.clients(0), ResolvedRun(config).clients(0), strict=True):
+    run = ValidationOnlyRun(config)
+    for client, whole in zip(run.clients(0), ResolvedRun(config).clients(0), strict=True):
         assert (whole.split == TEST).any()
         assert (client.graph.y[whole.split == TEST] == -1).all()
         assert (client.split[whole.split == TEST] == NONE).all()
         for part in (TRAIN, VAL):
             assert (client.graph.y[client.split == part] >= 0).all()
-    training = experiment.training(0)
+    training = run.training(0)
     training.run()
     for record in training.records:
         assert record["test"] is None

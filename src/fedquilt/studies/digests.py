@@ -1,0 +1,85 @@
+"""Hashes of what a cell depends on: its options, its graph's content and its saved partition."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedquilt.datasets.load import data_folder, load_graph
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.protocol import Protocol
+
+_BYTES = 16
+# The fields of a protocol that have been part of the digest from the start. A field that is added later counts only where it
+# differs from its default, so that digests written before stay valid.
+_FIRST_FIELDS = ("metric", "largest_component", "normalise_features", "split", "rounds", "epochs")
+
+
+def json_digest(value: Any) -> str:
+    """A hash of a JSON value; the order of keys does not matter."""
+    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=_BYTES).hexdigest()
+
+
+@cache
+def file_digest(path: str) -> str:
+    """A hash of a file's content, empty where there is no file. Each file is read once."""
+    return hashlib.blake2b(Path(path).read_bytes(), digest_size=_BYTES).hexdigest() if Path(path).is_file() else ""
+
+
+def graph_digest(dataset: str, data: str | None) -> str:
+    """A hash of a graph's content and protocol; `FedquiltError` where the graph is not available."""
+    found = _digest_or_error(dataset, str(data_folder(data)))
+    if isinstance(found, FedquiltError):
+        raise found
+    return found
+
+
+def why_no_graph(dataset: str, data: str | None) -> str | None:
+    """Why a graph is not available, as the end of a sentence; None where it is."""
+    if isinstance(_digest_or_error(dataset, str(data_folder(data))), FedquiltError):
+        return f"the graph {dataset} cannot be had here (see 'fedquilt datasets')"
+    return None
+
+
+def protocol_text(protocol: Protocol, classes: int) -> str:
+    """The protocol and the number of classes as the digest reads them; does not depend on the names of our classes."""
+    first = {name: getattr(protocol, name) for name in _FIRST_FIELDS}
+    later = {
+        field.name: getattr(protocol, field.name)
+        for field in dataclasses.fields(protocol)
+        if field.name not in first and getattr(protocol, field.name) != field.default
+    }
+    values = ", ".join(f"{name}={value!r}" for name, value in (first | later).items())
+    return f"(Protocol({values}), {classes})"
+
+
+@cache
+def _digest_or_error(dataset: str, data: str) -> str | FedquiltError:
+    """The digest, or why there is none. Each graph is read once, and one that is not available is looked for once."""
+    try:
+        graph, protocol = load_graph(dataset, Path(data))
+    except FedquiltError as error:
+        return error
+    digest = hashlib.blake2b(protocol_text(protocol, graph.classes).encode(), digest_size=_BYTES)
+    for array in _arrays(graph):
+        flat = np.ascontiguousarray(array)
+        digest.update(f"{flat.dtype}{flat.shape}".encode())
+        digest.update(flat.data)
+    return digest.hexdigest()
+
+
+def _arrays(graph: Graph) -> Iterator[np.ndarray]:
+    """All arrays of a graph that a training reads."""
+    yield from (graph.edges, graph.y)
+    yield from (graph.x,) if isinstance(graph.x, np.ndarray) else (graph.x.data, graph.x.indices, graph.x.indptr)
+    yield from (graph.masks or {}).values()
+    if graph.copies is not None:
+        yield graph.copies

@@ -1,0 +1,130 @@
+"""Worker processes that run the cells of a study, one after the other, and report over a pipe."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from fedquilt.studies.cells import Cell
+from fedquilt.studies.run_cell import run_cell
+from fedquilt.studies.store import CellStore
+
+ROUND = "round"  # a message: (ROUND, finished rounds, all rounds); any other is (outcome,)
+DIED = "died"  # the outcome where the process ended: (DIED, exit status)
+
+
+class WorkerPool:
+    """Up to `jobs` worker processes, started when they are first needed."""
+
+    def __init__(self, jobs: int, into: Path, keep_models: bool) -> None:
+        self._workers: dict[int, WorkerProcess] = {}
+        self._jobs = jobs
+        self._arguments = into, keep_models, max(1, (os.cpu_count() or 1) // jobs)
+
+    def free_job(self) -> int | None:
+        """The first job that runs no cell."""
+        free = (job for job in range(self._jobs) if job not in self._workers or self._workers[job].cell is None)
+        return next(free, None)
+
+    def start_cell(self, job: int, cell: Cell) -> None:
+        """Have a job run a cell."""
+        if job in self._workers and not self._workers[job].alive():  # it was killed between two cells
+            self.discard(self._workers[job])
+        if job not in self._workers:
+            self._workers[job] = WorkerProcess(job, *self._arguments)
+        self._workers[job].start_cell(cell)
+
+    def busy(self) -> list[WorkerProcess]:
+        """The workers that run a cell."""
+        return [worker for worker in self._workers.values() if worker.cell is not None]
+
+    def with_messages(self) -> list[WorkerProcess]:
+        """The workers whose next message can be received; waits up to a second for one."""
+        by_channel = {worker.channel: worker for worker in self.busy()}
+        return [by_channel[channel] for channel in wait(list(by_channel), timeout=1.0)]  # type: ignore[index]
+
+    def discard(self, worker: WorkerProcess) -> None:
+        """Stop a worker; its job starts a new one when it is needed."""
+        self._workers.pop(worker.job).stop()
+
+    def stop(self) -> None:
+        """Stop all workers."""
+        for worker in self._workers.values():
+            worker.stop()
+
+
+class WorkerProcess:
+    """The parent's end of one worker process."""
+
+    cell: Cell | None
+
+    def __init__(self, job: int, into: Path, keep_models: bool, threads: int) -> None:
+        self.job, self.cell, self.since = job, None, 0.0
+        context = multiprocessing.get_context("spawn")
+        self.channel, child = context.Pipe()
+        self.process = context.Process(target=_run_worker, args=(child, into, keep_models, threads), daemon=True)
+        self.process.start()
+        child.close()  # so that this end is told when the process ends
+
+    def start_cell(self, cell: Cell) -> None:
+        """Have the process run a cell."""
+        self.cell, self.since = cell, time.monotonic()
+        with suppress(OSError):  # if it just died, `receive` returns that
+            self.channel.send(cell)
+
+    def alive(self) -> bool:
+        """Whether the process is running."""
+        return self.process.is_alive()
+
+    def receive(self) -> tuple[Any, ...]:
+        """The next message; `(DIED, exit status)` where the process has ended."""
+        try:
+            return tuple(self.channel.recv())
+        except (EOFError, OSError):
+            self.process.join()
+            return DIED, self.process.exitcode
+
+    def end_cell(self) -> tuple[Cell, float]:
+        """Take the finished cell off the worker: the cell, and how many seconds it took."""
+        cell, self.cell = self.cell, None
+        assert cell is not None
+        return cell, time.monotonic() - self.since
+
+    def stop(self) -> None:
+        """End the process. A cell that it runs is resumed from its last checkpoint another time."""
+        self.channel.close()
+        if self.cell is not None:
+            self.process.terminate()
+        self.process.join(5.0)
+
+
+def _run_worker(channel: Connection, into: Path, keep_models: bool, threads: int) -> None:
+    """The main function of a worker process: run cells until the parent closes the pipe."""
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    torch.set_num_threads(threads)
+    store = CellStore(into)
+
+    def on_round(done: int, rounds: int) -> None:
+        _send(channel, (ROUND, done, rounds))
+
+    while True:
+        try:
+            cell = channel.recv()
+        except (EOFError, OSError):
+            return
+        _send(channel, (run_cell(cell, store, keep_models, on_round),))
+
+
+def _send(channel: Connection, message: tuple[Any, ...]) -> None:
+    try:
+        channel.send(message)
+    except OSError:
+        raise SystemExit from None  # the parent is gone; the cell is resumed another time

@@ -1,0 +1,65 @@
+"""What the tests of studies share: a cell, a trained one, and a study that was run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fedquilt.studies import workers
+from fedquilt.studies.cells import Cell
+from fedquilt.studies.run_cell import DONE, run_cell
+from fedquilt.studies.runner import run_study
+from fedquilt.studies.spec import find_study
+from fedquilt.studies.store import CellStore
+from support.tiny_studies import PUBLISHED, Inline, cells_of, study_of, write_study
+
+
+@pytest.fixture(scope="session")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """The folder of a study that was run, with a candidate that fails."""
+    folder = tmp_path_factory.mktemp("page")
+    axes = {
+        "method": [
+            {"label": "Local", "method": "local"},
+            {"label": "FED-PUB", "method": "fedpub", "candidates": [{"lr": 0.01}, {"lr": 1e30}]},
+            {"label": "FedSage+", "method": "fedsageplus"},
+        ],
+        "clients": [2, 3],
+    }
+    write_study(folder, axes=axes, published=PUBLISHED, notes=["A note."], values={"test": "Test (%)", "test@2": "Two"})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(folder)
+        patched.setattr(workers, "WorkerProcess", Inline)
+        study = find_study("tiny.yaml")
+        run_study(study, cells_of(study), CellStore(Path("studies")))
+    return SimpleNamespace(folder=folder)
+
+
+@pytest.fixture
+def ran_study(ran: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder is that of a study that was run, with a candidate that fails."""
+    monkeypatch.chdir(ran.folder)
+    return ran.folder
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Cell:
+    """A cell that is not done."""
+    return cells_of(study_of(tmp_path))[0]
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, Path]:
+    """A cell and its run folder as it is before `finish`: models, a checkpoint, and a failure from before."""
+    folder = tmp_path_factory.mktemp("trained")
+    cell = cells_of(study_of(folder))[4]
+    store = CellStore(folder / "studies")
+    assert run_cell(cell, store, keep_models=True) == DONE
+    path = store.folder(cell)
+    (path / "cell.json").unlink()
+    (path / "seed-0" / "checkpoints").mkdir(exist_ok=True)
+    (path / "seed-0" / "checkpoints" / "round-1.json").write_text("{}")
+    store.fail(cell, "it rained")
+    return cell, path
