@@ -132,6 +132,6 @@ def _wrong(path: Path, values: Any, error: ValidationError) -> FedquiltError:
             f"In {path}, {where[0]} has to be text, but YAML reads what stands there as {given!r}; put it in quotes."
         )
     if where == ["dp"] and problem.kind == "model_type":
-        problem = replace(problem, message="it has to hold names and values, such as {clip: 1.0, noise: 4.0}")
+        problem = replace(problem, text="it has to hold names and values, such as {clip: 1.0, noise: 4.0}")
     shown = ".".join(where) + (f"={given!r}" if not isinstance(given, dict) and given is not None else "")
     return FedquiltError(problem.sentence(f"In {path}, {shown}"))
