@@ -23,6 +23,7 @@ LEFT_OUT = {"__main__", "fedquilt", "errors"}
 
 
 def main() -> None:
+    """Draw it."""
     rooms = [name for name in ORDER if name not in LEFT_OUT]
     lines: Counter[str] = Counter()
     for module, path in modules().items():
@@ -32,7 +33,9 @@ def main() -> None:
     figure, axes = plt.subplots(figsize=(8.2, 9.2))
     place = {name: y for y, name in enumerate(rooms)}
     for name, y in place.items():
-        box = FancyBboxPatch((0, y + 0.14), 2.3, 0.72, boxstyle="round,pad=0,rounding_size=0.12", fc="#eef3f8", ec="#30506d")
+        box = FancyBboxPatch(
+            (0, y + 0.14), 2.3, 0.72, boxstyle="round,pad=0,rounding_size=0.12", fc="#eef3f8", ec="#30506d"
+        )
         axes.add_patch(box)
         axes.text(0.12, y + 0.5, name, va="center", weight="bold", color="#16304a")
         axes.text(2.2, y + 0.5, f"{lines[name]:,} lines", va="center", ha="right", color="#5a6b7b", fontsize=8)
@@ -53,7 +56,9 @@ def main() -> None:
     axes.set_xlim(-0.1, 8.2)
     axes.set_ylim(-0.1, len(rooms) + 0.1)
     axes.axis("off")
-    axes.set_title("Imports point down: an arrow from a folder to one that it imports (width: how often)", loc="left", fontsize=10)
+    axes.set_title(
+        "Imports point down: an arrow from a folder to one that it imports (width: how often)", loc="left", fontsize=10
+    )
     figure.savefig(HERE / "import-order.svg", bbox_inches="tight", metadata={"Date": None})
 
 

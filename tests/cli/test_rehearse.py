@@ -126,7 +126,7 @@ def test_a_folder_without_permission_is_refused(
     def denied(*_: object, dir: Path) -> None:
         raise PermissionError(13, "Permission denied", str(dir))
 
-    monkeypatch.setattr("tempfile.TemporaryFile", denied)
+    monkeypatch.setattr("fedquilt.common.writable.tempfile.TemporaryFile", denied)
     said = refused(f"rehearse --sites {sites} --out out")
     assert said == f"{here / 'out'} cannot be written to (Permission denied); choose another --out."
 

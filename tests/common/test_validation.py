@@ -30,9 +30,9 @@ class Outer(BaseModel):
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"inner": {"clip": 0}}, Problem(("inner", "clip"), "input should be greater than 0", "greater_than")),
-        ({"inner": {}}, Problem(("inner", "clip"), "field required", "missing")),
-        ({"name": "a b", "inner": {}}, Problem(("name",), "a name has no spaces", "value_error")),
+        ({"inner": {"clip": 0}}, Problem(("inner", "clip"), "Input should be greater than 0", "greater_than")),
+        ({"inner": {}}, Problem(("inner", "clip"), "Field required", "missing")),
+        ({"name": "a b", "inner": {}}, Problem(("name",), "A name has no spaces", "value_error")),
     ],
 )
 def test_the_first_problem(values: dict[str, Any], problem: Problem) -> None:
@@ -42,7 +42,7 @@ def test_the_first_problem(values: dict[str, Any], problem: Problem) -> None:
 
 
 def test_the_sentence_names_the_field() -> None:
-    problem = Problem(("dp", "clip"), "field required", "missing")
+    problem = Problem(("dp", "clip"), "Field required", "missing")
     assert (
         problem.sentence(f"In site.yaml, {problem.field}") == "In site.yaml, dp.clip is not possible: field required."
     )

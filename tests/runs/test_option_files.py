@@ -11,6 +11,7 @@ import fedquilt
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.option_files import PAGE, TYPED, options_page, typed_source
 
+tune = pytest.importorskip("fedquilt.tuning.search", reason="needs pip install 'fedquilt[tune]'").tune
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -19,7 +20,7 @@ def test_the_docs_page_and_the_typed_arguments_are_up_to_date() -> None:
     assert (REPOSITORY / TYPED).read_text() == typed_source(), "run 'make options'"
 
 
-@pytest.mark.parametrize("function", [fedquilt.run, fedquilt.compare], ids=["run", "compare"])
+@pytest.mark.parametrize("function", [fedquilt.run, fedquilt.compare, tune], ids=["run", "compare", "tune"])
 def test_help_shows_every_option_with_its_default(function: object) -> None:
     parameters = inspect.signature(function).parameters  # type: ignore[arg-type]
     doc = inspect.getdoc(function) or ""

@@ -14,18 +14,23 @@ class Problem:
 
     Attributes:
         path: the keys and indices that lead to it; empty for a problem with the whole.
-        message: what is wrong, beginning with a small letter and without a full stop.
+        text: what is wrong, without a full stop.
         kind: pydantic's name for it, such as extra_forbidden.
     """
 
     path: tuple[str | int, ...]
-    message: str
+    text: str
     kind: str
 
     @property
     def field(self) -> str:
         """The path with dots."""
         return ".".join(str(part) for part in self.path)
+
+    @property
+    def message(self) -> str:
+        """The text, beginning with a small letter."""
+        return self.text[0].lower() + self.text[1:]
 
     def sentence(self, subject: str) -> str:
         """`<subject> is not possible: <message>.`, where the subject names the field, such as "The option rounds=0"."""
@@ -35,5 +40,4 @@ class Problem:
 def first_problem(error: ValidationError) -> Problem:
     """The first problem of a validation error."""
     first: Any = error.errors()[0]
-    message = first["msg"].removeprefix("Value error, ")
-    return Problem(tuple(first["loc"]), message[0].lower() + message[1:], first["type"])
+    return Problem(tuple(first["loc"]), first["msg"].removeprefix("Value error, "), first["type"])

@@ -23,7 +23,10 @@ _RECORDED = ("resolved", "versions")  # facts in a run folder's config.json that
 # The module of a kind of partition has its name. Listing the modules imports nothing, so that `--help` stays fast.
 PARTITION_KINDS = ", ".join(name.replace("_", "-") for name in module_names("fedquilt.partition.kinds"))
 
-_Count = Annotated[int, Field(ge=1)]
+# Types that the configuration of a federation has as well.
+Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0)]
+Participation = Annotated[float, Field(gt=0, le=1)]
 
 
 class RunConfig(BaseModel):
@@ -46,8 +49,8 @@ class RunConfig(BaseModel):
         str,
         Option(WHAT, f"{PARTITION_KINDS}, or a file that `fedquilt partition` wrote.", short="-p"),
     ] = "disjoint"
-    clients: Annotated[_Count | None, Option(WHAT, "Into how many clients.", short="-c")] = 10
-    sizes: Annotated[list[_Count] | None, Option(WHAT, "For imbalanced: parts a client, such as 5,3,2,2,1.")] = None
+    clients: Annotated[Count | None, Option(WHAT, "Into how many clients.", short="-c")] = 10
+    sizes: Annotated[list[Count] | None, Option(WHAT, "For imbalanced: parts a client, such as 5,3,2,2,1.")] = None
     split: Annotated[
         str | None,
         Option(
@@ -58,7 +61,7 @@ class RunConfig(BaseModel):
         ),
     ] = None
     min_train: Annotated[
-        _Count | None, Option(WHAT, "Draw the split again until each client has so many training nodes.")
+        Count | None, Option(WHAT, "Draw the split again until each client has so many training nodes.")
     ] = None
     edge_noise: Annotated[
         float,
@@ -74,13 +77,13 @@ class RunConfig(BaseModel):
     metric: Annotated[str | None, Option(WHAT, "accuracy or auc.", unset="the dataset's")] = None
 
     seeds: Annotated[
-        list[Annotated[int, Field(ge=0)]],
+        list[Seed],
         Field(min_length=1),
         Option(HOW, "One training a seed, such as 0,1,2.", short="-s"),
     ] = [0]
-    rounds: Annotated[_Count | None, Option(HOW, "Communication rounds.", short="-r", unset="the dataset's")] = None
+    rounds: Annotated[Count | None, Option(HOW, "Communication rounds.", short="-r", unset="the dataset's")] = None
     epochs: Annotated[
-        _Count | None,
+        Count | None,
         Option(HOW, "Local epochs a round.", unset="the method's own for the dataset, else the dataset's"),
     ] = None
     settings: Annotated[
@@ -92,10 +95,10 @@ class RunConfig(BaseModel):
             metavar="NAME=VALUE",
         ),
     ] = {}
-    participation: Annotated[float, Field(gt=0, le=1), Option(HOW, "Share of the clients in each round.")] = 1.0
-    evaluate_every: Annotated[_Count, Option(HOW, "Rounds between evaluations.", flag="--eval-every")] = 1
+    participation: Annotated[Participation, Option(HOW, "Share of the clients in each round.")] = 1.0
+    evaluate_every: Annotated[Count, Option(HOW, "Rounds between evaluations.", flag="--eval-every")] = 1
     patience: Annotated[
-        _Count | None,
+        Count | None,
         Option(HOW, "Stop after so many rounds without a better validation metric.", unset="never"),
     ] = None
     attack: Annotated[
@@ -148,10 +151,10 @@ class RunConfig(BaseModel):
         Option(WHERE, "float32, or mixed: on an accelerator dense products have fewer bits (TF32)."),
     ] = "float32"
     cohort_size: Annotated[
-        _Count | None, Option(WHERE, "Clients computed at once; fewer need less memory.", unset="all")
+        Count | None, Option(WHERE, "Clients computed at once; fewer need less memory.", unset="all")
     ] = None
     workers: Annotated[
-        _Count | None,
+        Count | None,
         Option(
             WHERE,
             "Train the clients in so many processes on Ray, on this machine or on a cluster.",

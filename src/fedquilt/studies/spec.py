@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.runs.config import RunConfig, read_config
 from fedquilt.studies.catalogue_files import common_candidates, is_file_name, study_files
@@ -274,10 +275,9 @@ def read_study(path: Path, name: str) -> Study:
     try:
         return Study.model_validate({**values, "name": name})
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = first["msg"].removeprefix("Value error, ")
-        raise FedquiltError(f"The study {name} is not sound{f' at {where}' if where else ''}: {message}.") from None
+        problem = first_problem(error)
+        where = f" at {problem.field}" if problem.field else ""
+        raise FedquiltError(f"The study {name} is not sound{where}: {problem.text}.") from None
     except (ValueError, TypeError, AttributeError) as error:
         raise FedquiltError(f"The study {name} is not sound: {error}.") from None
 

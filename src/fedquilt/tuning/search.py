@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import optuna
@@ -29,6 +29,8 @@ from fedquilt.methods.settings import as_dict, build_settings
 from fedquilt.partition.fingerprint import fingerprint
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.execute import worker_cluster
+from fedquilt.runs.option_files import with_option_signature
+from fedquilt.runs.run_options import RunOptions
 from fedquilt.tuning import storage
 from fedquilt.tuning.history_figure import draw_history
 from fedquilt.tuning.outcome import Trial, Tuned, best_of, best_val, write_config
@@ -49,6 +51,7 @@ REPORTS = 25
 GivenSpace = Mapping[str, Any] | str | os.PathLike[str] | None
 
 
+@with_option_signature
 def tune(
     method: str = "quilt",
     dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
@@ -58,9 +61,11 @@ def tune(
     into: str | os.PathLike[str] | None = None,
     space: GivenSpace = None,
     watch: Watch | None = None,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> Tuned:
     """Search a method's settings by validation only; test labels are removed before anything trains.
+
+    Settings in `settings` are fixed and not searched.
 
     Args:
         method: its name; see `fedquilt methods`.
@@ -70,7 +75,7 @@ def tune(
         into: the folder of the search; a search that it holds is resumed. None keeps everything in memory.
         space: by setting, a list of values or low, high and log; or a YAML file with that. None: the method's default space.
         watch: called after each round and each trial.
-        **options: any other field of `RunConfig`; `settings` are fixed and not searched.
+        **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
     given = None if isinstance(dataset, str | os.PathLike) else load_graph(dataset)
     name = os.fspath(dataset) if isinstance(dataset, str | os.PathLike) else GIVEN

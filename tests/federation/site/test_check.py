@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedquilt.common.writable import check_folder_writable
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.budget import Budget
 from fedquilt.federation.site.check import check_site
@@ -99,6 +101,25 @@ def test_a_state_folder_that_cannot_be_written_to(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("tempfile.TemporaryFile", forbidden)
     with pytest.raises(FedquiltError, match=r"The state folder .*deep cannot be written to \(Permission denied\)"):
         check_site(path)
+
+
+def test_a_state_folder_without_permission(tmp_path: Path) -> None:
+    check_folder_writable(tmp_path / "new" / "deep")
+    assert list(tmp_path.iterdir()) == []
+    if os.geteuid() == 0:
+        pytest.skip("the superuser may write anywhere")
+    (tmp_path / "sealed").mkdir(mode=0o500)
+    with pytest.raises(FedquiltError, match="cannot be written to"):
+        check_folder_writable(tmp_path / "sealed" / "state")
+
+
+def test_a_state_folder_that_may_not_be_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", forbidden)
+    with pytest.raises(FedquiltError, match=r"cannot be written to \(Permission denied\)"):
+        check_folder_writable(tmp_path / "sealed" / "state")
 
 
 class TestPrivacy:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.base import find_method
+from fedquilt.runs.config import Count, Participation, Seed
+from fedquilt.scenarios.kinds import AggregationRule
 from fedquilt.tasks import NODE_CLASSIFICATION
 from fedquilt.tasks.base import find_task
 
@@ -27,24 +29,24 @@ class FederationConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
     out: Annotated[str, Field(min_length=1)]
-    sites: Annotated[int, Field(ge=1)] = 2
+    sites: Count = 2
     method: str = "quilt"
     settings: dict[str, Any] = {}
-    rounds: Annotated[int, Field(ge=1)] = 100
+    rounds: Count = 100
     epochs: Annotated[int, Field(ge=0)] = 0
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     metric: str = "accuracy"
     dataset: str = "federation"
     partition: str = "sites"
-    participation: Annotated[float, Field(gt=0, le=1)] = 1.0
-    evaluate_every: Annotated[int, Field(ge=1, alias="evaluate-every")] = 1
+    participation: Participation = 1.0
+    evaluate_every: Annotated[Count, Field(alias="evaluate-every")] = 1
     patience: Annotated[int, Field(ge=0)] = 0
     min_sites: Annotated[int, Field(ge=0, alias="min-sites")] = 0
     timeout: Annotated[float, Field(gt=0)] = 600.0
-    tries: Annotated[int, Field(ge=1)] = 3
+    tries: Count = 3
     wait: Annotated[float, Field(ge=0)] = 600.0
     norm_limit: Annotated[float, Field(gt=1, alias="norm-limit")] = 1000.0
-    aggregation: Literal["mean", "median", "trimmed", "clipped"] = "mean"
+    aggregation: AggregationRule = "mean"
     aggregation_trim: Annotated[float, Field(gt=0, lt=0.5, alias="aggregation-trim")] = 0.2
     aggregation_clip: Annotated[float, Field(gt=0, alias="aggregation-clip")] = 1.0
 

@@ -24,8 +24,8 @@ from fedquilt.federation.site.config import SITE_YAML, SiteConfig, read_site
 from fedquilt.federation.site.site import Site
 from fedquilt.runs.folder import FEDERATION
 
+ADVICE = "choose another --out"
 RUN, SITES, LOGS, PRIVATE, LOCK = "run", "sites", "logs", "private", ".lock"
-OTHER_OUT = "choose another --out"
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def prepared(
     _check_sites(configs, federation, out)
     _check_folder(configs, federation, out)
     with ExitStack() as held:
-        with refused_where_unwritable(out, OTHER_OUT):
+        with refused_where_unwritable(out, ADVICE):
             out.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(out / LOCK, out))
             _check_folder(configs, federation, out)  # again: another rehearsal may have written to it meanwhile
@@ -55,9 +55,9 @@ def prepared(
 
 def _writable_path(out: Path) -> Path:
     """The folder's absolute path; refused where it cannot be written to."""
-    with refused_where_unwritable(out, OTHER_OUT):
+    with refused_where_unwritable(out, ADVICE):
         out = out.resolve()
-    check_folder_writable(out, OTHER_OUT)
+    check_folder_writable(out, ADVICE)
     return out
 
 

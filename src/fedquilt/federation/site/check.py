@@ -74,7 +74,7 @@ def check_site(path: str | os.PathLike[str]) -> SiteReport:
     pick_device(site.device, asked="device:")
     graph = load_site_graph(site)
     parts = _parts(site, graph)
-    check_folder_writable(Path(site.state), "choose one that this user may write to", "The state folder")
+    check_folder_writable(Path(site.state), name="The state folder")
     methods = default_methods(graph.features, graph.classes)
     return SiteReport(
         site=site,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -123,7 +124,6 @@ def _wrong(path: Path, values: Any, error: ValidationError) -> FedquiltError:
         )
     if problem.kind == "extra_forbidden":
         return _in(path, unknown(f"field of {where[0]}", where[-1], DpConfig.model_fields))
-    what = problem.message
     given: Any = values
     for part in where:
         given = given.get(part) if isinstance(given, dict) else None
@@ -132,6 +132,6 @@ def _wrong(path: Path, values: Any, error: ValidationError) -> FedquiltError:
             f"In {path}, {where[0]} has to be text, but YAML reads what stands there as {given!r}; put it in quotes."
         )
     if where == ["dp"] and problem.kind == "model_type":
-        what = "it has to hold names and values, such as {clip: 1.0, noise: 4.0}"
+        problem = replace(problem, text="it has to hold names and values, such as {clip: 1.0, noise: 4.0}")
     shown = ".".join(where) + (f"={given!r}" if not isinstance(given, dict) and given is not None else "")
-    return FedquiltError(f"In {path}, {shown} is not possible: {what}.")
+    return FedquiltError(problem.sentence(f"In {path}, {shown}"))
