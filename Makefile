@@ -24,8 +24,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: install    ## compare five methods, Quilt among them, on a graph that is built in; a table and two pictures
 	$(BIN)/fedquilt demo
 
-options: install  ## write docs/options.md and the typed keyword arguments anew from RunConfig
+options: install  ## write docs/options.md, the typed keyword arguments and the Flower app's settings anew from RunConfig
 	$(BIN)/python -m fedquilt.runs.option_files
+	$(BIN)/python -m fedquilt.federation.coordinator.config
 
 test: install    ## all tests but the next
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
+from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from fedquilt.common.files import write_text
 from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.base import find_method
-from fedquilt.runs.config import Count, Participation, Seed
+from fedquilt.runs.config import Count, RunConfig, Seed
+from fedquilt.runs.options import Option, options_of
 from fedquilt.scenarios.kinds import AggregationRule
 from fedquilt.tasks import NODE_CLASSIFICATION
 from fedquilt.tasks.base import find_task
@@ -23,32 +28,71 @@ FIXED_FIELDS = (
 )
 
 
+FEDERATION = "The federation"
+
+
+def _bounds(name: str) -> Any:
+    """The bounds of a run option, for the field of a federation with the same meaning."""
+    limits: dict[str, Any] = {}
+    for item in RunConfig.model_fields[name].metadata:
+        limits |= {key: getattr(item, key) for key in ("gt", "ge", "lt", "le") if hasattr(item, key)}
+    return Field(**limits)
+
+
+def _option(name: str, unset: str = "") -> Option:
+    """The help of a run option; `unset` says what 0 means, as Flower's run config knows no None."""
+    about = options_of(RunConfig)[name].about
+    return replace(about, help=f"{about.help} 0: {unset}." if unset else about.help)
+
+
+def _own(text: str) -> Option:
+    """An option that only a federation has."""
+    return Option(FEDERATION, text)
+
+
 class FederationConfig(BaseModel):
-    """One federated training. `federation/app/pyproject.toml` lists the same fields, with a comment each."""
+    """One federated training. What it shares with `RunConfig` has the bounds and the help of the field there.
+
+    The settings of the Flower app (`federation/app/pyproject.toml`) are made from these fields by `make options`.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
-    out: Annotated[str, Field(min_length=1)]
-    sites: Count = 2
-    method: str = "quilt"
-    settings: dict[str, Any] = {}
-    rounds: Count = 100
-    epochs: Annotated[int, Field(ge=0)] = 0
-    seed: Seed = 0
-    metric: str = "accuracy"
-    dataset: str = "federation"
-    partition: str = "sites"
-    participation: Participation = 1.0
-    evaluate_every: Annotated[Count, Field(alias="evaluate-every")] = 1
-    patience: Annotated[int, Field(ge=0)] = 0
-    min_sites: Annotated[int, Field(ge=0, alias="min-sites")] = 0
-    timeout: Annotated[float, Field(gt=0)] = 600.0
-    tries: Count = 3
-    wait: Annotated[float, Field(ge=0)] = 600.0
-    norm_limit: Annotated[float, Field(gt=1, alias="norm-limit")] = 1000.0
-    aggregation: AggregationRule = "mean"
-    aggregation_trim: Annotated[float, Field(gt=0, lt=0.5, alias="aggregation-trim")] = 0.2
-    aggregation_clip: Annotated[float, Field(gt=0, alias="aggregation-clip")] = 1.0
+    out: Annotated[str, Field(min_length=1), _own("The run folder on the coordinator's machine; required.")]
+    sites: Annotated[Count, _own("How many sites there are; training starts when all of them are there.")] = 2
+    method: Annotated[str, _option("method")] = "quilt"
+    settings: Annotated[dict[str, Any], _own("The method's settings, as JSON.")] = {}
+    rounds: Annotated[int, Field(ge=1), _option("rounds")] = 100
+    epochs: Annotated[int, Field(ge=0), _option("epochs", "the method's own")] = 0
+    seed: Annotated[Seed, _own("What everything random is drawn from.")] = 0
+    metric: Annotated[str, _option("metric")] = "accuracy"
+    dataset: Annotated[str, _own("What to call it; a dataset's name brings the method's defaults for it.")] = (
+        "federation"
+    )
+    partition: Annotated[str, _own("What to call the way the graph is cut.")] = "sites"
+    participation: Annotated[float, _bounds("participation"), _option("participation")] = 1.0
+    evaluate_every: Annotated[int, Field(ge=1, alias="evaluate-every"), _option("evaluate_every")] = 1
+    patience: Annotated[int, Field(ge=0), _option("patience", "never")] = 0
+    min_sites: Annotated[
+        int,
+        Field(ge=0, alias="min-sites"),
+        _own("A round counts with so many sites. 0: all are waited for, bad uploads are done without."),
+    ] = 0
+    timeout: Annotated[float, Field(gt=0), _own("Seconds that a site has to answer.")] = 600.0
+    tries: Annotated[Count, _own("How often a round is asked for before the run stops.")] = 3
+    wait: Annotated[float, Field(ge=0), _own("Seconds to wait for all sites at the start.")] = 600.0
+    norm_limit: Annotated[
+        float,
+        Field(gt=1, alias="norm-limit"),
+        _own("An upload so many times as long as the round's median one is left out."),
+    ] = 1000.0
+    aggregation: Annotated[AggregationRule, _option("aggregation")] = "mean"
+    aggregation_trim: Annotated[
+        float, _bounds("aggregation_trim"), Field(alias="aggregation-trim"), _option("aggregation_trim")
+    ] = 0.2
+    aggregation_clip: Annotated[
+        float, _bounds("aggregation_clip"), Field(alias="aggregation-clip"), _option("aggregation_clip")
+    ] = 1.0
 
     @field_validator("settings", mode="before")
     @classmethod
@@ -70,3 +114,24 @@ class FederationConfig(BaseModel):
         if config.min_sites > config.sites:
             raise FedquiltError(f"min-sites is {config.min_sites} and there are {config.sites} sites; ask for fewer.")
         return config
+
+
+def app_file() -> Path:
+    """The Flower app's pyproject.toml, in the installed package."""
+    return Path(str(resources.files("fedquilt") / "federation" / "app" / "pyproject.toml"))
+
+
+def app_text(text: str) -> str:
+    """The text of the Flower app's pyproject.toml with its settings made from `FederationConfig`; the rest stays."""
+    heading = "[tool.flwr.app.config]\n"
+    lines = []
+    for name, option in options_of(FederationConfig).items():
+        key = FederationConfig.model_fields[name].alias or name
+        default = "{}" if option.default == {} else option.default
+        value = json.dumps("" if name == "out" else default)
+        lines += [f"# {option.about.help.replace('`', '')}", f"{key} = {value}"]
+    return text[: text.index(heading)] + heading + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    write_text(app_file(), app_text(app_file().read_text(encoding="utf-8")))
