@@ -18,8 +18,8 @@ from fedquilt.cohort.sparse import SparseMatrix
 from fedquilt.devices.cuda_graph import CudaGraphCache
 from fedquilt.messages.message import Factored
 from fedquilt.methods import fedpub
+from fedquilt.methods.averaging import patch_mean
 from fedquilt.methods.base import methods
-from fedquilt.methods.quilt import patched
 from fedquilt.nn import latent_graph
 from fedquilt.nn.edges import Links
 from fedquilt.nn.kernel_average import factor, shares
@@ -321,10 +321,10 @@ def test_the_largest_are_the_cpus(kind: str, n: int, k: int) -> None:
 def test_patches_are_averaged_as_on_a_cpu(rest: tuple[int, ...]) -> None:
     stack, seen = numbers(0, 6, 4, *rest), numbers(1, 6, 4).abs()
     seen[2] = 0.0
-    assert_near(patched(stack.cuda(), seen.cuda()).cpu(), patched(stack, seen), 1e-5)
+    assert_near(patch_mean(stack.cuda(), seen.cuda()).cpu(), patch_mean(stack, seen), 1e-5)
     if rest:
         turned, other = stack.transpose(1, -1), numbers(2, 6, rest[-1]).abs()
-        assert_near(patched(turned.cuda(), other.cuda()).cpu(), patched(turned, other), 1e-5)
+        assert_near(patch_mean(turned.cuda(), other.cuda()).cpu(), patch_mean(turned, other), 1e-5)
 
 
 @on_accelerator

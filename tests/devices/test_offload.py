@@ -21,9 +21,8 @@ from torch import Tensor
 
 from fedquilt.devices import offload
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.base_adam import weighted_mean
+from fedquilt.methods.averaging import patch_mean, weighted_mean
 from fedquilt.methods.fedpub import thin_product
-from fedquilt.methods.quilt import patched
 from support.clients import assert_near, numbers
 
 DTYPES = [torch.float32, torch.int64, torch.bool]
@@ -159,8 +158,8 @@ def test_averages_of_what_rests_are_those_in_memory(rows: int, monkeypatch: pyte
     ours = resting(stack)
     for make, tensor in (
         (lambda stack: weighted_mean(stack, weight), (weight / weight.sum()) @ stack.flatten(1)),
-        (lambda stack: patched(stack, seen), torch.einsum("mp,mph->ph", seen / seen.sum(0), stack)),
-        (lambda stack: patched(stack.transpose(1, -1), seen[:, :3]), None),
+        (lambda stack: patch_mean(stack, seen), torch.einsum("mp,mph->ph", seen / seen.sum(0), stack)),
+        (lambda stack: patch_mean(stack.transpose(1, -1), seen[:, :3]), None),
         (lambda stack: thin_product(numbers(3, 2, 7), stack), numbers(3, 2, 7) @ stack.flatten(1)),
     ):
         assert_near(make(ours), make(stack))

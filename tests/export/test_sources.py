@@ -17,7 +17,6 @@ from fedquilt.federation.site.config import read_site
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import TEST
 from fedquilt.methods.base import methods
-from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.folder import SeedFolder
@@ -55,7 +54,7 @@ def test_a_run_gives_each_client_its_model(name: str, tmp_path: Path) -> None:
 def test_a_run_on_a_prepared_graph_gives_models_for_the_graph_as_it_is(tmp_path: Path) -> None:
     run = fedquilt.run("fedavg", "patchwork", **SMALL)
     _, protocol = load_graph("patchwork")
-    assert module_of(run, client=0).config["normalise"] == protocol.normalise_features
+    assert module_of(run, client=0).personal.normalise_features == protocol.normalise_features
 
 
 def test_a_client_that_is_not_there_is_one_sentence() -> None:
@@ -90,18 +89,9 @@ class Doubled(FedAvg):
         return 2 * super().logits(personal, cohort)
 
 
-class Plain(BackboneMethod):
-    """A new method on a usual network."""
-
-    title, paper = "Plain", "this test"
-    Settings = FedAvg.Settings
-
-
-def test_a_method_with_a_network_of_its_own_is_named() -> None:
+def test_a_method_with_a_network_of_its_own_is_exported_as_it_is() -> None:
+    graph = own_graph()
     with registered(Doubled, "doubled"):
-        run = fedquilt.run("doubled", own_graph(), **SMALL)
-        with pytest.raises(FedquiltError, match="The models of method 'doubled' cannot be exported"):
-            module_of(run, client=0)
-    with registered(Plain, "plain"):
-        run = fedquilt.run("plain", own_graph(), **SMALL)
-        assert module_of(run, client=0).config["kind"] == "gcn"
+        doubled = module_of(fedquilt.run("doubled", graph, **SMALL), client=0)(graph.to_data())
+    plain = module_of(fedquilt.run("fedavg", graph, **SMALL), client=0)(graph.to_data())
+    assert torch.equal(doubled, 2 * plain)

@@ -87,7 +87,7 @@ def test_a_comparison_has_a_column_for_each_group_and_is_resumed(
     call: Callable, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FedAvg, "admits", True)  # which keeps nothing: its newcomers go on alone
-    monkeypatch.setattr(FedAvg, "admit", lambda self, lasting, uploads: {})
+    monkeypatch.setattr(FedAvg, "newcomer_download", lambda self, lasting, uploads: {})
     line = f"compare -m {NAME},fedavg {HOLD_OUT} --edge-noise 0.1 --split 5fold {SMALL} --checkpoint-every 0"
     called = call(f"{line} --out whole")
     assert called.status == 0, called.err

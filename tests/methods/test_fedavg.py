@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedquilt.methods.base_adam import weighted_mean
 from fedquilt.nn.models import common_start
 from fedquilt.training.loop import Plan
 from support.clients import assert_near
@@ -59,8 +58,3 @@ def test_only_participants_are_averaged() -> None:
         assert len(record["participants"]) == len(up["train_nodes"]) == 2
         counts = [int(training.engine.parts[0].cohort.train_count[m]) for m in record["participants"]]
         assert up["train_nodes"].tolist() == counts
-
-
-def test_weighted_mean() -> None:
-    stacked = torch.tensor([[[1.0, 2.0]], [[3.0, 6.0]]])
-    assert weighted_mean(stacked, torch.tensor([1.0, 3.0])).tolist() == [[2.5, 5.0]]

@@ -179,7 +179,7 @@ def test_no_step_is_taken_twice() -> None:
     training.run()
     assert seen == list(range(4 + 3 * 2))
     seen.clear()
-    server = FrozenServer(method, method.lasting(training.server), torch.device("cpu"), "40/30/30", False, None)
+    server = FrozenServer(method, method.newcomer_state(training.server), torch.device("cpu"), "40/30/30", False, None)
     server.admit([replace(ragged_clients(seed=1)[0], id=5)])
     assert seen == list(range(4 + 3))
 
@@ -560,7 +560,7 @@ def test_a_federation_of_one() -> None:
 
 
 def frozen(training: Training) -> FrozenServer:
-    lasting = training.method.lasting(training.server)
+    lasting = training.method.newcomer_state(training.server)
     return FrozenServer(training.method, lasting, torch.device("cpu"), "40/30/30", False, None)
 
 
@@ -587,7 +587,7 @@ def test_a_newcomer_like_a_client_that_trained_is_given_its_weights(
     """Exactly where clients do not see each other; nearly where a sixth among five changes what all of them see."""
     method = make(**settings)
     server, down = taught(method)
-    given = method.admit(method.lasting(server), {EMBEDDING: numbers(9, 5, 8)[twin : twin + 1]})
+    given = method.newcomer_download(method.newcomer_state(server), {EMBEDDING: numbers(9, 5, 8)[twin : twin + 1]})
     assert all(w.shape == (1, *method.generated[name.removeprefix("model.")]) for name, w in given.items())
     distance = apart(given, down)
     between = min(float(apart({n: w[i : i + 1] for n, w in down.items()}, down).sort().values[1]) for i in range(5))
@@ -600,7 +600,7 @@ def test_a_newcomer_stands_beside_those_who_trained() -> None:
     method = make()
     server, _ = taught(method, 5)
     new = numbers(1, 2, 8)
-    given = method.admit(method.lasting(server), {EMBEDDING: new})
+    given = method.newcomer_download(method.newcomer_state(server), {EMBEDDING: new})
     vectors = torch.cat([server[VECTORS], new])
     scaled = vectors / vectors.norm(dim=1, keepdim=True) * 8**0.5
     represented = method.net.represent(method.parameters(server), scaled)
@@ -616,7 +616,9 @@ def test_newcomers_have_no_number_and_are_all_described_alike() -> None:
     described = method.described(numbers(0, 7, 8))
     assert torch.equal(described[:5], torch.eye(5))
     assert not described[5:].any()
-    one, two = (method.admit(method.lasting(server), {EMBEDDING: numbers(seed, 2, 8)}) for seed in (0, 1))
+    one, two = (
+        method.newcomer_download(method.newcomer_state(server), {EMBEDDING: numbers(seed, 2, 8)}) for seed in (0, 1)
+    )
     assert_same(one, two)
     for name, w in one.items():
         assert_near(w[0], w[1], 1e-5)
@@ -628,10 +630,10 @@ def test_admitting_changes_nothing_at_the_server() -> None:
     method = make()
     server, _ = taught(method, 5)
     before = copied(server)
-    lasting = method.lasting(server)
+    lasting = method.newcomer_state(server)
     assert set(lasting) == {name for name in server if name.startswith(NET)} | {VECTORS}
     for _ in range(2):
-        method.admit(lasting, {EMBEDDING: numbers(1, 3, 8)})
+        method.newcomer_download(lasting, {EMBEDDING: numbers(1, 3, 8)})
     assert_same(server, before)
     assert_same(lasting, {name: before[name] for name in lasting})
 
@@ -658,7 +660,7 @@ def test_settling_trains_what_was_given() -> None:
     method.local_update(state, cohort, {}, 0)
     classifier = state["model.classifier.weight"].clone()
     down = {f"model.{name}": numbers(i, 5, *shape) for i, (name, shape) in enumerate(method.generated.items())}
-    settled = method.settle(state, cohort, down)
+    settled = method.newcomer_update(state, cohort, down)
     for name in GRAPH_LAYERS:
         moved = (settled.personal[name] - down[f"model.{name}"]).abs().max()
         assert 0 < float(moved) < 1e-3
@@ -672,7 +674,7 @@ def test_settling_starts_adam_afresh() -> None:
     state = method.start(cohort)
     method.local_update(state, cohort, {}, 0)
     down = {f"model.{name}": numbers(i, 5, *shape) for i, (name, shape) in enumerate(method.generated.items())}
-    method.settle(state, cohort, down)
+    method.newcomer_update(state, cohort, down)
     assert state[STEP].tolist() == [4.0] * 5
 
 

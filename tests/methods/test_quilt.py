@@ -19,7 +19,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import State
 from fedquilt.methods.base_adam import KEYS
-from fedquilt.methods.quilt import FLOOR, Quilt, features_seen, features_seen_by, of_each, patched
+from fedquilt.methods.quilt import FLOOR, Quilt, features_seen, features_seen_by, of_each
 from fedquilt.nn import filters
 from fedquilt.nn.dropout import Dropout
 from fedquilt.tasks.node_classification import training_class_counts
@@ -241,18 +241,6 @@ def test_evidence_is_what_the_clients_send() -> None:
 
 
 # -- the average -----------------------------------------------------------------------------------
-
-
-@given(seed=seeds, clients=st.integers(1, 4), patches=st.integers(1, 4), rest=st.sampled_from([(), (3,), (2, 3)]))
-def test_patched_averages_each_patch_by_those_who_saw_it(
-    seed: int, clients: int, patches: int, rest: tuple[int, ...]
-) -> None:
-    rng = np.random.default_rng(seed)
-    stack, seen = rng.standard_normal((clients, patches, *rest)), rng.uniform(0.01, 5, (clients, patches))
-    found = patched(torch.from_numpy(stack), torch.from_numpy(seen))
-    for p in range(patches):
-        expected = sum(seen[m, p] * stack[m, p] for m in range(clients)) / sum(seen[m, p] for m in range(clients))
-        assert_near(found[p], torch.tensor(expected), 1e-12)
 
 
 def averaged(uploads: dict[str, np.ndarray], evidence: bool = True) -> dict[str, np.ndarray]:

@@ -10,7 +10,6 @@ import torch
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.messages.message import declared, dense
 from fedquilt.methods.base import methods
-from fedquilt.methods.sending import uploads_of
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
 from fedquilt.training.loop import Plan
 from support.federations import make_method, make_task, make_training, ragged_clients, tapped_run
@@ -51,7 +50,7 @@ def test_every_client_starts_from_what_everyone_knows(name: str, settings: dict[
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=str)
 def test_what_is_said_to_be_sent_is_sent(name: str, settings: dict[str, Any]) -> None:
     method = make_method(name, CLIENTS, make_task(CLIENTS), **settings)
-    said = uploads_of(method)
+    said = method.sent_uploads()
     sent = {tensor for upload in tapped_run(method, CLIENTS, 3, 1.0)[1].ups for tensor in upload}
     assert {spec.name for tensor in sent if (spec := declared(method.uploads, tensor))} == {c.name for c in said}
 

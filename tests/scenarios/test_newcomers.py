@@ -51,7 +51,7 @@ def trained() -> tuple[FrozenServer, list[Client]]:
     clients = ragged_clients()
     training = make_training(make_method(NAME, clients[:3]), clients[:3], Plan(3))
     training.run()
-    lasting = training.method.lasting(training.server)
+    lasting = training.method.newcomer_state(training.server)
     return FrozenServer(training.method, lasting, torch.device("cpu"), "40/30/30", False, None), clients[3:]
 
 
@@ -68,7 +68,7 @@ def test_newcomers_do_round_zero_and_settle_with_what_they_are_sent() -> None:
     method, cohort = server.method, Cohort(newcomers)
     state = method.start(cohort)
     up = method.local_update(state, cohort, {}, 0)
-    settled = method.settle(state, cohort, method.admit(server.lasting, up.upload))
+    settled = method.newcomer_update(state, cohort, method.newcomer_download(server.lasting, up.upload))
     logits = method.logits(settled.personal, cohort)
     admission = server.admit(newcomers)
     assert_same(admission.models, settled.personal)
@@ -114,7 +114,7 @@ def test_nothing_undeclared_crosses(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(UndeclaredError, match="Method 'keeping' tried to download 'gossip'"):
             server.admit(newcomers)
     with monkeypatch.context() as patch:
-        patch.setattr(Keeping, "admit", lambda self, lasting, uploads: gossip)
+        patch.setattr(Keeping, "newcomer_download", lambda self, lasting, uploads: gossip)
         with pytest.raises(UndeclaredError, match="Method 'keeping' tried to download 'gossip'"):
             server.admit(newcomers)
     with monkeypatch.context() as patch:
@@ -370,7 +370,7 @@ def test_a_stopped_run_goes_on_with_the_same_clients(seed: int, round: int) -> N
 def test_held_out_clients_and_an_attack_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
     fedpub = find_method("fedpub")
     monkeypatch.setattr(fedpub, "admits", True)
-    monkeypatch.setattr(fedpub, "admit", lambda self, lasting, uploads: self.server_start()[1])
+    monkeypatch.setattr(fedpub, "newcomer_download", lambda self, lasting, uploads: self.server_start()[1])
     run = fedquilt.run("fedpub", **HELD, attack="gaussian", attack_ratio=0.3)
     groups = run.result["groups"]
     assert {name: part["clients"] for name, part in groups.items()} == {

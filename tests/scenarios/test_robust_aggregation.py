@@ -14,10 +14,10 @@ from scipy.stats import trim_mean
 import fedquilt
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import dense
+from fedquilt.methods.averaging import WEIGHTED_MEAN, weighted_mean
 from fedquilt.methods.base import methods
-from fedquilt.methods.base_adam import weighted_mean
 from fedquilt.scenarios import robust_aggregation
-from fedquilt.scenarios.robust_aggregation import RobustAverage, check_averages
+from fedquilt.scenarios.robust_aggregation import RobustAverage, averaging_rule, check_averages
 from fedquilt.training.loop import Plan
 from support.federations import assert_same, make_method, make_training, ragged_clients
 
@@ -33,7 +33,7 @@ def stack_of(clients: int, seed: int = 0, shape: tuple[int, ...] = (4, 3)) -> to
 @given(st.integers(1, 12), st.integers(0, 50))
 def test_the_median_is_numpys(clients: int, seed: int) -> None:
     stack = stack_of(clients, seed)
-    np.testing.assert_allclose(RobustAverage("median")(stack), np.median(stack, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(RobustAverage("median").of_voters(stack), np.median(stack, axis=0), rtol=1e-6)
 
 
 @given(st.integers(1, 12), st.floats(0.0, 0.49), st.integers(0, 50))
@@ -41,7 +41,7 @@ def test_the_trimmed_mean_is_scipys_with_at_least_one_cut_off(clients: int, trim
     stack = stack_of(clients, seed)
     share = max(trim, 1 / clients) if trim and clients >= 3 else trim
     np.testing.assert_allclose(
-        RobustAverage("trimmed", trim)(stack), trim_mean(stack, share, axis=0), rtol=1e-5, atol=1e-6
+        RobustAverage("trimmed", trim).of_voters(stack), trim_mean(stack, share, axis=0), rtol=1e-5, atol=1e-6
     )
 
 
@@ -54,14 +54,14 @@ def test_one_of_a_few_is_cut_off_as_well(clients: int, lie: float) -> None:
     votes = torch.ones(clients + 2, 4, dtype=torch.bool)
     votes[clients:] = False
     longer = torch.cat([stack, torch.full((2, 4, 3), -1e9)])  # who does not vote does not make a crowd
-    for mine in (RobustAverage("trimmed")(stack), RobustAverage("trimmed")(longer, votes)):
+    for mine in (RobustAverage("trimmed").of_voters(stack), RobustAverage("trimmed").of_voters(longer, votes)):
         assert ((mine >= honest.amin(0)) & (mine <= honest.amax(0))).all()
 
 
 def test_nothing_is_cut_off_where_nothing_should_be() -> None:
     for clients, trim in ((1, 0.2), (2, 0.2), (3, 0.0), (7, 0.0)):
         stack = stack_of(clients)
-        np.testing.assert_allclose(RobustAverage("trimmed", trim)(stack), stack.mean(0), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(RobustAverage("trimmed", trim).of_voters(stack), stack.mean(0), rtol=1e-5, atol=1e-6)
 
 
 @settings(max_examples=30)
@@ -74,20 +74,22 @@ def test_clipped_as_it_is_written(clients: int, clip: float, seed: int) -> None:
     radius = clip * np.median(distance)
     share = np.minimum(1.0, radius / np.maximum(distance, 1e-300))
     expected = centre + (share[:, None, None] * (w - centre)).mean(0)
-    np.testing.assert_allclose(RobustAverage("clipped", clip=clip)(stack), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(RobustAverage("clipped", clip=clip).of_voters(stack), expected, rtol=1e-4, atol=1e-5)
 
 
 @given(st.integers(1, 8), st.integers(0, 50), st.sampled_from(RULES))
 def test_only_those_who_vote_for_a_patch_count_in_it(clients: int, seed: int, rule: Any) -> None:
     rng = np.random.default_rng(seed)
     stack, votes = stack_of(clients, seed), rng.random((clients, 4)) < 0.5
-    mine = RobustAverage(rule, trim=0.3)(stack, torch.from_numpy(votes))
+    mine = RobustAverage(rule, trim=0.3).of_voters(stack, torch.from_numpy(votes))
     for patch in range(4):
         who = np.flatnonzero(votes[:, patch])
         who = who if who.size else np.arange(clients)
         alone = stack[who, patch]
         if rule != "clipped":  # whose distances go over all patches
-            np.testing.assert_allclose(mine[patch], RobustAverage(rule, trim=0.3)(alone), rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                mine[patch], RobustAverage(rule, trim=0.3).of_voters(alone), rtol=1e-5, atol=1e-6
+            )
         assert (mine[patch] >= alone.amin(0) - 1e-5).all()
         assert (mine[patch] <= alone.amax(0) + 1e-5).all()
 
@@ -99,7 +101,7 @@ def shares_of(receivers: int, clients: int, seed: int) -> torch.Tensor:
 @given(st.integers(1, 9), st.floats(0.0, 0.49), st.integers(0, 50))
 def test_weight_is_cut_off_on_both_sides_as_it_is_written(clients: int, trim: float, seed: int) -> None:
     stack, share = stack_of(clients, seed), shares_of(2, clients, seed)
-    mine = RobustAverage("trimmed", trim).mixed(stack, share)
+    mine = RobustAverage("trimmed", trim).mix(share, stack)
     for receiver in range(2):
         for place in np.ndindex(4, 3):
             numbers, weights = stack[(slice(None), *place)].double().numpy(), share[receiver].double().numpy()
@@ -114,14 +116,14 @@ def test_weight_is_cut_off_on_both_sides_as_it_is_written(clients: int, trim: fl
 def test_clients_that_all_count_alike_are_mixed_as_they_are_averaged(clients: int, seed: int) -> None:
     stack, share = stack_of(clients, seed), torch.full((2, clients), 1.0 / clients)
     for rule in ("median", "clipped"):
-        for mine in RobustAverage(rule).mixed(stack, share):  # type: ignore[arg-type]
-            assert torch.allclose(mine, RobustAverage(rule)(stack), rtol=1e-4, atol=1e-4)  # type: ignore[arg-type]
+        for mine in RobustAverage(rule).mix(share, stack):  # type: ignore[arg-type]
+            assert torch.allclose(mine, RobustAverage(rule).of_voters(stack), rtol=1e-4, atol=1e-4)  # type: ignore[arg-type]
 
 
 @given(st.integers(1, 9), st.integers(0, 50))
 def test_the_weighted_median_has_half_the_weight_on_each_side(clients: int, seed: int) -> None:
     stack, share = stack_of(clients, seed), shares_of(1, clients, seed)
-    (mine,) = RobustAverage("median").mixed(stack, share)
+    (mine,) = RobustAverage("median").mix(share, stack)
     below = (share[0].view(-1, 1, 1) * (stack < mine - 1e-3)).sum(0)
     above = (share[0].view(-1, 1, 1) * (stack > mine + 1e-3)).sum(0)
     assert float(below.max()) <= 0.5 + 1e-3
@@ -134,7 +136,7 @@ def test_hostile_clients_with_little_weight_cannot_carry_a_mix_away(rule: Any, l
     stack, share = stack_of(10), torch.full((3, 10), 0.1)
     honest = stack[:8].clone()
     stack[8:] = lie
-    for mine in RobustAverage(rule, trim=0.25).mixed(stack, share):
+    for mine in RobustAverage(rule, trim=0.25).mix(share, stack):
         assert (mine - honest.mean(0)).norm() < honest.std(0).norm()
 
 
@@ -144,7 +146,7 @@ def test_two_of_ten_hostile_clients_cannot_carry_the_average_away(rule: Any, lie
     stack = stack_of(10)
     honest = stack[:8].clone()
     stack[8:] = lie
-    mine = RobustAverage(rule)(stack)
+    mine = RobustAverage(rule).of_voters(stack)
     assert (mine - honest.mean(0)).norm() < honest.std(0).norm()
     if rule != "clipped":
         assert ((mine >= honest.amin(0)) & (mine <= honest.amax(0))).all()
@@ -153,7 +155,7 @@ def test_two_of_ten_hostile_clients_cannot_carry_the_average_away(rule: Any, lie
 @pytest.mark.parametrize("rule", RULES)
 def test_equal_clients_are_their_average(rule: Any) -> None:
     one = stack_of(1)
-    assert torch.allclose(RobustAverage(rule)(one.expand(7, 4, 3)), one[0])
+    assert torch.allclose(RobustAverage(rule).of_voters(one.expand(7, 4, 3)), one[0])
 
 
 def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +164,9 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def all_of_them() -> list[torch.Tensor]:
         rules = [RobustAverage(rule) for rule in RULES]  # type: ignore[arg-type]
-        return [rule(stack, who) for rule in rules for who in (None, votes)] + [r.mixed(stack, share) for r in rules]
+        return [rule.of_voters(stack, who) for rule in rules for who in (None, votes)] + [
+            r.mix(share, stack) for r in rules
+        ]
 
     whole = all_of_them()
     monkeypatch.setattr(robust_aggregation, "CHUNK", 30)
@@ -179,8 +183,7 @@ def test_methods_that_average_do_so_by_the_rule(name: str) -> None:
     clients = ragged_clients()
     downs = {}
     for rule in (None, *RULES):
-        method = make_method(name, clients)
-        method.robust = None if rule is None else RobustAverage(rule)  # type: ignore[arg-type]
+        method = make_method(name, clients, averaging=averaging_rule(rule or "mean", 0.2, 1.0))  # type: ignore[arg-type]
         training = make_training(method, clients, Plan(2))
         training.exchange(0)
         downs[rule] = training.down
@@ -199,8 +202,8 @@ def test_methods_that_give_each_client_an_average_do_so_by_the_rule(name: str) -
     clients = ragged_clients()
 
     def down(rule: Any, spoilt: bool) -> dict[str, Any]:
-        method = make_method(name, clients, tau=1e-6)  # everyone counts alike
-        method.robust = None if rule is None else RobustAverage(rule)
+        rules = averaging_rule(rule or "mean", 0.2, 1.0)
+        method = make_method(name, clients, averaging=rules, tau=1e-6)  # everyone counts alike
         training = make_training(method, clients, Plan(2))
         uploads, _ = training.engine.round(0, torch.arange(5), training.down, False)
         if spoilt:
@@ -223,8 +226,7 @@ def test_methods_that_give_each_client_an_average_do_so_by_the_rule(name: str) -
 
 def test_quilts_evidence_says_who_votes() -> None:
     clients = ragged_clients(sparse=True)
-    method = make_method("quilt", clients)
-    method.robust = RobustAverage("median")
+    method = make_method("quilt", clients, averaging=RobustAverage("median"))
     uploads, _ = make_training(method, clients, Plan(2)).engine.round(0, torch.arange(5), {}, False)
     uploads["seen.features"][1:, 0] = 0
     down = method.aggregate({}, uploads, torch.arange(5), torch.arange(5))
@@ -234,8 +236,8 @@ def test_quilts_evidence_says_who_votes() -> None:
 def test_the_mean_is_the_mean() -> None:
     method = make_method("fedavg", ragged_clients())
     stack, weight = stack_of(5), torch.rand(5)
-    assert method.robust is None
-    assert torch.equal(method.average(stack, weight), weighted_mean(stack, weight))
+    assert method.averaging is WEIGHTED_MEAN is averaging_rule("mean", 0.2, 1.0)
+    assert torch.equal(method.averaging.average(stack, weight), weighted_mean(stack, weight))
 
 
 def test_methods_that_do_not_average_are_refused() -> None:

@@ -16,6 +16,7 @@ from fedquilt.cohort.client import Client
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
 from fedquilt.methods import base
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import Method, RunContext, State, find_method, register
 from fedquilt.methods.settings import build_settings
 from fedquilt.training.engines.in_process import InProcess
@@ -73,11 +74,17 @@ def make_task(clients: Sequence[Client], **changes: Any) -> RunContext:
     return RunContext(**(facts | changes))
 
 
-def make_method(name: str, clients: Sequence[Client], context: RunContext | None = None, **settings: Any) -> Method:
+def make_method(
+    name: str,
+    clients: Sequence[Client],
+    context: RunContext | None = None,
+    averaging: Averaging = WEIGHTED_MEAN,
+    **settings: Any,
+) -> Method:
     """A method by name; backbone methods are small unless told otherwise."""
     cls, context = find_method(name), context or make_task(clients)
     small = {} if name == "majority" else {"hidden": 8}
-    return cls(build_settings(cls, context, small | settings), context)
+    return cls(build_settings(cls, context, small | settings), context, averaging)
 
 
 @contextmanager

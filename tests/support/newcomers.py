@@ -25,10 +25,10 @@ class Keeping(FedAvg):
         server |= {name: dense(value) for name, value in down.items()}
         return down
 
-    def lasting(self, server: State) -> State:
+    def newcomer_state(self, server: State) -> State:
         return dict(server)
 
-    def admit(self, lasting: State, uploads: Message) -> Message:
+    def newcomer_download(self, lasting: State, uploads: Message) -> Message:
         return dict(lasting)
 
 

@@ -12,13 +12,13 @@ import yaml
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.export.personal import Personal, model_facts
 from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.split import NONE
 from fedquilt.graphs.validate import PARTS
 from fedquilt.methods.base import Method, State
+from fedquilt.methods.personal_model import Personal, model_facts
 from fedquilt.training.loop import Plan
 from support.federations import make_method, make_task, make_training, ragged_clients
 

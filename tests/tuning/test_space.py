@@ -12,19 +12,38 @@ from pydantic import Field, TypeAdapter
 from fedquilt.datasets.catalogue import datasets
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.base import RunContext, find_method, methods
-from fedquilt.methods.fedavg import FedAvg
-from fedquilt.methods.settings import AdamSettings, build_settings
-from fedquilt.tuning.space import DECAYS, SEARCHED, USUAL, Choice, Range, parse_space, read_space, rule, usual_space
+from fedquilt.methods.base_backbone import BackboneMethod
+from fedquilt.methods.settings import AdamSettings, BackboneSettings, build_settings
+from fedquilt.tuning.space import DECAYS, Choice, Range, parse_space, read_space, rule, usual_space
 from support.federations import registered
 
 TASK = RunContext("cora", "disjoint", "accuracy", 10, 3, 10, 1, 0)
 
 
-def test_every_method_has_an_entry_and_every_entry_a_method() -> None:
-    assert set(SEARCHED) == set(methods())
+USUAL = ("lr", "weight_decay", "dropout")
+# What each method of ours is searched in, beside the usual settings.
+OWN: dict[str, tuple[str, ...] | None] = {
+    "majority": None,
+    "local": ("hidden",),
+    "fedavg": ("hidden",),
+    "fedprox": ("hidden", "mu"),
+    "fedper": ("hidden",),
+    "fedpub": ("hidden", "tau", "l1", "proximal"),
+    "fediih": ("tau", "elbo"),
+    "fedssa": ("input_dropout", "filter_lr", "semantic_weight", "structural_weight"),
+    "fedhero": ("alpha", "smoothness", "concentration"),
+    "fedsheafhn": ("hidden", "server_lr", "personal_step"),
+    "quilt": ("hidden", "node_dropout", "filter_lr", "reach"),
+}
 
 
-@pytest.mark.parametrize("name", sorted(SEARCHED))
+def test_every_method_says_what_is_searched() -> None:
+    assert set(OWN) == set(methods())
+    for name, own in OWN.items():
+        assert find_method(name).searched == (() if own is None else (*USUAL, *own))
+
+
+@pytest.mark.parametrize("name", sorted(OWN))
 def test_each_listed_setting_is_searched_within_its_bounds_around_its_default(name: str) -> None:
     method = find_method(name)
     contexts = [
@@ -33,7 +52,7 @@ def test_each_listed_setting_is_searched_within_its_bounds_around_its_default(na
     for context in {repr(method.defaults(context)): context for context in contexts}.values():
         defaults = asdict(build_settings(method, context, {}))
         space = usual_space(method, defaults)
-        assert tuple(space) == SEARCHED[name]
+        assert tuple(space) == method.searched
         assert all(part.holds(defaults[setting]) for setting, part in space.items())
         ends = {s: list(p.values) if isinstance(p, Choice) else [p.low, p.high] for s, p in space.items()}
         for place in range(max(map(len, ends.values()), default=0)):
@@ -42,7 +61,7 @@ def test_each_listed_setting_is_searched_within_its_bounds_around_its_default(na
 
 
 def test_a_new_method_is_searched_in_what_all_have() -> None:
-    with registered(type("New", (FedAvg,), {}), "new") as method:
+    with registered(type("New", (BackboneMethod,), {"Settings": BackboneSettings}), "new") as method:
         space = usual_space(method, asdict(AdamSettings()))
     assert tuple(space) == USUAL
     assert space == {"lr": Range(0.001, 0.1, log=True), "weight_decay": Choice(DECAYS), "dropout": Range(0.0, 0.8)}
@@ -158,5 +177,5 @@ class Odd:
 
 
 def test_a_method_without_any_of_the_usual_settings_has_an_empty_space() -> None:
-    with registered(type("Odd", (FedAvg,), {"Settings": Odd}), "odd") as method:
+    with registered(type("Odd", (BackboneMethod,), {"Settings": Odd}), "odd") as method:
         assert usual_space(method, {"colour": "red"}) == {}

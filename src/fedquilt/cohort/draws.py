@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.rows import Rows
 from fedquilt.common.random_streams import derive
@@ -93,5 +95,26 @@ def advanced(keys: Tensor, clock: Tensor) -> Tensor:
 
 def client_keys(seed: int, cohort: Cohort) -> Tensor:
     """[M] int64: a number for each client of the cohort, from the seed and the client's id alone."""
-    keys = [derive(seed, "client", int(i), "dropout") for i in cohort.ids]
+    keys = [client.once(key_name(seed), partial(_client_key, seed)) for client in cohort.members]
     return torch.tensor(keys, dtype=torch.int64, device=cohort.device)
+
+
+def key_name(seed: int) -> str:
+    """The name under which a client has its key of a seed (`Client.once`)."""
+    return f"random key of seed {seed}"
+
+
+def _client_key(seed: int, client: Client) -> int:
+    return derive(seed, "client", client.id, "dropout")
+
+
+def key_of_words(words: Tensor, layer: int) -> int:
+    """The key of a client whose `Draws(key, 0).keyed(layer)` are these words, [2] int32."""
+    low, high = words.tolist()
+    x = (low & 0xFFFFFFFF) | (high & 0xFFFFFFFF) << 32
+    # Undo splitmix64's finaliser: each of its three steps is a bijection on 64-bit numbers.
+    for shift, factor in ((31, 1), (27, _MIX[1]), (30, _MIX[0])):
+        x = shifted = x * pow(factor, -1, 2**64) % 2**64
+        for _ in range(64 // shift):
+            x = shifted ^ (x >> shift)
+    return _wrapped(x - (layer + 1) * _GOLDEN)

@@ -19,3 +19,7 @@ class Memo:
         if name not in self._memo:
             self._memo[name] = make(self)
         return self._memo[name]
+
+    def preset(self, name: Hashable, value: Any) -> None:
+        """Store a known value, which `once` then gives instead of computing it."""
+        self._memo[name] = value

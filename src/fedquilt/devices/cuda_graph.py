@@ -2,8 +2,8 @@
 their work. A recording (a CUDA graph) launches them all at once.
 
 What is recorded is fixed: the same kernels on the same memory. So a round can be recorded where everyone takes part and
-nothing depends on a look at the numbers; each kind of round (`Method.alike`) has its own recording. The first round of a kind
-runs as usual, which also makes everything that is made once; the second is recorded and replayed, as are all after it. No
+nothing depends on a look at the numbers; each kind of round (`Method.round_kind`) has its own recording. The first round of a
+kind runs as usual, which also makes everything that is made once; the second is recorded and replayed, as are all after it. No
 round is run twice. Where a recording fails, rounds run one by one as before, and `refused` says why.
 
 Memory: the recordings of a training share one pool, as large as what a round needs beside the states.

@@ -1,4 +1,4 @@
-"""A personal model as a plain `torch.nn.Module` on PyTorch Geometric's `Data`, with no fedquilt in its forward pass.
+"""A personal model as a `torch.nn.Module` on PyTorch Geometric's `Data`.
 
     from fedquilt.export import module_of, save_module, load_module
 
@@ -6,13 +6,22 @@
     module = module_of(fedquilt.load_run("my-run"), client=3)    # or that of a simulated client
     logits = module(data)                                        # data.x, data.edge_index -> [n, C]
     save_module(module, "my-model")                              # model.safetensors and model.json, no pickle
+    module = load_module("my-model")
 
-`networks.py` is what runs then; it needs torch alone.
+The module runs the method's own network, so that fedquilt has to be installed where it is used.
 """
 
-from fedquilt.export.conversion import module_of_personal
-from fedquilt.export.personal import Personal, model_facts
-from fedquilt.export.sources import module_of
+from fedquilt.export.module import PersonalModule
+from fedquilt.export.sources import module_of, module_of_personal
 from fedquilt.export.storage import load_module, save_module
+from fedquilt.methods.personal_model import Personal, model_facts
 
-__all__ = ["Personal", "load_module", "model_facts", "module_of", "module_of_personal", "save_module"]
+__all__ = [
+    "Personal",
+    "PersonalModule",
+    "load_module",
+    "model_facts",
+    "module_of",
+    "module_of_personal",
+    "save_module",
+]

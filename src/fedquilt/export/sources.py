@@ -1,29 +1,26 @@
-"""Where personal models come from: a site's own folder, or a finished run."""
+"""Modules of the personal models of finished runs and of sites."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedquilt.errors import FedquiltError
-from fedquilt.export.conversion import module_of_personal
-from fedquilt.export.networks import Network
-from fedquilt.export.personal import Personal
+from fedquilt.export.module import PersonalModule
+from fedquilt.federation.site.config import SiteConfig, read_site
+from fedquilt.federation.site.predict import personal_of
+from fedquilt.methods.personal_model import Personal
 from fedquilt.runs.finished import Run
-
-if TYPE_CHECKING:
-    from fedquilt.federation.site.config import SiteConfig
 
 
 def module_of(
     source: Run | SiteConfig | str | os.PathLike[str], client: int | None = None, seed: int | None = None
-) -> Network:
-    """A personal model as a plain module on PyTorch Geometric's `Data`.
+) -> PersonalModule:
+    """A personal model as a module on PyTorch Geometric's `Data`.
 
     Args:
-        source: a finished run (its folder, or what `fedquilt.run` and `fedquilt.load_run` give), or a site: its site.yaml, or
-            what `read_site` gave.
+        source: a finished run (its folder, or the result of `fedquilt.run` or `fedquilt.load_run`), or a site (its site.yaml,
+            or the result of `read_site`).
         client: of a run, whose model; it may be left out where there is only one.
         seed: of a run, which of its seeds; None: the first.
     """
@@ -32,16 +29,18 @@ def module_of(
 
         source = load_run(Path(source))
     if isinstance(source, Run):
-        return module_of_personal(of_run(source, client, seed))
-    from fedquilt.federation.site.config import SiteConfig, read_site
-    from fedquilt.federation.site.predict import personal_of
-
+        return module_of_personal(personal_of_run(source, client, seed))
     if client not in (None, 0) or seed is not None:
         raise FedquiltError("A site has one model, its own; leave client and seed out.")
     return module_of_personal(personal_of(source if isinstance(source, SiteConfig) else read_site(source)))
 
 
-def of_run(run: Run, client: int | None = None, seed: int | None = None) -> Personal:
+def module_of_personal(personal: Personal) -> PersonalModule:
+    """The module of a personal model, ready to predict."""
+    return PersonalModule(personal)
+
+
+def personal_of_run(run: Run, client: int | None = None, seed: int | None = None) -> Personal:
     """One client's personal model of a finished run."""
     if not run.models:
         raise FedquiltError(

@@ -1,39 +1,33 @@
-"""An exported model on disk: `model.safetensors` and `model.json`, which says the architecture. Nothing is pickled."""
+"""An exported model on disk: `model.safetensors` has its weights, `model.json` the rest. Nothing is pickled."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from fedquilt.common.sealed import DamagedError, facts_path, read_pair, write_pair
-from fedquilt.errors import FedquiltError, unknown
-from fedquilt.export.conversion import filled_in
-from fedquilt.export.networks import NETWORKS, Network
+from fedquilt.errors import FedquiltError
+from fedquilt.export import format_1
+from fedquilt.export.module import PersonalModule
+from fedquilt.methods.personal_model import Personal
 
 STEM = "model"
-FORMAT = 1
+FORMAT = 2
 
 
-def save_module(module: Network, folder: str | os.PathLike[str]) -> None:
-    """Write a module that `module_of` gave (trained further, if you like) into a folder; what it held is replaced."""
-    if not isinstance(module, Network):
+def save_module(module: PersonalModule, folder: str | os.PathLike[str]) -> None:
+    """Write a module that `module_of` gave, perhaps trained further since, into a folder; an earlier model is replaced."""
+    if not isinstance(module, PersonalModule):
         raise FedquiltError(f"A {type(module).__name__} cannot be saved here; give a module that module_of returned.")
-    facts = {
-        "format": FORMAT,
-        "network": type(module).__name__,
-        "config": module.config,
-        "class_names": module.class_names,
-        "forward": "x [n, F], edge_index [2, E] -> logits [n, C]; see fedquilt/export/networks.py",
-    }
+    facts = replace(module.personal, class_names=module.class_names).facts()
     try:
-        write_pair(Path(folder) / STEM, module.state_dict(), facts)
+        write_pair(Path(folder) / STEM, module.state_dict(), {"format": FORMAT, **facts})
     except OSError as error:
         raise FedquiltError(f"The model cannot be written to {folder}: {error.strerror}.") from error
 
 
-def load_module(folder: str | os.PathLike[str]) -> Network:
+def load_module(folder: str | os.PathLike[str]) -> PersonalModule:
     """The module that `save_module` wrote, on the CPU."""
     stem = Path(folder) / STEM
     if not facts_path(stem).is_file():
@@ -42,18 +36,13 @@ def load_module(folder: str | os.PathLike[str]) -> Network:
         weights, facts = read_pair(stem)
     except DamagedError as error:
         raise FedquiltError(f"The model in {folder} cannot be used: {error}.") from error
-    name, config, names = facts.get("network"), facts.get("config"), facts.get("class_names")
-    if facts.get("format") != FORMAT or not isinstance(name, str) or not isinstance(config, dict):
+    if facts.get("format") not in (format_1.FORMAT, FORMAT):
         raise FedquiltError(
             f"The model in {folder} is not one that this version of fedquilt can read; export it again."
         )
-    if name not in NETWORKS:
-        raise unknown("network", name, NETWORKS)
     try:
-        with torch.device("meta"):
-            network = NETWORKS[name](**config)
+        if facts["format"] == format_1.FORMAT:
+            weights, facts = format_1.translated(weights, facts)
+        return PersonalModule(Personal.restored(weights, facts))
     except (TypeError, ValueError, AttributeError, KeyError, RuntimeError):
-        raise FedquiltError(f"{facts_path(stem)} does not describe a {name}; export the model again.") from None
-    filled_in(network, weights)
-    network.class_names = None if names is None else tuple(map(str, names))
-    return network
+        raise FedquiltError(f"{facts_path(stem)} does not describe a model; export the model again.") from None

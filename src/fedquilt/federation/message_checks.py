@@ -51,9 +51,9 @@ class ExpectedMessages:
     def upload_form(self, round: int, down: Message) -> Message:
         """An upload of this round after `down` (one client's); only names, dtypes and shapes mean anything.
 
-        The dummy client trains once for each kind of round: round 0, and each value of `Method.alike`.
+        The dummy client trains once for each kind of round: round 0, and each value of `Method.round_kind`.
         """
-        kind = (round == 0, self.method.alike(round), tuple(down))
+        kind = (round == 0, self.method.round_kind(round), tuple(down))
         if kind not in self._forms:
             self._forms[kind] = self._train_dummy(round, down)
         return self._forms[kind]

@@ -1,12 +1,16 @@
-"""The method contract: four verbs, declared messages, typed settings. One file a method; nothing else is edited.
+"""What a method is: six verbs, declared messages, typed settings. A method is one file; nothing else is edited.
 
-    start(cohort)                        what each client keeps to itself (weights, masks, optimiser state)
-    server_start()                       what the server keeps, and what it sends before the first round
-    local_update(state, cohort, down, r) trains where the data is; returns the upload and the personal models
-    aggregate(server, uploads, ...)      runs where the data is not; returns the downloads
+    start(cohort)                                     -> what each client keeps: weights, masks, optimiser state
+    local_update(state, cohort, down, round)          -> trains where the data is; the upload and the personal models
+    personal(state)                                   -> the personal models as they are used
+    logits(personal, cohort)                          -> their outputs at every node
+    server_start()                                    -> what the server keeps, and what it sends before round 0
+    aggregate(server, uploads, senders, receivers)    -> what the server sends next, computed from the uploads
 
-State is a dict of named tensors with the client as leading axis; `local_update` changes it in place. `down` and the
-upload are the only things that cross (see `fedquilt.messages.message`).
+The first four are abstract. The last two do nothing unless a method overrides them.
+
+State is a dict of named tensors with the client as leading axis; `local_update` changes it in place. Downloads and uploads are
+the only things that cross between a client and the server (see `fedquilt.messages.message`).
 """
 
 from __future__ import annotations
@@ -17,33 +21,32 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
+from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import unknown
 from fedquilt.messages.message import Message, TensorSpec, declared
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.tasks import NODE_CLASSIFICATION
 from fedquilt.tasks.base import find_task
 
-if TYPE_CHECKING:
-    from fedquilt.scenarios.robust_aggregation import RobustAverage
-
 State = dict[str, Tensor]
-# What every method calls the upload by which its server tells clients apart; attacks replace it.
+# The upload by which a server tells clients apart has this name in every method; attacks replace it.
 EMBEDDING = "embedding"
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a method may know before it starts: names and sizes, nothing of the data itself.
+    """What a method may know of a run before it starts: names and sizes, nothing of the data itself.
 
     Attributes:
         dataset: the graph's name; partition: how it was cut; metric: the name of the task's metric.
         features, outputs: widths of the input and the output (in node classification, the number of classes).
         clients: M.
-        epochs: local epochs a round; where a method's defaults are asked for, the dataset's unless the user told the run.
+        epochs: local epochs a round. While defaults are computed: those that the user gave, else the dataset's.
         seed: the seed of this training.
         task: the name of what is learned (`fedquilt.tasks`).
     """
@@ -59,7 +62,7 @@ class RunContext:
     task: str = NODE_CLASSIFICATION
 
     def to_dict(self) -> dict[str, Any]:
-        """As run folders and messages to sites have it: outputs are called classes there, and the usual task is not named."""
+        """The dict that run folders and messages to sites hold: `classes` is the outputs, and the usual task is left out."""
         out = asdict(self)
         out["classes"] = out.pop("outputs")
         if self.task == NODE_CLASSIFICATION:
@@ -68,7 +71,7 @@ class RunContext:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunContext:
-        """From what `to_dict` gave; TypeError where a name is missing or unknown."""
+        """The context of a dict that `to_dict` gave; TypeError where a name is missing or unknown."""
         named = dict(values)
         if "classes" in named:
             named["outputs"] = named.pop("classes")
@@ -77,11 +80,11 @@ class RunContext:
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """What a local update gives.
+    """The result of a local update.
 
     Attributes:
-        upload: what goes to the server.
-        personal: the clients' personal models now, as `Method.personal` would give them; stays where the data is.
+        upload: goes to the server.
+        personal: the clients' personal models after training, as `Method.personal` gives them; stays where the data is.
         loss: [M] each client's training loss in its last epoch; stays where the data is.
     """
 
@@ -91,7 +94,19 @@ class Update:
 
 
 class Method(ABC):
-    """A federated method. Subclass, fill in the class attributes and the verbs, and decorate with `@register`."""
+    """A federated method. Subclass it, set the class attributes, write the verbs, and decorate it with `@register`.
+
+    Attributes:
+        name: as options and files have it; `@register` sets it. title, paper: as tables show it.
+        Settings: a frozen dataclass (`fedquilt.methods.settings`).
+        uploads, downloads: every name that crosses, with a sentence about what it reveals.
+        searched: the settings that `fedquilt tune` searches; names that Settings lacks are skipped.
+        single_round: one round is enough, since nothing is learned over rounds.
+        host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
+            CUDA graph.
+        admits: a client that did not train can be given a model afterwards, by `newcomer_state`, `newcomer_download` and
+            `newcomer_update`.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -99,53 +114,59 @@ class Method(ABC):
     Settings: ClassVar[type]
     uploads: ClassVar[tuple[TensorSpec, ...]] = ()
     downloads: ClassVar[tuple[TensorSpec, ...]] = ()
-    # A method that learns nothing over rounds needs only one.
+    searched: ClassVar[tuple[str, ...]] = ("lr", "weight_decay", "dropout")
     single_round: ClassVar[bool] = False
-    # Whether the server decides by looking at numbers: then what it keeps stays on the CPU, and a round is not recorded whole.
     host_server: ClassVar[bool] = False
-    # Whether a client that was never seen can be given a model after training: `lasting`, `admit` and `settle`.
     admits: ClassVar[bool] = False
-    # How a server that averages does so where the run asks for something more robust than the mean.
-    robust: RobustAverage | None = None
 
-    def __init__(self, settings: Any, context: RunContext) -> None:
+    def __init__(self, settings: Any, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
+        """`averaging` is the rule by which the server averages, where it does."""
         self.settings = settings
         self.context = context
+        self.averaging = averaging
         self.task = find_task(context.task)
+
+    # -- what a run asks before it trains --------------------------------------------------------------------------
 
     @classmethod
     def defaults(cls, context: RunContext) -> dict[str, Any]:
-        """Settings whose default depends on the task (a paper's per-dataset choices)."""
+        """Settings whose default depends on the run, such as a paper's choices for a dataset."""
         return {}
 
     def sends(self, name: str) -> bool:
-        """Whether clients upload something called `name` with these settings, in some round at least.
+        """Whether clients upload something called `name`, with these settings and in some round.
 
-        It is what they declare; a method whose settings keep some of it at home says so here.
+        By default they upload all that is declared. Override it where a setting turns an upload off.
         """
         return declared(self.uploads, name) is not None
+
+    def sent_uploads(self) -> list[TensorSpec]:
+        """The declared uploads that are sent with these settings."""
+        return [spec for spec in self.uploads if self.sends(spec.name)]
 
     def needs_classes(self) -> bool:
         """Whether the method, with these settings, can only learn a task whose nodes have classes."""
         return False
 
     def averages(self) -> bool:
-        """Whether the server averages what clients send, by `robust` where there is such a rule."""
+        """Whether the server averages uploads by `averaging`, so that a robust rule can replace the mean."""
         return False
 
     def public_start(self) -> Message:
-        """What of the uploads everyone knows before round 0, the server too: what clients start from, without a client axis.
+        """The values of uploads that everyone, the server included, knows before round 0; without a client axis.
 
         Under differential privacy only the difference from it, later from what was received, has to be protected.
         """
         return {}
 
-    def alike(self, round: int) -> Hashable:
-        """What kind of round this is: rounds that give equal answers ask for the same work on other numbers.
+    def round_kind(self, round: int) -> Hashable:
+        """A key of the round: rounds with equal keys run the same operations, so that they share one CUDA graph.
 
-        An accelerator records one round of each kind and replays it. Round 0 is a kind of its own in any case.
+        Round 0 has a CUDA graph of its own in any case.
         """
         return None
+
+    # -- the verbs -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def start(self, cohort: Cohort) -> State:
@@ -160,55 +181,69 @@ class Method(ABC):
         """Train at the clients, changing `state` in place."""
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
-        """At the server, changing `server` in place: what the clients `receivers` of the next round are sent.
+        """Compute at the server, changing `server` in place, what the clients `receivers` of the next round are sent.
 
-        Everything is on the uploads' device; with `host_server`, what the server keeps and the clients' numbers on the CPU.
+        All tensors are on the uploads' device. With `host_server`, the server's state and the clients' numbers are on the CPU.
         """
         return {}
 
     @abstractmethod
     def personal(self, state: State) -> State:
-        """The clients' personal models as they would be used: named weights, leading axis the client."""
+        """The clients' personal models as they are used: named weights, leading axis the client."""
 
     @abstractmethod
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
-        """The outputs of personal models at every node of their graphs: [R, C]."""
+        """The outputs of personal models at every node of their graphs: [R, C].
 
-    def lasting(self, server: State) -> State:
-        """What of the server newcomers need when training is over; nothing where the method does not admit any.
+        Write it differentiable in the weights where you can: an exported model can then be trained further. Callers that only
+        evaluate turn gradients off.
+        """
 
-        It is kept with the run, in memory and as server.safetensors.
+    # -- what a personal model needs away from its training ----------------------------------------------------------
+
+    def constants(self) -> Mapping[str, Callable[[Client], float]]:
+        """Numbers of the training graph that `logits` needs, by the name under which `Client.once` has them.
+
+        They are saved with a personal model. On another graph `Client.once` then gives the saved number.
         """
         return {}
 
-    def admit(self, lasting: State, uploads: Message) -> Message:
-        """At the frozen server: what newcomers are sent, given what they sent after `local_update` of round 0.
+    def personal_shapes(self) -> dict[str, tuple[int, ...]] | None:
+        """The shapes of a personal model's weights, without a client axis; None where they are unknown before `start`."""
+        return None
 
-        `lasting` is what the method of that name gave, on the uploads' device, and is left as it is. Newcomers are not
-        among the task's clients: their numbers go on from there. What `server_start` sends goes to them too, so it has
-        to be shared.
+    # -- clients that come after training ----------------------------------------------------------------------------
+
+    def newcomer_state(self, server: State) -> State:
+        """The part of the server's final state that newcomers need; it is saved with the run as server.safetensors."""
+        return {}
+
+    def newcomer_download(self, server: State, uploads: Message) -> Message:
+        """Compute what newcomers are sent from what they uploaded after `local_update` of round 0.
+
+        `server` is what `newcomer_state` gave, on the uploads' device; it must not be changed. Newcomers are numbered on from
+        the context's clients. They are sent what `server_start` sends too, so that it has to be shared.
         """
         raise NotImplementedError
 
-    def settle(self, state: State, cohort: Cohort, down: Message) -> Update:
-        """At newcomers, after their only exchange: what they make of what they were sent, changing `state` in place.
-
-        Nothing is sent after it: of the update, the personal models and the loss count.
-        """
+    def newcomer_update(self, state: State, cohort: Cohort, down: Message) -> Update:
+        """Make newcomers' personal models from what they were sent, changing `state` in place; the upload is not sent."""
         return self.local_update(state, cohort, down, 1)
 
-    def similarity(self, server: State) -> Tensor | None:
-        """Similarity between clients as the server sees it, where the method has such a thing.
+    # -- what reports show -------------------------------------------------------------------------------------------
 
-        [M, M], or [K, M, M] with a matrix for each latent factor.
+    def similarity(self, server: State) -> Tensor | None:
+        """Similarity between clients as the server sees it: [M, M], or [K, M, M] with a matrix for each latent factor.
+
+        None where the method has no such thing.
         """
         return None
 
     def findings(self, server: State, clients: State) -> dict[str, Tensor]:
-        """What is worth looking at when a training is over: named tensors for the pictures of `fedquilt show`.
+        """Named tensors for the figures of `fedquilt show`, from the final states of the server and of all clients.
 
-        `clients` is what all clients keep (leading axis the client), as an engine that runs everyone in one process can
-        see it; it never crosses. `fedquilt.reports.findings` says which names are drawn.
+        `clients` has the client as leading axis. An engine that has all clients in one process can give it; it never crosses.
+        `fedquilt.reports.findings` says which names are drawn.
         """
         return {}
 
@@ -218,7 +253,7 @@ _M = TypeVar("_M", bound=type[Method])
 
 
 def register(name: str) -> Callable[[_M], _M]:
-    """Make a method known by `name`: to the command line, the studies and the engines alike."""
+    """Register a method under `name`, by which commands, studies and engines find it."""
 
     def decorate(cls: _M) -> _M:
         if name in _METHODS:
@@ -238,7 +273,7 @@ def methods() -> dict[str, type[Method]]:
 
 @cache
 def _import_all() -> None:
-    """Every module in this folder, once."""
+    """Import every module of this folder, once."""
     package = importlib.import_module("fedquilt.methods")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"fedquilt.methods.{module.name}")

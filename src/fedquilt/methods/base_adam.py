@@ -11,8 +11,7 @@ from torch import Tensor
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import advanced, client_keys
 from fedquilt.devices.device import recording
-from fedquilt.devices.offload import pieces
-from fedquilt.messages.message import Message, dense
+from fedquilt.messages.message import Message, TensorSpec, declared, dense
 from fedquilt.methods.base import Method, RunContext, State, Update
 from fedquilt.methods.settings import AdamSettings
 from fedquilt.nn.dropout import Dropout
@@ -61,6 +60,18 @@ class AdamMethod(Method):
     def shares(self, name: str) -> bool:
         """Whether the model's weight `name` is uploaded, of those that are declared."""
         return True
+
+    def sent_uploads(self) -> list[TensorSpec]:
+        """The declared uploads that are sent; a pattern such as ``model.*`` counts where any weight that it covers is sent."""
+        sent = [MODEL + name for name in self.shapes() if self.shares(name) and self.sends(MODEL + name)]
+        covering = {spec.name for name in sent if (spec := declared(self.uploads, name)) is not None}
+        return [spec for spec in self.uploads if self.sends(spec.name) or spec.name in covering]
+
+    def personal_shapes(self) -> Shapes:
+        """The shapes of what `personal` makes of the model's weights and `private`."""
+        weights = {name: torch.empty(1, *shape, device="meta") for name, shape in self.shapes().items()}
+        state = {MODEL + name: w for name, w in weights.items()} | self.private(weights)
+        return {name: tuple(w.shape[1:]) for name, w in self.personal(state).items()}
 
     def private(self, weights: Weights) -> State:
         """What a method's clients keep beside the model's weights, by its name in the state."""
@@ -121,33 +132,16 @@ class AdamMethod(Method):
         return {}
 
     def personal(self, state: State) -> State:
-        """The weights as they act."""
+        """The effective weights."""
         return self.weights(state)
 
-    def average(self, stacked: Tensor, weight: Tensor) -> Tensor:
-        """What stands for the tensors of all clients: their mean by `weight`, or what the run's robust rule says instead."""
-        return weighted_mean(stacked, weight) if self.robust is None else self.robust(stacked)
 
-    def mix(self, share: Tensor, stacked: Tensor) -> Tensor:
-        """An average for each of r receivers by what each client counts for it: [r, n], [n, ...] -> [r, ...]."""
-        if self.robust is not None:
-            return self.robust.mixed(stacked, share)
-        return (share @ stacked.flatten(1)).view(len(share), *stacked.shape[1:])
-
-
-def weighted_mean(stacked: Tensor, weight: Tensor) -> Tensor:
-    """sum_m weight_m stacked_m / sum_m weight_m, [M, ...] -> [...]: one product, no copy of the stack."""
-    share = weight / weight.sum()
-    parts = [share[rows] @ piece.flatten(1) for rows, piece in pieces(stacked)]
-    return (parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)).view(stacked.shape[1:])
-
-
-def as_leaves(weights: Weights) -> Weights:
+def leaves_of(weights: Weights) -> Weights:
     """The same numbers, as what a gradient is taken with respect to."""
     return {name: w.detach().requires_grad_() for name, w in weights.items()}
 
 
-def slopes(total: Tensor, leaves: Weights) -> Weights:
+def gradients_of(total: Tensor, leaves: Weights) -> Weights:
     """The gradient of `total` with respect to each of the leaves, by name, laid out as they are (Adam's kernel wants it)."""
     grads = torch.autograd.grad(total, list(leaves.values()))
     return {name: grad.contiguous() for name, grad in zip(leaves, grads, strict=True)}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.messages.message import Message
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RunContext, State
-from fedquilt.methods.base_adam import MODEL, AdamMethod, as_leaves, slopes
+from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.settings import BackboneSettings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
@@ -20,8 +20,8 @@ class BackboneMethod(AdamMethod):
 
     settings: BackboneSettings
 
-    def __init__(self, settings: BackboneSettings, context: RunContext) -> None:
-        super().__init__(settings, context)
+    def __init__(self, settings: BackboneSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
+        super().__init__(settings, context, averaging)
         self.model = self.make_model()
 
     def make_model(self) -> Network:
@@ -35,18 +35,17 @@ class BackboneMethod(AdamMethod):
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """The gradient of the cross-entropy, and each client's loss [M]."""
-        acting, loss = self.acting_gradients(self.weights(state), cohort, dropout)
-        return {MODEL + name: grad for name, grad in acting.items()}, loss
+        effective, loss = self.effective_gradients(self.weights(state), cohort, dropout)
+        return {MODEL + name: grad for name, grad in effective.items()}, loss
 
-    def acting_gradients(self, weights: Weights, cohort: Cohort, dropout: Dropout) -> tuple[Weights, Tensor]:
-        """The gradient of the cross-entropy with respect to the weights as they act, and each client's loss [M]."""
-        leaves = as_leaves(weights)
+    def effective_gradients(self, weights: Weights, cohort: Cohort, dropout: Dropout) -> tuple[Weights, Tensor]:
+        """The gradient of the cross-entropy with respect to the effective weights, and each client's loss [M]."""
+        leaves = leaves_of(weights)
         total, each = self.task.training_loss(
             cohort, self.model.training(cohort, leaves, dropout).logits, dropout.draws
         )
-        return slopes(total, leaves), each
+        return gradients_of(total, leaves), each
 
-    @torch.no_grad()
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
         return self.model(cohort, personal).logits

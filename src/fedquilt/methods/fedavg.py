@@ -32,6 +32,7 @@ class FedAvg(BackboneMethod):
     title = "FedAvg"
     paper = "McMahan et al., AISTATS 2017"
     Settings = BackboneSettings
+    searched = (*BackboneMethod.searched, "hidden")
     uploads = (WEIGHTS, TRAIN_NODES)
     downloads = (AVERAGE,)
 
@@ -51,4 +52,4 @@ class FedAvg(BackboneMethod):
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m for every shared weight."""
         nodes = dense(uploads["train_nodes"])
-        return {n: self.average(dense(value), nodes) for n, value in uploads.items() if n != "train_nodes"}
+        return {n: self.averaging.average(dense(value), nodes) for n, value in uploads.items() if n != "train_nodes"}

@@ -42,8 +42,9 @@ from fedquilt.cohort.draws import Draws, client_keys
 from fedquilt.common.random_streams import torch_stream
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RunContext, State, register
-from fedquilt.methods.base_adam import MODEL, AdamMethod, as_leaves, slopes
+from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights, gcn, linear
@@ -102,6 +103,7 @@ class FedHERO(AdamMethod):
     title = "FedHERO"
     paper = "Chen et al., 2025"
     Settings = FedHEROSettings
+    searched = (*AdamMethod.searched, "alpha", "smoothness", "concentration")
     settings: FedHEROSettings
     uploads = (
         TensorSpec(
@@ -113,8 +115,8 @@ class FedHERO(AdamMethod):
     )
     downloads = (TensorSpec(MODEL + "*", "The average of the participants' shared weights.", shared=True),)
 
-    def __init__(self, settings: FedHEROSettings, context: RunContext) -> None:
-        super().__init__(settings, context)
+    def __init__(self, settings: FedHEROSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
+        super().__init__(settings, context, averaging)
         if settings.latent == "bernoulli" and settings.learner not in SAMPLED:
             raise FedquiltError(
                 f"The scores of learner={settings.learner} are no chances; with latent=bernoulli use learner=heads or cosine."
@@ -162,7 +164,6 @@ class FedHERO(AdamMethod):
 
     # -- at the client -------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
         s, learner = self.settings, part(personal, LEARNER)
@@ -195,7 +196,7 @@ class FedHERO(AdamMethod):
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Eq. 8."""
         s, rows = self.settings, cohort.training
-        leaves = as_leaves(self.trained(state))
+        leaves = leaves_of(self.trained(state))
         w = self.weights(leaves)
         latent = learn(s.learner, cohort, part(w, LEARNER), s.k)
         layers = [z[rows.index] for z in self.layers(w, cohort, latent, dropout)]
@@ -205,7 +206,7 @@ class FedHERO(AdamMethod):
             layers[0], raw = layers[0] * kept, raw * kept
         logits = linear(rows, torch.cat(layers, dim=1), w["classifier.weight"], w["classifier.bias"])
         total, each = self.task.training_loss(cohort, logits + raw, dropout.draws)
-        return slopes(total + self.penalty(cohort, latent), leaves), each
+        return gradients_of(total + self.penalty(cohort, latent), leaves), each
 
     def penalty(self, cohort: Cohort, latent: Latent) -> Tensor:
         """lambda mean_u sum_v A~_uv d_uv + mu mean_u sum_v A~_uv^2, summed over clients (eq. 7)."""
@@ -224,7 +225,7 @@ class FedHERO(AdamMethod):
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m with n_m the nodes of client m."""
-        return {n: self.average(dense(v), dense(uploads[NODES])) for n, v in uploads.items() if n != NODES}
+        return {n: self.averaging.average(dense(v), dense(uploads[NODES])) for n, v in uploads.items() if n != NODES}
 
 
 @torch.no_grad()

@@ -40,8 +40,9 @@ from torch import Tensor
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.random_streams import torch_stream
 from fedquilt.messages.message import Message, TensorSpec, dense
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RunContext, State, register
-from fedquilt.methods.base_adam import MODEL, AdamMethod, as_leaves, slopes
+from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
@@ -151,6 +152,7 @@ class FedIIH(AdamMethod):
     title = "FedIIH"
     paper = "Yu et al., AAAI 2025"
     Settings = FedIIHSettings
+    searched = (*AdamMethod.searched, "tau", "elbo")
     settings: FedIIHSettings
     uploads = (
         TensorSpec(
@@ -165,8 +167,8 @@ class FedIIH(AdamMethod):
         TensorSpec(ALPHA, "The average of the participants' latent factors.", shared=True),
     )
 
-    def __init__(self, settings: FedIIHSettings, context: RunContext) -> None:
-        super().__init__(settings, context)
+    def __init__(self, settings: FedIIHSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
+        super().__init__(settings, context, averaging)
         self.factors = settings.factors if settings.disentangle else 1
         total = settings.hidden * settings.factors if settings.wide else settings.hidden
         self.width = max(1, total // self.factors)
@@ -241,7 +243,7 @@ class FedIIH(AdamMethod):
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Cross-entropy plus `elbo` times the negative ELBO; also notes the Gaussians in the state."""
-        leaves = as_leaves(self.trained(state))
+        leaves = leaves_of(self.trained(state))
         weights = {name.removeprefix(MODEL): w for name, w in leaves.items()}
         projected, routed = self.represent(weights, cohort, dropout)
         rows = cohort.training
@@ -252,7 +254,7 @@ class FedIIH(AdamMethod):
             total = total + self.settings.elbo * self.negative_elbo(routed, state, leaves, cohort, dropout, down)
         else:
             self.note_moments(side_by_side(routed.detach()), state, cohort)
-        return slopes(total, leaves), each
+        return gradients_of(total, leaves), each
 
     def note_moments(self, h: Tensor, state: State, cohort: Cohort) -> None:
         """Without an autoencoder: the mean and variance of the representation over a client's nodes."""
@@ -286,7 +288,6 @@ class FedIIH(AdamMethod):
         message: Message = {MODEL + name: w for name, w in personal.items()}
         return message | {MEAN: state[MEAN], LOGVAR: state[LOGVAR]}
 
-    @torch.no_grad()
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
         h = self.read(*self.represent(personal, cohort, None))
@@ -311,8 +312,7 @@ class FedIIH(AdamMethod):
             if name.startswith(MODEL):
                 message[name] = self.mixed(name, dense(value), beta)
         if self.settings.hierarchy:
-            total = mean.sum(0) if self.robust is None else len(senders) * self.robust(mean)
-            message[ALPHA] = total / (len(senders) + PRIOR_VARIANCE)
+            message[ALPHA] = self.averaging.total(mean) / (len(senders) + PRIOR_VARIANCE)
         return message
 
     def compare(self, mean: Tensor, logvar: Tensor) -> Tensor:
@@ -327,15 +327,11 @@ class FedIIH(AdamMethod):
     def mixed(self, name: str, stack: Tensor, beta: Tensor) -> Tensor:
         """sum_j beta_mj^k W_j^k for each receiver m and factor k (eq. 10): [n, ...], beta [K, r, n] -> [r, ...]."""
         if name == MODEL + "classifier.bias":
-            plain = stack.mean(0) if self.robust is None else self.robust(stack)
-            return plain.expand(beta.shape[1], -1).contiguous()
+            return self.averaging.average(stack).expand(beta.shape[1], -1).contiguous()
         # The factor is a part of the projection's last axis, and of the classifier's first.
         before = 1 if name == MODEL + "classifier.weight" else math.prod(stack.shape[1:-1])
         parts = stack.view(len(stack), before, self.factors, -1)
-        if self.robust is None:
-            return torch.einsum("krn,nfkd->rfkd", beta, parts).reshape(-1, *stack.shape[1:])
-        each = [self.robust.mixed(parts[:, :, k], beta[k]) for k in range(self.factors)]
-        return torch.stack(each, dim=2).reshape(-1, *stack.shape[1:])
+        return self.averaging.mix_factors(beta, parts).reshape(-1, *stack.shape[1:])
 
     def similarity(self, server: State) -> Tensor | None:
         """S of each factor as last computed between each pair of clients: [K, M, M]."""

@@ -39,6 +39,7 @@ class FedProx(FedAvg):
     title = "FedProx"
     paper = "Li et al., MLSys 2020"
     Settings = FedProxSettings
+    searched = (*FedAvg.searched, "mu")
     settings: FedProxSettings
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:

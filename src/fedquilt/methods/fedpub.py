@@ -44,6 +44,7 @@ from fedquilt.devices.offload import pieces
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, dense
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import EMBEDDING, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
@@ -95,6 +96,7 @@ class FedPub(BackboneMethod):
     title = "FED-PUB"
     paper = "Baek et al., ICML 2023"
     Settings = FedPubSettings
+    searched = (*BackboneMethod.searched, "hidden", "tau", "l1", "proximal")
     settings: FedPubSettings
     uploads = (
         TensorSpec(
@@ -111,8 +113,8 @@ class FedPub(BackboneMethod):
         TensorSpec("graph_seed", "The seed of the random graph; it tells nothing about anyone.", shared=True),
     )
 
-    def __init__(self, settings: FedPubSettings, context: RunContext) -> None:
-        super().__init__(settings, context)
+    def __init__(self, settings: FedPubSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
+        super().__init__(settings, context, averaging)
         if settings.model != "gcn" and settings.similarity == "function" and settings.graph != "feature":
             raise FedquiltError(
                 f"FED-PUB's functional embeddings on random graphs are written for model=gcn, not {settings.model}: "
@@ -157,14 +159,14 @@ class FedPub(BackboneMethod):
         """Weights and masks."""
         return super().trained(state) | {MASK + name: state[MASK + name] for name in self.maskable}
 
-    def acting(self, state: State) -> Weights:
-        """The weights as they act: theta * mu = theta + theta offset where there is a mask, theta elsewhere."""
+    def effective(self, state: State) -> Weights:
+        """The effective weights: theta * mu = theta + theta offset where there is a mask, theta elsewhere."""
         return masked(self.weights(state), {name: state[MASK + name] for name in self.maskable})
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Cross-entropy and proximal term at W = theta * mu; then dtheta = dW * mu and dmu = dW * theta."""
         weights = self.weights(state)
-        grads, loss = self.acting_gradients(self.acting(state), cohort, dropout)
+        grads, loss = self.effective_gradients(self.effective(state), cohort, dropout)
         pull = 2 * self.settings.proximal
         moved = dropout.step > 0  # at a round's first step theta is still what was received
         out: Weights = {}
@@ -189,10 +191,10 @@ class FedPub(BackboneMethod):
 
     def personal(self, state: State) -> State:
         """theta * mu, with the entries under the threshold set to zero."""
-        acting = self.acting(state)
-        for name in filter(self.prunes, acting):
-            prune(acting[name], self.settings.threshold)
-        return acting
+        effective = self.effective(state)
+        for name in filter(self.prunes, effective):
+            prune(effective[name], self.settings.threshold)
+        return effective
 
     def prunes(self, name: str) -> bool:
         """Whether entries of the weight `name` can be pruned."""
@@ -243,14 +245,15 @@ class FedPub(BackboneMethod):
         if not self.settings.matching:
             nodes = dense(uploads[TRAIN_NODES.name])
             mixed: Message = {
-                n: self.average(w, nodes).repeat(len(receivers), *[1] * (w.dim() - 1)) for n, w in stacks.items()
+                n: self.averaging.average(w, nodes).repeat(len(receivers), *[1] * (w.dim() - 1))
+                for n, w in stacks.items()
             }
         elif self.many:
             mixed = self.thin_averages(server, uploads, stacks, senders, receivers)
         else:
             server["similarity"][senders.unsqueeze(1), senders] = self.compare(server, uploads, stacks, senders)
             alpha = self.attention(server["similarity"][receivers][:, senders])
-            mixed = {n: self.mix(alpha, w) for n, w in stacks.items()}
+            mixed = {n: self.averaging.mix(alpha, w) for n, w in stacks.items()}
         for name, w in mixed.items():
             prunes = self.prunes(name.removeprefix(MODEL))
             message[name] = self.kept_by(receivers, dense(w), senders, stacks[name]) if prunes else w

@@ -40,8 +40,9 @@ from torch import Tensor
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import EMBEDDING, RunContext, State, Update, register
-from fedquilt.methods.base_adam import MODEL, as_leaves, slopes
+from fedquilt.methods.base_adam import MODEL, gradients_of, leaves_of
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive
 from fedquilt.nn.hypernetwork import LAST, Diffusion, Hypernetwork
@@ -108,6 +109,7 @@ class FedSheafHN(BackboneMethod):
     title = "FedSheafHN"
     paper = "Liang et al., 2024"
     Settings = FedSheafHNSettings
+    searched = (*BackboneMethod.searched, "hidden", "server_lr", "personal_step")
     settings: FedSheafHNSettings
     admits = True
     uploads = (
@@ -122,8 +124,8 @@ class FedSheafHN(BackboneMethod):
     )
     downloads = (TensorSpec(MODEL + "*", "The graph layers that the server wrote for this client."),)
 
-    def __init__(self, settings: FedSheafHNSettings, context: RunContext) -> None:
-        super().__init__(settings, context)
+    def __init__(self, settings: FedSheafHNSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
+        super().__init__(settings, context, averaging)
         if settings.diffusion == "sheaf" and settings.width % settings.stalk:
             raise FedquiltError(
                 f"stalk={settings.stalk} does not divide width={settings.width}; choose one that does, such as 4."
@@ -159,11 +161,11 @@ class FedSheafHN(BackboneMethod):
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
         """Train what was generated (at first, the common start); every `refresh` rounds also send the embedding."""
         update = super().local_update(state, cohort, down, round)
-        if self.alike(round) and self.sends(EMBEDDING):
+        if self.round_kind(round) and self.sends(EMBEDDING):
             update.upload[EMBEDDING] = self.embed(update.personal, cohort)
         return update
 
-    def alike(self, round: int) -> bool:
+    def round_kind(self, round: int) -> bool:
         """Whether embeddings are due."""
         refresh = self.settings.refresh
         return round == 0 or (refresh > 0 and round % refresh == 0)
@@ -190,7 +192,7 @@ class FedSheafHN(BackboneMethod):
         }
         return {UPDATE + n: personal[n] - dense(given[MODEL + n]) for n in self.generated}
 
-    def settle(self, state: State, cohort: Cohort, down: Message) -> Update:
+    def newcomer_update(self, state: State, cohort: Cohort, down: Message) -> Update:
         """Train what was generated for `newcomer_epochs`: the classifier has never seen these layers."""
         s = self.settings
         self.receive(state, down)
@@ -243,11 +245,11 @@ class FedSheafHN(BackboneMethod):
             changes: by name, [n, P] what the senders' training added to what was generated.
         """
         s, params = self.settings, self.parameters(server)
-        trunk = as_leaves({name: value for name, value in params.items() if not name.startswith(LAST)})
+        trunk = leaves_of({name: value for name, value in params.items() if not name.startswith(LAST)})
         read = self.read(trunk, self.described(server[VECTORS]))[senders]
         last = {name: (params[f"{LAST}{name}.weight"], params[f"{LAST}{name}.bias"]) for name in changes}
         toward = torch.stack([change @ last[name][0].T for name, change in changes.items()]).sum(0)
-        grads = slopes(-(read * toward).sum(), trunk)
+        grads = gradients_of(-(read * toward).sum(), trunk)
         with torch.no_grad():
             personal = s.personal_step * inverse_spread(read)
             for name, change in changes.items():
@@ -275,17 +277,17 @@ class FedSheafHN(BackboneMethod):
 
     # -- newcomers -------------------------------------------------------------------------------------------------
 
-    def lasting(self, server: State) -> State:
+    def newcomer_state(self, server: State) -> State:
         """The networks and the embeddings of those who trained."""
         return {n: value for n, value in server.items() if n.startswith(NET) or n == VECTORS}
 
-    def admit(self, lasting: State, uploads: Message) -> Message:
+    def newcomer_download(self, server: State, uploads: Message) -> Message:
         """The newcomers' weights, from their embeddings beside those of the clients that trained."""
-        trained = lasting[VECTORS]
+        trained = server[VECTORS]
         count = len(dense(next(iter(uploads.values()))))
         theirs = dense(uploads.get(EMBEDDING, trained.new_zeros(count, trained.shape[1])))
         newcomers = torch.arange(len(trained), len(trained) + count, device=trained.device)
-        return self.write(self.parameters(lasting), self.described(torch.cat([trained, theirs])), newcomers)
+        return self.write(self.parameters(server), self.described(torch.cat([trained, theirs])), newcomers)
 
 
 def inverse_spread(read: Tensor) -> Tensor:

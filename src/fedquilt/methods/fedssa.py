@@ -32,6 +32,7 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -39,12 +40,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.random_streams import derive, torch_stream
 from fedquilt.devices.device import using_threads
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.base import State, register
-from fedquilt.methods.base_adam import MODEL, AdamMethod, as_leaves, slopes
+from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate, Share
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
@@ -54,7 +56,7 @@ from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes
 from fedquilt.nn.optim import LearningRate
 from fedquilt.nn.spectral import Bases, Kind
-from fedquilt.tasks.node_classification import class_count, labels
+from fedquilt.tasks.node_classification import class_count, labels, training_homophily
 
 FILTER, ENERGY, SEED = "filter", "energy", "projection_seed"
 CLUSTER_FILTER, CLUSTER_SIZE = "cluster.filter", "cluster.size"
@@ -123,6 +125,7 @@ class FedSSA(AdamMethod):
     title = "FedSSA"
     paper = "Yu et al., 2026"
     Settings = FedSSASettings
+    searched = (*AdamMethod.searched, "input_dropout", "filter_lr", "semantic_weight", "structural_weight")
     settings: FedSSASettings
     host_server = True  # clusters are found step by step, each looking at the one before
     uploads = (
@@ -207,7 +210,10 @@ class FedSSA(AdamMethod):
         made: Bases = cohort.once(("bases", s.basis, s.order, s.mix), lambda c: Bases(c, s.basis, s.order, s.mix))
         return made
 
-    @torch.no_grad()
+    def constants(self) -> Mapping[str, Callable[[Client], float]]:
+        """UniFilter's basis takes its angle from the homophily of the training nodes."""
+        return {"homophily": training_homophily} if self.settings.basis == "unifilter" else {}
+
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
         h = self.bases(cohort).everywhere.linear(personal[FILTER], personal["hidden.weight"])
@@ -217,7 +223,7 @@ class FedSSA(AdamMethod):
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Eq. 41 but for the terms on the coefficients alone, which are `after_step`; notes the class-wise Gaussians."""
         s, rows = self.settings, cohort.training
-        leaves = as_leaves(self.trained(state))
+        leaves = leaves_of(self.trained(state))
         w = {name.removeprefix(MODEL): leaf for name, leaf in leaves.items()}
         thin = Dropout(s.input_dropout, dropout.keys, dropout.step)
         keep = thin.mask(rows, self.context.features, INPUT_LAYER) if s.input_dropout else None
@@ -232,7 +238,7 @@ class FedSSA(AdamMethod):
             state[name].copy_(value.detach())
         if WEIGHT in down:
             total = total + s.semantic_weight * semantic_loss(*own, down)
-        return slopes(total, leaves), each
+        return gradients_of(total, leaves), each
 
     def encode(self, w: Weights, cohort: Cohort) -> tuple[Tensor, Tensor]:
         """q(Z | X, Y): means and log-variances of every node, [R, latent] each."""

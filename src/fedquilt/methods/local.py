@@ -27,3 +27,4 @@ class Local(BackboneMethod):
     title = "Local"
     paper = "the usual baseline: no federation"
     Settings = LocalSettings
+    searched = (*BackboneMethod.searched, "hidden")

@@ -24,6 +24,7 @@ class Majority(Method):
     title = "Majority"
     paper = "each client's most common training class"
     Settings = NoSettings
+    searched = ()
     single_round = True
 
     def needs_classes(self) -> bool:
@@ -45,6 +46,10 @@ class Majority(Method):
     def personal(self, state: State) -> State:
         """The class counts."""
         return dict(state)
+
+    def personal_shapes(self) -> dict[str, tuple[int, ...]]:
+        """A count a class."""
+        return {"counts": (self.context.outputs,)}
 
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """One for the most common class, zero for the others (the first of equals)."""

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -38,9 +37,9 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.devices.offload import pieces
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RunContext, State, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
@@ -97,6 +96,7 @@ class Quilt(BackboneMethod):
     title = "Quilt"
     paper = "fedquilt, 2026"
     Settings = QuiltSettings
+    searched = (*BackboneMethod.searched, "hidden", "node_dropout", "filter_lr", "reach")
     settings: QuiltSettings
     uploads = (
         WEIGHTS,
@@ -111,7 +111,7 @@ class Quilt(BackboneMethod):
     )
     downloads = (AVERAGE, TensorSpec(FILTER, "The average of the participants' coefficients.", shared=True))
 
-    def __init__(self, settings: QuiltSettings, context: RunContext) -> None:
+    def __init__(self, settings: QuiltSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         self.shared = {part.strip() for part in settings.share.split(",") if part.strip()}
         if unknown := self.shared - {"layer", "head", "filter"}:
             raise FedquiltError(f"Quilt cannot share '{min(unknown)}': give share as any of layer, head, filter.")
@@ -119,7 +119,7 @@ class Quilt(BackboneMethod):
             raise FedquiltError(
                 f"identity and share=filter are for model=filter, not {settings.model}; leave them out."
             )
-        super().__init__(settings, context)
+        super().__init__(settings, context, averaging)
         self.maskable = matrices(self.model.shapes()) if settings.masks else ()
 
     def make_model(self) -> Network:
@@ -177,13 +177,13 @@ class Quilt(BackboneMethod):
         own = self.settings.lr * nodes / (nodes + self.settings.reach).clamp_min(1.0)
         return {FILTER: self.settings.filter_lr} | {MASK + name: own for name in self.maskable}
 
-    def acting(self, state: State) -> Weights:
-        """The weights as they act: W (1 + O) where there is a mask."""
+    def effective(self, state: State) -> Weights:
+        """The effective weights: W (1 + O) where there is a mask."""
         return masked(self.weights(state), {name: state[MASK + name] for name in self.maskable}) | self.own(state)
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """The cross-entropy's at V = W (1 + O): dW = dV (1 + O) and dO = dV W."""
-        grads, loss = self.acting_gradients(self.acting(state), cohort, dropout)
+        grads, loss = self.effective_gradients(self.effective(state), cohort, dropout)
         out: Weights = {name: grads.pop(name) for name in self.own(state)}
         for name, grad in grads.items():
             if name in self.maskable:
@@ -194,7 +194,7 @@ class Quilt(BackboneMethod):
 
     def personal(self, state: State) -> State:
         """What the weights, masks and filters amount to: the model as it is used."""
-        return self.acting(state)
+        return self.effective(state)
 
     def receive(self, state: State, down: Message) -> None:
         """Take over the average of what is shared."""
@@ -223,22 +223,19 @@ class Quilt(BackboneMethod):
         if not self.shared:
             return {}
         nodes = dense(uploads[TRAIN_NODES.name])
-        seen = {name: dense(uploads[name]) + FLOOR * nodes.unsqueeze(1) for name in EVIDENCE if name in uploads}
-        claimed = {name: dense(uploads[name]) > 0 for name in seen} if self.robust is not None else {}
+        floor = FLOOR * nodes.unsqueeze(1)
         message: Message = {}
         for name, value in uploads.items():
             if name in EVIDENCE or name == TRAIN_NODES.name:
                 continue
-            stack, weight = dense(value), self.evidence_for(name)
-            if weight not in seen:
-                message[name] = self.average(stack, nodes)
-                continue
-            # A robust rule goes by who has any evidence, not by how much: anyone can claim much.
-            by = partial(self.robust, votes=claimed[weight]) if self.robust else partial(patched, seen=seen[weight])
-            if weight == FEATURES_SEEN:
-                message[name] = by(stack)
+            stack, evidence = dense(value), self.evidence_for(name)
+            if evidence not in uploads:
+                message[name] = self.averaging.average(stack, nodes)
+            elif evidence == FEATURES_SEEN:
+                message[name] = self.averaging.average_patches(stack, dense(uploads[evidence]), floor)
             else:
-                message[name] = by(stack.transpose(1, -1)).transpose(0, -1).contiguous()
+                turned = self.averaging.average_patches(stack.transpose(1, -1), dense(uploads[evidence]), floor)
+                message[name] = turned.transpose(0, -1).contiguous()
         return message
 
     def findings(self, server: State, clients: State) -> dict[str, Tensor]:
@@ -251,21 +248,6 @@ class Quilt(BackboneMethod):
             return CLASSES_SEEN
         first = name.startswith((MODEL + "hidden.", MODEL + "conv1.")) and not name.endswith(".bias")
         return FEATURES_SEEN if first else None
-
-
-def patched(stack: Tensor, seen: Tensor) -> Tensor:
-    """sum_m e_mp W_m[p] / sum_m e_mp for every patch p: stack [M, P, ...], seen [M, P] -> [P, ...]."""
-    share = seen / seen.sum(0)
-    if stack.is_cuda:  # patch by patch, which is one call there and many tiny products on a CPU
-        return (share.T.unsqueeze(1) @ stack.reshape(*seen.shape, -1).transpose(0, 1)).view(stack.shape[1:])
-    share = share.view(*seen.shape, *[1] * (stack.dim() - 2))
-    out = torch.zeros_like(stack[0])
-    for rows, piece in pieces(stack):
-        for mine, weight in zip(
-            piece, share[rows], strict=True
-        ):  # client by client: nothing as large as the stack is made
-            out.addcmul_(mine, weight)
-    return out
 
 
 def of_each(cohort: Cohort, count: Callable[[Client], np.ndarray]) -> Tensor:

@@ -21,7 +21,6 @@ from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
 from fedquilt.graphs.split import Given, format_split, parse_split
 from fedquilt.methods.base import Method, RunContext, find_method
-from fedquilt.methods.sending import uploads_of
 from fedquilt.methods.settings import as_dict, resolve_settings
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
@@ -32,7 +31,7 @@ from fedquilt.runs.folder import SeedFolder
 from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
 from fedquilt.scenarios.newcomers import FrozenServer, check_admits
-from fedquilt.scenarios.robust_aggregation import RobustAverage, check_averages
+from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
 from fedquilt.training.client_sampling import participants, some_clients
 from fedquilt.training.engines.base import Engine
@@ -201,9 +200,8 @@ class ResolvedRun:
         """One seed's training, ready to run."""
         c = self.config
         assert c.rounds is not None
-        method: Method = self.method(self.settings, self.context(seed))
-        if c.aggregation != "mean":
-            method.robust = RobustAverage(c.aggregation, c.aggregation_trim, c.aggregation_clip)
+        averaging = averaging_rule(c.aggregation, c.aggregation_trim, c.aggregation_clip)
+        method: Method = self.method(self.settings, self.context(seed), averaging)
         engine = self._engine(method, self.clients(seed)[: method.context.clients])
         protection = self.protection(method)
         rounds = c.rounds if protection is None else protection.rounds()
@@ -238,7 +236,7 @@ class ResolvedRun:
         assert c.rounds is not None
         rounds = 1 if method.single_round else c.rounds
         sent = np.zeros((rounds, context.clients), dtype=np.int64)
-        if uploads_of(method):
+        if method.sent_uploads():
             for round in range(rounds):
                 sent[round, participants(context.seed, round, context.clients, c.participation).numpy()] = 1
         most = sent.cumsum(0).max(1)
@@ -253,7 +251,7 @@ class ResolvedRun:
     def server(self, training: Training) -> FrozenServer:
         """The server after a training, which admits newcomers."""
         assert self.config.split is not None
-        lasting = training.method.lasting(training.server)
+        lasting = training.method.newcomer_state(training.server)
         return FrozenServer(
             method=training.method,
             lasting={name: tensor.detach().cpu().clone() for name, tensor in lasting.items()},

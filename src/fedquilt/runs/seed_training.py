@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fedquilt.export.conversion import constants_of, has_constants
-from fedquilt.export.personal import training_facts
 from fedquilt.methods.base import Method
+from fedquilt.methods.personal_model import constants_of, training_facts
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.resolve import ResolvedRun
@@ -51,7 +50,7 @@ def train_seed(
 
 def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:
     """The facts that `fedquilt.export` needs to use the models of a seed."""
-    clients = resolved.clients(method.context.seed)[: method.context.clients] if has_constants(method) else []
+    clients = resolved.clients(method.context.seed)[: method.context.clients] if method.constants() else []
     return training_facts(method, resolved.protocol.normalise_features, resolved.graph.class_names) | {
         "round": best_round,
         "constants": [constants_of(method, client) for client in clients],

@@ -1,7 +1,7 @@
 """Clients that come after training: they exchange one message each way with a server that has stopped learning.
 
 A newcomer does what clients do in round 0, sends what they send then, and makes the best of what it is sent back (see
-`Method.admit` and `Method.settle`). Neither the server nor anyone who trained changes.
+`Method.newcomer_download` and `Method.newcomer_update`). Neither the server nor anyone who trained changes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class FrozenServer:
 
     Attributes:
         method: as it was trained with: its settings and its context.
-        lasting: what is left of the server (see `Method.lasting`), on the CPU.
+        lasting: what is left of the server (see `Method.newcomer_state`), on the CPU.
         device: where newcomers train.
         split: how the run split its nodes, as `parse_split` reads it.
         normalise_features: whether the run divided each node's features by their sum.
@@ -93,7 +93,9 @@ class FrozenServer:
         hello = moved(method.server_start()[1], self.device)
         check(hello, method.downloads, method.name, "download")
         uploads, _ = engine.round(0, numbers, hello, evaluate=False)
-        down = method.admit({name: tensor.to(self.device) for name, tensor in self.lasting.items()}, uploads)
+        down = method.newcomer_download(
+            {name: tensor.to(self.device) for name, tensor in self.lasting.items()}, uploads
+        )
         check(down, method.downloads, method.name, "download")
         report = engine.settle(down)
         report.check_sound(first=clients[0].id)

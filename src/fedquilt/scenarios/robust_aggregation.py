@@ -1,8 +1,8 @@
-"""Robust averages: rules that a few hostile or broken clients cannot carry away, in place of the mean.
+"""Robust averages: rules for servers that average, which a few hostile or broken clients cannot move far.
 
-Each is for stacks [M, ...] of a tensor a client, and none looks at how much a client says it should count: who lies about its
-weights lies about its size. With `votes` [M, P] only clients that vote for a patch (a row of the second axis) count in it;
-where nobody does, all do.
+Each rule is for stacks [M, ...] with a tensor a client. None looks at the weight that a client states: who lies about its
+model lies about its size. With `votes` [M, P] only clients that vote for a patch (a row of the second axis) count in it; where
+nobody votes, all count.
 
 - *median*, coordinate by coordinate (Yin et al., 2018): the middle one, or the mean of the two in the middle.
 - *trimmed*, coordinate by coordinate (the same): the mean without the smallest and the largest `trim` share on each side, which
@@ -10,9 +10,9 @@ where nobody does, all do.
 - *clipped* (centred clipping, Karimireddy et al., 2021, around the median): c + mean_m min(1, r / |w_m - c|) (w_m - c), where
   c is the coordinate median and r is `clip` times the median of the clients' distances |w_m - c| from it.
 
-Where the server itself says how much each client counts for each receiver (`mixed`), that is heeded: the weighted median, the
-mean of the weight that is left when `trim` of all weight is cut off on each side (exactly so much, so that a client who counts
-for more is not cut off whole), the weighted mean of clipped tensors.
+Where the server itself computed how much each client counts for each receiver (`mix`), these shares are used: the weighted
+median; the mean of the weight that is left when `trim` of all weight is cut off on each side (exactly so much, so that a client
+who counts for more is not cut off whole); the weighted mean of clipped tensors.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch import Tensor
 
 from fedquilt.devices import offload
 from fedquilt.errors import FedquiltError
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import Method, methods
 
 Rule = Literal["median", "trimmed", "clipped"]
@@ -35,7 +36,7 @@ MIDDLE = 0.5 - 1e-4  # so much of all weight is cut off on each side for a media
 
 
 @dataclass(frozen=True)
-class RobustAverage:
+class RobustAverage(Averaging):
     """An average by one of the rules.
 
     Attributes:
@@ -48,17 +49,30 @@ class RobustAverage:
     trim: float = 0.2
     clip: float = 1.0
 
-    def __call__(self, stack: Tensor, votes: Tensor | None = None) -> Tensor:
-        """[M, ...], and who votes, [M, P] bool with P the size of the second axis -> [...]."""
+    def average(self, stack: Tensor, weight: Tensor | None = None) -> Tensor:
+        """One average for everyone, whatever the weights: [M, ...] -> [...]."""
+        return self.of_voters(stack)
+
+    def mix(self, share: Tensor, stack: Tensor) -> Tensor:
+        """An average for each of r receivers: share [r, M], whose rows sum to one, and stack [M, ...] -> [r, ...]."""
+        if self.rule == "clipped":
+            return clipped_mix(stack, self.clip, share)
+        return trimmed_mix(stack, self.trim if self.rule == "trimmed" else MIDDLE, share)
+
+    def average_patches(self, stack: Tensor, evidence: Tensor, floor: Tensor) -> Tensor:
+        """An average of each patch over the clients with any evidence for it, however much: anyone can claim much."""
+        return self.of_voters(stack, evidence > 0)
+
+    def of_voters(self, stack: Tensor, votes: Tensor | None = None) -> Tensor:
+        """The average over those who vote: [M, ...], votes [M, P] bool with P the size of the second axis -> [...]."""
         if self.rule == "clipped":
             return clipped(stack, self.clip, votes)
         return trimmed(stack, self.trim if self.rule == "trimmed" else 0.5, votes)
 
-    def mixed(self, stack: Tensor, share: Tensor) -> Tensor:
-        """An average for each of r receivers: [M, ...] and what each client counts for each, [r, M] of sum one -> [r, ...]."""
-        if self.rule == "clipped":
-            return clipped_mix(stack, self.clip, share)
-        return trimmed_mix(stack, self.trim if self.rule == "trimmed" else MIDDLE, share)
+
+def averaging_rule(name: Literal["mean"] | Rule, trim: float, clip: float) -> Averaging:
+    """The rule that the options `aggregation`, `aggregation_trim` and `aggregation_clip` of a run name."""
+    return WEIGHTED_MEAN if name == "mean" else RobustAverage(name, trim, clip)
 
 
 def trimmed(stack: Tensor, trim: float, votes: Tensor | None = None) -> Tensor:
@@ -159,7 +173,7 @@ def _kept(distance: Tensor, clip: float) -> Tensor:
 
 
 def check_averages(method: Method) -> None:
-    """Refuse a method that does not average, or not plainly with its settings, and a training with fewer than three clients."""
+    """Refuse a robust rule for a method that does not average with its settings, and for fewer than three clients."""
     if type(method).averages is Method.averages:
         others = [name for name, other in methods().items() if other.averages is not Method.averages]
         raise FedquiltError(

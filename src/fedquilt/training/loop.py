@@ -222,7 +222,7 @@ class Training:
         """Rounds of one kind do the same to the same memory."""
         last = round == self.rounds - 1
         where = tuple(tensor.data_ptr() for value in self.down.values() for tensor in each_tensor(value))
-        return round == 0, last, self.method.alike(round), self.evaluates(round), tuple(self.down), where
+        return round == 0, last, self.method.round_kind(round), self.evaluates(round), tuple(self.down), where
 
     def _numbers(self, round: int, senders: Tensor) -> tuple[Tensor, Tensor]:
         """Who sent something in this round and who takes part in the next, where the server is.

@@ -1,7 +1,7 @@
 """The space of a search: the settings that are searched, and between which values.
 
 A space maps a setting's name to a `Choice` (some values) or a `Range` (all between two). A method's default space follows from
-the table `SEARCHED` and from rules by a setting's name, type, bounds and default. A user's own comes from a YAML file:
+the names in `Method.searched` and from rules by a setting's name, type, bounds and default. A user's own is a YAML file:
 
     lr: {low: 0.001, high: 0.1, log: true}
     hidden: [64, 128]
@@ -20,22 +20,6 @@ from fedquilt.errors import FedquiltError, unknown
 from fedquilt.methods.base import Method
 from fedquilt.runs.config import read_config
 
-# What is searched unless the user says otherwise. What makes a round dearer (epochs, order, layers) stays as it is, so that a
-# search costs about as many runs as it has trials.
-USUAL = ("lr", "weight_decay", "dropout")
-SEARCHED: dict[str, tuple[str, ...]] = {
-    "majority": (),
-    "local": (*USUAL, "hidden"),
-    "fedavg": (*USUAL, "hidden"),
-    "fedprox": (*USUAL, "hidden", "mu"),
-    "fedper": (*USUAL, "hidden"),
-    "fedpub": (*USUAL, "hidden", "tau", "l1", "proximal"),
-    "fediih": (*USUAL, "tau", "elbo"),
-    "fedssa": (*USUAL, "input_dropout", "filter_lr", "semantic_weight", "structural_weight"),
-    "fedhero": (*USUAL, "alpha", "smoothness", "concentration"),
-    "fedsheafhn": (*USUAL, "hidden", "server_lr", "personal_step"),
-    "quilt": (*USUAL, "hidden", "node_dropout", "filter_lr", "reach"),
-}
 DECAYS = (0.0, 1e-6, 1e-5, 1e-4, 5e-4)
 WIDTHS = (64, 128, 256)
 MOST_DROPOUT = 0.8
@@ -86,13 +70,12 @@ def usual_space(method: type[Method], defaults: Mapping[str, Any]) -> Space:
     """The space of a method where the user gives none. It holds every default.
 
     Args:
-        method: a method without an entry in `SEARCHED` is searched in what `USUAL` says, where it has that.
+        method: its `searched` names the settings.
         defaults: its settings in this run.
     """
     hints = get_type_hints(method.Settings, include_extras=True)
-    names = SEARCHED.get(method.name, [name for name in USUAL if name in hints])
     space: Space = {}
-    for name in names:
+    for name in (name for name in method.searched if name in hints):
         part = rule(name, hints[name], defaults[name])
         if part is not None:
             space[name] = part

@@ -22,7 +22,6 @@ from fedquilt.federation.site.permits import (
 from fedquilt.messages.message import TensorSpec, declared
 from fedquilt.methods.base import methods
 from fedquilt.methods.fedavg import FedAvg
-from fedquilt.methods.sending import uploads_of
 from support.federations import make_method, make_task, ragged_clients, registered, tapped_run
 
 NAMES = sorted({spec.name for method in methods().values() for spec in method.uploads})
@@ -84,7 +83,7 @@ def test_what_is_said_to_leave_covers_what_does(name: str, settings: dict[str, A
     """The uploads of a real training: none that was not announced."""
     clients = ragged_clients((12, 9, 14))
     method = make_method(name, clients, make_task(clients), **settings)
-    announced = uploads_of(method)
+    announced = method.sent_uploads()
     _, tap = tapped_run(method, clients, 2, 1.0)
     for upload in tap.ups:
         for sent in upload:

@@ -14,7 +14,6 @@ import torch
 from torch_geometric.data import Data
 
 from fedquilt.errors import FedquiltError
-from fedquilt.export.personal import model_facts
 from fedquilt.federation.site.config import load_site_graph, read_site
 from fedquilt.federation.site.predict import predict
 from fedquilt.federation.site.state import SiteState
@@ -22,6 +21,7 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.methods.base import methods
 from fedquilt.methods.fedavg import FedAvg
+from fedquilt.methods.personal_model import model_facts
 from support.clients import assert_near
 from support.federations import registered
 from support.trained_sites import as_file, grown, logits_of, make_site, trained, write_site

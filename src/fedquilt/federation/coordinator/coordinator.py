@@ -18,14 +18,13 @@ from fedquilt.federation.coordinator.config import FIXED_FIELDS, FederationConfi
 from fedquilt.federation.coordinator.engine import FlowerEngine, RoundRules
 from fedquilt.federation.coordinator.finite_aggregation import FiniteAggregation
 from fedquilt.federation.coordinator.incidents import Incidents
-from fedquilt.federation.coordinator.planning import check_same_widths, plan_method
+from fedquilt.federation.coordinator.planning import averaging_of, check_same_widths, plan_method
 from fedquilt.federation.coordinator.roster import Roster, gather
 from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import as_dict, resolve_settings
 from fedquilt.privacy.dp import BudgetSpentError
 from fedquilt.runs.folder import FEDERATION, RunFolder
 from fedquilt.runs.result import build_result
-from fedquilt.scenarios.robust_aggregation import RobustAverage
 from fedquilt.training.loop import Plan, Record, Training
 
 ROSTER = "sites.json"
@@ -108,7 +107,7 @@ class Coordinator:
         saved = self.folder.config
         self.roster.load(self.folder.path / ROSTER)
         kind, context = find_method(saved["method"]), RunContext.from_dict(saved[FEDERATION]["task"])
-        method = kind(*resolve_settings(kind, context, saved["settings"], None))
+        method = kind(*resolve_settings(kind, context, saved["settings"], None), averaging_of(self.config))
         restarts = saved[FEDERATION]["coordinator"] + 1
         run = saved[FEDERATION]["run"]
         self._write_config(method, run, restarts)
@@ -138,8 +137,6 @@ class Coordinator:
     def _training(self, method: Method, run: str, restarts: int) -> tuple[Training, FlowerEngine]:
         config = self.config
         rules = RoundRules(config.timeout, config.min_sites, config.tries, config.norm_limit)
-        if config.aggregation != "mean":
-            method.robust = RobustAverage(config.aggregation, config.aggregation_trim, config.aggregation_clip)
         engine = FlowerEngine(method, self.roster, rules, run, config.rounds, restarts)
         plan = Plan(config.rounds, config.participation, config.evaluate_every, config.patience or None, 0.0)
         aggregate = FiniteAggregation(method, engine.note_unused_upload)

@@ -8,9 +8,10 @@ from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FederationConfig
 from fedquilt.federation.protocol import Introduction
 from fedquilt.federation.site.permits import default_methods, refused_uploads
+from fedquilt.methods.averaging import Averaging
 from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import resolve_settings
-from fedquilt.scenarios.robust_aggregation import check_averages
+from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
 
 
@@ -21,11 +22,16 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
     context = RunContext(config.dataset, config.partition, config.metric, *sizes, config.epochs or 1, config.seed)
     find_task(context.task).check("the sites have", context.outputs, context.metric)
     kind = find_method(config.method)
-    method = kind(*resolve_settings(kind, context, config.settings, config.epochs or None))
+    method = kind(*resolve_settings(kind, context, config.settings, config.epochs or None), averaging_of(config))
     check_permitted(sites, method)
     if config.aggregation != "mean":
         check_averages(method)
     return method
+
+
+def averaging_of(config: FederationConfig) -> Averaging:
+    """The rule by which the server averages."""
+    return averaging_rule(config.aggregation, config.aggregation_trim, config.aggregation_clip)
 
 
 def check_permitted(sites: Sequence[Introduction], method: Method) -> None:

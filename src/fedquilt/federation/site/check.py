@@ -25,7 +25,6 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.messages.message import TensorSpec
 from fedquilt.methods.base import Method
-from fedquilt.methods.sending import uploads_of
 from fedquilt.privacy.accountant import affordable_uploads, noise_for, spent_epsilon
 
 MANY_UPLOADS = 10**6
@@ -81,7 +80,7 @@ def check_site(path: str | os.PathLike[str]) -> SiteReport:
         graph=describe_graph(graph),
         split=split_name(site, graph),
         parts=parts,
-        methods=[MethodUploads(n, uploads_of(m), refused_uploads(site.permits, m)) for n, m in methods.items()],
+        methods=[MethodUploads(n, m.sent_uploads(), refused_uploads(site.permits, m)) for n, m in methods.items()],
         reports_metrics=is_permitted(site.permits, METRICS_PERMIT) and (site.dp is None or site.dp.report),
         privacy=_privacy(site, methods),
     )

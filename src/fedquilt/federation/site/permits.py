@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.messages.message import TensorSpec
 from fedquilt.methods.base import Method, RunContext, methods
-from fedquilt.methods.sending import uploads_of
 from fedquilt.methods.settings import build_settings
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def _covers(permit: str, name: str) -> bool:
 
 def refused_uploads(permits: Permits, method: Method) -> list[TensorSpec]:
     """The uploads of a method that are not permitted."""
-    return [spec for spec in uploads_of(method) if not is_permitted(permits, spec.name)]
+    return [spec for spec in method.sent_uploads() if not is_permitted(permits, spec.name)]
 
 
 def check_permits(site: SiteConfig, method: Method) -> None:

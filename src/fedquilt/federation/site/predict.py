@@ -8,26 +8,19 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from fedquilt.cohort.client import Client
-from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.files import write_text
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
-from fedquilt.export.conversion import NoNetworkError, has_constants, module_of_personal
-from fedquilt.export.personal import Personal
 from fedquilt.federation.site.config import SiteConfig, load_site_graph, site_client
 from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.prepare import normalise
-from fedquilt.graphs.split import NONE
+from fedquilt.methods.personal_model import Personal
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -84,7 +77,7 @@ def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | Non
     asked = load_site_graph(site) if graph is None else load_graph(graph, labelled=False)[0]
     check_fits(asked, personal)
     asked = in_order(asked, personal)
-    probabilities = logits_of(personal, asked, pick_device(site.device, asked="device:")).softmax(1).cpu().numpy()
+    probabilities = personal.logits(asked, pick_device(site.device, asked="device:")).softmax(1).cpu().numpy()
     if not np.isfinite(probabilities).all():
         raise FedquiltError(
             f"The model of site '{site.name}' gives no finite numbers; train it again, with a smaller lr."
@@ -101,7 +94,7 @@ def personal_of(site: SiteConfig) -> Personal:
         return Personal.restored(weights, facts)
     personal = Personal.restored(weights, facts | {"constants": {}})
     graph = load_site_graph(site)
-    if has_constants(personal.method) or graph.class_names is not None:
+    if personal.method.constants() or graph.class_names is not None:
         return Personal.restored(weights, facts, site_client(site, personal.client, graph))
     return personal
 
@@ -189,30 +182,3 @@ def _strange_classes(graph: Graph, personal: Personal) -> Iterator[str]:
             f"{graph.name} has the class {strange[0]}, which the model was not trained on and never predicts; "
             f"it knows: {known}."
         )
-
-
-@torch.no_grad()
-def logits_of(personal: Personal, graph: Graph, device: torch.device) -> Tensor:
-    """A personal model's outputs at the nodes of a graph: [n, C]."""
-    method = personal.method
-    try:
-        module = module_of_personal(personal).to(device)
-    except NoNetworkError:
-        # A user's own method without an exported network: evaluate it as a cohort of one, without training nodes.
-        x = normalise(graph.x) if personal.normalise_features else graph.x
-        own = Graph(graph.name, graph.edges, x, np.full_like(graph.y, -1), method.context.outputs)
-        client = Client(personal.client, own, np.full(own.nodes, NONE, dtype=np.int8))
-        weights = {name: tensor.unsqueeze(0).to(device) for name, tensor in personal.weights.items()}
-        return method.logits(weights, Cohort([client], device))
-    return module(_as_data(graph, device))
-
-
-def _as_data(graph: Graph, device: torch.device) -> SimpleNamespace:
-    """The graph as a network takes it; sparse features stay sparse."""
-    edges = torch.from_numpy(graph.edges).to(device)
-    if isinstance(graph.x, np.ndarray):
-        return SimpleNamespace(x=torch.from_numpy(graph.x).to(device), edge_index=edges)
-    coo = graph.x.tocoo()
-    index = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
-    x = torch.sparse_coo_tensor(index, torch.from_numpy(coo.data), coo.shape, check_invariants=False)
-    return SimpleNamespace(x=x.to(device), edge_index=edges)

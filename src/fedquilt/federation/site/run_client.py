@@ -21,7 +21,6 @@ from torch import Tensor
 
 from fedquilt.common.lock import HeldError
 from fedquilt.errors import FedquiltError
-from fedquilt.export.personal import model_facts
 from fedquilt.federation.message_checks import BadMessageError, ExpectedMessages, read_download
 from fedquilt.federation.protocol import EVALUATE, ROUND, RefusedError, Reply, Request
 from fedquilt.federation.site.permits import METRICS_SPEC, check_permits, check_upload_names
@@ -29,6 +28,7 @@ from fedquilt.federation.site.site import Site
 from fedquilt.messages.message import Message, dense, moved
 from fedquilt.messages.wire import encode
 from fedquilt.methods.base import State
+from fedquilt.methods.personal_model import model_facts
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.engines.in_process import InProcess
 

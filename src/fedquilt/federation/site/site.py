@@ -18,7 +18,6 @@ from fedquilt.federation.site.permits import METRICS_PERMIT, is_permitted
 from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import Method
-from fedquilt.methods.sending import uploads_of
 from fedquilt.privacy.dp import Privatiser
 
 
@@ -72,7 +71,7 @@ class Site:
 
     def privatiser(self, method: Method, rounds: int) -> Privatiser | None:
         """What adds noise to uploads of this method in a run of so many rounds; None where no noise is added."""
-        if self.config.dp is None or not uploads_of(method):
+        if self.config.dp is None or not method.sent_uploads():
             return None
         return Privatiser(self.config.dp, rounds)
 

@@ -50,7 +50,7 @@ class SiteState:
         return found
 
     def save_model(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
-        """Save the personal model: named weights without a client axis, and the facts of `fedquilt.export.model_facts`."""
+        """Save the personal model: named weights without a client axis, and the facts of `model_facts`."""
         newest = checkpoint.latest(self.folder / _MODEL)
         self._write(_MODEL, 0 if newest is None else newest.round + 1, tensors, facts, keep=2)
 

@@ -122,7 +122,7 @@ class InProcess:
         """The last step of clients that were admitted after training, and how they stand after it; nothing is sent."""
         everyone = torch.cat([part.cohort.ids for part in self.parts])
         with computing_in(self.precision):
-            self._each(self.method.settle, everyone, down, evaluate=True)
+            self._each(self.method.newcomer_update, everyone, down, evaluate=True)
         return self._report()
 
     def _each(self, step: Step, participants: Tensor, down: Message, evaluate: bool) -> Message:

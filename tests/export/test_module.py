@@ -1,11 +1,9 @@
-"""Exported modules say what the method itself says, for every method, on any graph, and need nothing of fedquilt to do so."""
+"""Exported modules give the outputs of their method, for every method, on any graph."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import copy
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +15,11 @@ from torch_geometric.data import Data
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.export import networks
-from fedquilt.export.conversion import module_of_personal
-from fedquilt.export.personal import Personal, model_facts
-from fedquilt.export.storage import save_module
+from fedquilt.export.module import PersonalModule
+from fedquilt.export.sources import module_of_personal
 from fedquilt.graphs.prepare import normalise
 from fedquilt.methods.base import methods
+from fedquilt.methods.personal_model import Personal, model_facts
 from support.clients import assert_near, client_lists, random_client
 from support.federations import make_method, make_task, ragged_clients
 from support.trained_sites import grown, logits_of, personal_of, trained
@@ -109,7 +106,7 @@ def test_any_structure_learner_on_any_graph(learner: str, seed: int, nodes: int,
     assert_near(module(client.graph.to_data()).detach(), expected)
 
 
-def untrained(name: str, client: Client, seed: int, **settings: Any) -> tuple[networks.Network, torch.Tensor]:
+def untrained(name: str, client: Client, seed: int, **settings: Any) -> tuple[PersonalModule, torch.Tensor]:
     method = make_method(name, [client], make_task([client], seed=seed), **settings)
     cohort = Cohort([client])
     stream = torch.Generator().manual_seed(seed)
@@ -159,37 +156,48 @@ def test_gradients_reach_every_weight() -> None:
         assert all(w.grad is not None and float(w.grad.abs().max()) > 0 for w in module.parameters()), name
 
 
-ALONE = """
-import importlib.util, json, sys
-for name in ("fedquilt", "torch_geometric"):
-    sys.modules[name] = None  # whoever imports it now fails
-spec = importlib.util.spec_from_file_location("networks", sys.argv[1])
-networks = importlib.util.module_from_spec(spec)
-sys.modules["networks"] = networks
-spec.loader.exec_module(networks)
-from types import SimpleNamespace
-from safetensors.torch import load_file
-for folder in sys.argv[2:]:
-    facts = json.load(open(folder + "/model.json"))["facts"]
-    module = networks.NETWORKS[facts["network"]](**facts["config"])
-    module.load_state_dict(load_file(folder + "/model.safetensors"))
-    case = load_file(folder + "/case.safetensors")
-    out = module(SimpleNamespace(x=case["x"], edge_index=case["edge_index"]))
-    assert (out - case["logits"]).abs().max() < 1e-6, folder
-"""
+def test_a_module_is_a_usual_torch_module() -> None:
+    """It moves, copies and keeps its weights as others do, and takes x and edges by themselves too."""
+    method, clients, models = trained("fedavg")
+    module, data = module_of_personal(personal_of(method, clients[0], models)), clients[0].graph.to_data()
+    logits = module(data)
+    assert torch.equal(module(data.x, data.edge_index), logits)
+    assert {name for name, _ in module.named_parameters()} == set(models)
+    other = copy.deepcopy(module)
+    assert torch.equal(other(data), logits)
+    with torch.no_grad():
+        other.get_parameter("classifier.bias").add_(1.0)
+    assert_near(other(data).detach(), logits.detach() + 1.0)
+    other.load_state_dict(module.state_dict())
+    assert torch.equal(other(data), logits)
 
 
-def test_the_forward_pass_needs_torch_alone(tmp_path: Path) -> None:
-    """In a process in which neither fedquilt nor PyTorch Geometric can be imported."""
-    from safetensors.torch import save_file
+def test_a_graph_is_prepared_once_and_again_when_it_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, clients, models = trained("fedavg")
+    module, data = module_of_personal(personal_of(method, clients[0], models)), clients[0].graph.to_data()
+    prepared: list[Any] = []
+    cohort = Personal.cohort
+    monkeypatch.setattr(Personal, "cohort", lambda self, *graph: prepared.append(graph) or cohort(self, *graph))
+    before = module(data)
+    assert torch.equal(module(data), before)
+    assert len(prepared) == 1
+    data.x[0] += 1.0
+    assert not torch.equal(module(data), before)
+    data.edge_index = data.edge_index[:, 2:]
+    module(data)
+    assert len(prepared) == 3
 
-    for name in methods():
-        method, clients, models = trained(name, rounds=1)
-        module, data = module_of_personal(personal_of(method, clients[0], models)), clients[0].graph.to_data()
-        save_module(module, tmp_path / name)
-        case = {"x": data.x, "edge_index": data.edge_index.contiguous(), "logits": module(data).detach().clone()}
-        save_file(case, tmp_path / name / "case.safetensors")
-    folders = [str(tmp_path / name) for name in methods()]
-    command = [sys.executable, "-c", ALONE, networks.__file__, *folders]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+
+def test_training_a_module_further_lowers_its_loss() -> None:
+    method, clients, models = trained("quilt", rounds=1)
+    module, data = module_of_personal(personal_of(method, clients[0], models)), clients[0].graph.to_data()
+    known = data.y >= 0
+    optimiser = torch.optim.Adam(module.parameters(), lr=0.02)
+    losses = []
+    for _ in range(20):
+        loss = torch.nn.functional.cross_entropy(module(data)[known], data.y[known])
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.8 * losses[0]

@@ -1,4 +1,4 @@
-"""A personal model with all that one needs to know to use it, far from where it was trained."""
+"""A personal model with all that is needed to use it away from its training."""
 
 from __future__ import annotations
 
@@ -6,11 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.export.conversion import constants_of
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.prepare import normalise
+from fedquilt.graphs.split import NONE
 from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import as_dict, build_settings
 
@@ -20,13 +25,13 @@ class Personal:
     """One client's personal model.
 
     Attributes:
-        method: what trained it, with its settings and its context.
+        method: the method that trained it, with its settings and its context.
         weights: by name, without a client axis; on the CPU.
         client: the client's number in the training.
-        constants: what the model needs to know of the graph it was trained on (`constants_of`); none for most methods.
+        constants: the numbers of its training graph that the model needs (`Method.constants`); none for most methods.
         normalise_features: whether each node's features are divided by their sum first.
-        class_names: what the classes are called, where they have names.
-        feature_names: what the features are called, in the order of the weights, where they have names.
+        class_names: the names of the classes, where they have names.
+        feature_names: the names of the features in the order of the weights, where they have names.
     """
 
     method: Method
@@ -41,9 +46,9 @@ class Personal:
     def restored(
         cls, weights: Mapping[str, Tensor], facts: Mapping[str, Any], trained: Client | None = None
     ) -> Personal:
-        """From what `model_facts` gave and the weights that were saved with it.
+        """The model of saved weights and the facts that `model_facts` gave.
 
-        What facts of another origin lack is taken from the client that it was `trained` at, where that is given.
+        Facts that an older version did not save are computed from `trained`, the client that trained it, where that is given.
         """
         try:
             cls_, context = find_method(facts["method"]), RunContext.from_dict(facts["task"])
@@ -65,15 +70,51 @@ class Personal:
             method=method,
             weights=dict(weights),
             client=client,
-            constants={name: float(value) for name, value in constants.items()},
+            constants=dict(constants),
             normalise_features=bool(facts.get("normalise_features", False)),
             class_names=None if names is None else tuple(names),
             feature_names=None if features is None else tuple(features),
         )
 
+    def facts(self) -> dict[str, Any]:
+        """All but the weights, in JSON's types; `restored` reads it."""
+        shared = training_facts(self.method, self.normalise_features, self.class_names, self.feature_names)
+        return shared | {"client": self.client, "constants": self.constants}
+
+    def check_constants(self) -> None:
+        """Refuse a model that was saved without a constant that it needs."""
+        for name in self.method.constants():
+            if name not in self.constants:
+                raise FedquiltError(
+                    f"The model was saved without the {name} of the graph it was trained on, which it needs; "
+                    "train it again with this version of fedquilt."
+                )
+
+    def cohort(self, graph: Graph, device: torch.device | str = "cpu") -> Cohort:
+        """A graph as a cohort of one client, this one. No node of it has a label or trains."""
+        self.check_constants()
+        x = normalise(graph.x) if self.normalise_features else graph.x
+        unlabelled = np.full(graph.nodes, -1, dtype=np.int64)
+        own = Graph(graph.name, graph.edges, x, unlabelled, self.method.context.outputs)
+        client = Client(self.client, own, np.full(graph.nodes, NONE, dtype=np.int8))
+        for name, value in self.constants.items():
+            client.preset(name, value)
+        return Cohort([client], device)
+
+    @torch.no_grad()
+    def logits(self, graph: Graph, device: torch.device | str = "cpu") -> Tensor:
+        """The model's outputs at every node of a graph: [n, C]."""
+        weights = {name: tensor.unsqueeze(0).to(device) for name, tensor in self.weights.items()}
+        return self.method.logits(weights, self.cohort(graph, device))
+
+
+def constants_of(method: Method, client: Client) -> dict[str, float]:
+    """The numbers of a client's training graph that its personal model needs."""
+    return {name: client.once(name, compute) for name, compute in method.constants().items()}
+
 
 def model_facts(method: Method, client: Client, normalise_features: bool = False) -> dict[str, Any]:
-    """What is saved beside a personal model's weights, for `Personal.restored`; in JSON's types."""
+    """The facts that are saved beside a personal model's weights, in JSON's types; `Personal.restored` reads them."""
     graph = client.graph
     return training_facts(method, normalise_features, graph.class_names, graph.feature_names) | {
         "client": client.id,
@@ -87,7 +128,7 @@ def training_facts(
     class_names: tuple[str, ...] | None = None,
     feature_names: tuple[str, ...] | None = None,
 ) -> dict[str, Any]:
-    """The part of it that is the same for all clients of a training."""
+    """The facts that are the same for all clients of a training."""
     return {
         "method": method.name,
         "settings": as_dict(method.settings),

@@ -1,0 +1,99 @@
+"""How a server averages what clients sent: a rule that a method is given when it is made.
+
+`WeightedMean` is the usual rule. `fedquilt.scenarios.robust_aggregation` has rules that a few hostile clients cannot move far.
+Stacks have the client as leading axis: [M, ...].
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from fedquilt.devices.offload import pieces
+
+
+class Averaging(ABC):
+    """An averaging rule."""
+
+    @abstractmethod
+    def average(self, stack: Tensor, weight: Tensor | None = None) -> Tensor:
+        """One average for everyone: [M, ...] -> [...].
+
+        Args:
+            stack: a tensor a client.
+            weight: [M] what each client counts; None: all count the same. Robust rules ignore it: clients state it themselves.
+        """
+
+    @abstractmethod
+    def mix(self, share: Tensor, stack: Tensor) -> Tensor:
+        """An average for each of r receivers: share [r, M], whose rows sum to one, and stack [M, ...] -> [r, ...].
+
+        The server computed the shares, so that robust rules respect them.
+        """
+
+    @abstractmethod
+    def average_patches(self, stack: Tensor, evidence: Tensor, floor: Tensor) -> Tensor:
+        """An average of each patch p over the clients that have evidence for it: [M, P, ...] -> [P, ...].
+
+        Args:
+            stack: a tensor a client, patches along its first axis.
+            evidence: [M, P] how much evidence a client has for a patch.
+            floor: [M, 1] what is added to it, so that a patch without any evidence has an average too.
+        """
+
+    def total(self, stack: Tensor) -> Tensor:
+        """M times the average: [M, ...] -> [...]."""
+        return len(stack) * self.average(stack)
+
+    def mix_factors(self, share: Tensor, stack: Tensor) -> Tensor:
+        """An average for each receiver and factor k: share [K, r, M], stack [M, F, K, D] -> [r, F, K, D]."""
+        return torch.stack([self.mix(each, stack[:, :, k]) for k, each in enumerate(share)], dim=2)
+
+
+class WeightedMean(Averaging):
+    """The mean, weighted where weights are given."""
+
+    def average(self, stack: Tensor, weight: Tensor | None = None) -> Tensor:
+        """sum_m weight_m stack_m / sum_m weight_m."""
+        return stack.mean(0) if weight is None else weighted_mean(stack, weight)
+
+    def mix(self, share: Tensor, stack: Tensor) -> Tensor:
+        """sum_m share_rm stack_m."""
+        return (share @ stack.flatten(1)).view(len(share), *stack.shape[1:])
+
+    def average_patches(self, stack: Tensor, evidence: Tensor, floor: Tensor) -> Tensor:
+        """sum_m e_mp stack_m[p] / sum_m e_mp with e = evidence + floor."""
+        return patch_mean(stack, evidence + floor)
+
+    def total(self, stack: Tensor) -> Tensor:
+        """sum_m stack_m."""
+        return stack.sum(0)
+
+    def mix_factors(self, share: Tensor, stack: Tensor) -> Tensor:
+        """sum_m share_krm stack_m[:, k], all factors in one product."""
+        return torch.einsum("krn,nfkd->rfkd", share, stack)
+
+
+WEIGHTED_MEAN = WeightedMean()
+
+
+def weighted_mean(stack: Tensor, weight: Tensor) -> Tensor:
+    """sum_m weight_m stack_m / sum_m weight_m, [M, ...] -> [...]: one product, no copy of the stack."""
+    share = weight / weight.sum()
+    parts = [share[rows] @ piece.flatten(1) for rows, piece in pieces(stack)]
+    return (parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)).view(stack.shape[1:])
+
+
+def patch_mean(stack: Tensor, weight: Tensor) -> Tensor:
+    """sum_m weight_mp stack_m[p] / sum_m weight_mp for every patch p: stack [M, P, ...], weight [M, P] -> [P, ...]."""
+    share = weight / weight.sum(0)
+    if stack.is_cuda:  # a product a patch, which is one call there and many tiny products on a CPU
+        return (share.T.unsqueeze(1) @ stack.reshape(*share.shape, -1).transpose(0, 1)).view(stack.shape[1:])
+    share = share.view(*share.shape, *[1] * (stack.dim() - 2))
+    out = torch.zeros_like(stack[0])
+    for rows, piece in pieces(stack):
+        for own, own_share in zip(piece, share[rows], strict=True):  # nothing as large as the stack is allocated
+            out.addcmul_(own, own_share)
+    return out
