@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.devices.device import has_kernels
+from fedquilt.devices.embedding_bag import pair_products
 from fedquilt.graphs import operators
 
 
@@ -83,10 +84,7 @@ class Links:
         if z.device.type == "cpu" and z.dtype == torch.float32 and self.count <= self.rows**2:
             product: Tensor = torch.sparse.sampled_addmm(self._pattern, c.contiguous(), z.contiguous().T, beta=0.0)
             return product.values()
-        # The gradient of a bag of embeddings with respect to its weights is just this product.
-        gradient = torch.ops.aten._embedding_bag_per_sample_weights_backward
-        out: Tensor = gradient(c.contiguous(), z.contiguous(), self.target, self._offsets[:-1], self.source, 0)
-        return out
+        return pair_products(c, z, self.source, self.target, self._offsets[:-1])
 
 
 class Edges(Links):

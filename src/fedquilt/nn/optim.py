@@ -1,7 +1,7 @@
 """Adam over stacked weights: one fused step for all clients.
 
-The state is part of what a client keeps: first and second moments and the client's own step count, so a client that
-sat out some rounds still corrects its bias by its own steps.
+Clients keep the optimiser's state: both moments and a step count of their own. A client that sat out some rounds corrects its
+bias by its own steps.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.devices.device import has_kernels
+from fedquilt.devices.fused_adam import adam_update
 from fedquilt.nn.layers import Weights
 
 FIRST, SECOND, STEP = "adam.first.", "adam.second.", "adam.step"
@@ -48,7 +49,7 @@ def adam_step(
     step += 1
     rates = rates or {}
     if not has_kernels(step):
-        _library_steps(weights, grads, state, lr, weight_decay, rates)
+        _update_by_rate(weights, grads, state, lr, weight_decay, rates)
         return
     from fedquilt.devices.kernels import Adam
 
@@ -62,17 +63,16 @@ def _decay(name: str, weight_decay: float) -> float:
     return weight_decay if name.startswith("model.") else 0.0
 
 
-def _library_steps(
+def _update_by_rate(
     weights: Weights, grads: Weights, state: Weights, lr: float, weight_decay: float, rates: Mapping[str, LearningRate]
 ) -> None:
-    """The same by the library's fused kernel, which knows one step count and one rate a tensor.
+    """The same where our kernels do not run, with one step count and one rate a tensor.
 
-    Where all clients are at the same step and rate the stacked tensors go in whole; otherwise each client's slice goes in with
-    its own.
+    Where all clients are at the same step and rate, stacked tensors are updated whole; otherwise client by client.
     """
     step = state[STEP]
     clients, together = len(step), bool((step == step[0]).all())
-    # What goes into one call: (name, client), or (name, None) for all clients.
+    # By rate and decay, what one call updates: (name, client), or (name, None) for all clients.
     groups: dict[tuple[float, float], list[tuple[str, int | None]]] = {}
     for name in weights:
         rate, decay = rates.get(name, lr), _decay(name, weight_decay)
@@ -89,19 +89,6 @@ def _library_steps(
             {name: state[FIRST + name] for name, _ in slices},
             {name: state[SECOND + name] for name, _ in slices},
         )
-        lists = [[source[n] if m is None else source[n][m] for n, m in slices] for source in sources]
-        torch._fused_adam_(
-            lists[0],
-            lists[1],
-            lists[2],
-            lists[3],
-            [],
-            [step[m or 0] for _, m in slices],
-            lr=rate,
-            beta1=BETAS[0],
-            beta2=BETAS[1],
-            weight_decay=decay,
-            eps=EPSILON,
-            amsgrad=False,
-            maximize=False,
-        )
+        w, g, first, second = ([each[n] if m is None else each[n][m] for n, m in slices] for each in sources)
+        steps = [step[m or 0] for _, m in slices]
+        adam_update(w, g, first, second, steps, rate, BETAS, decay, EPSILON)
