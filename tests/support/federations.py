@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def make_method(
 ) -> Method:
     """A method by name; backbone methods are small unless told otherwise."""
     cls, context = find_method(name), context or make_task(clients)
-    small = {} if name == "majority" else {"hidden": 8}
+    small = {"hidden": 8} if "hidden" in {field.name for field in fields(cls.Settings)} else {}
     return cls(build_settings(cls, context, small | settings), context, averaging)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.build import undirected
+from fedquilt.graphs.arrays import undirected
 from fedquilt.graphs.graph import Features, Graph
 from fedquilt.methods.personal_model import Personal
 
@@ -71,7 +71,7 @@ class PersonalModule(nn.Module):
     def _cohort(self, x: Tensor, edges: Tensor) -> Cohort:
         """The graph as a cohort of one on the parameters' device; that of the last call where it is the same graph."""
         device = next(iter(self.state_dict().values())).device
-        versions = x._version, edges._version
+        versions = [0 if tensor.is_inference() else tensor._version for tensor in (x, edges)]
         if self._last is not None:
             (last_x, last_edges, *rest), cohort = self._last
             if last_x() is x and last_edges() is edges and rest == [versions, device]:
