@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,40 +9,24 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedquilt.cohort.client import Client, clients_of
+from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.cohort.features import SPARSE_LIMIT, FeatureMatrix
-from fedquilt.cohort.sparse import SparseMatrix
-from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
-from fedquilt.partition.partition import Partition
 from fedquilt.tasks.node_classification import labels
 from support.clients import (
     LAYOUTS,
     PADDING,
     assert_near,
     client_lists,
-    dense_adjacency,
     dense_features,
     equal_clients,
+    gcn_operator,
     lay,
+    mean_operator,
     random_client,
-    random_edges,
-    random_features,
 )
 
 seeds = st.integers(0, 2**31)
-
-
-def gcn_operator(client: Client) -> np.ndarray:
-    a = dense_adjacency(client) + np.eye(client.graph.nodes)
-    degree = a.sum(1)
-    return a / np.sqrt(np.outer(degree, degree))
-
-
-def mean_operator(client: Client) -> np.ndarray:
-    a = dense_adjacency(client)
-    return a / np.maximum(a.sum(1, keepdims=True), 1.0)
 
 
 def own_rows(cohort: Cohort, m: int) -> np.ndarray:
@@ -125,77 +107,6 @@ def test_edges_are_both_directions_and_loops_sorted_by_target(rows: str, clients
             expected |= {(first + u, first + v), (first + v, first + u)}
     assert len(source) == len(expected)
     assert set(zip(source, target, strict=True)) == expected
-
-
-@pytest.mark.parametrize(("rows", "features"), LAYOUTS)
-@settings(max_examples=15)
-@given(clients=client_lists(), seed=seeds)
-def test_feature_products_equal_dense_ones(rows: str, features: str, clients: list[Client], seed: int) -> None:
-    cohort = lay(clients, rows, features)
-    stream = torch.Generator().manual_seed(seed)
-    weight = torch.randn(len(clients), cohort.features, 4, generator=stream).requires_grad_()
-    pull = cohort.rows_of([torch.randn(n, 4, generator=stream) for n in cohort.sizes], 0.0)
-    operators = {"x": lambda c: np.eye(c.graph.nodes), "smoothed": gcn_operator, "mean_x": mean_operator}
-    for name, operator in operators.items():
-        out = getattr(cohort, name) @ weight
-        (grad,) = torch.autograd.grad((out * pull).sum(), weight)
-        assert out.shape == (cohort.rows, 4)
-        for m, client in enumerate(clients):
-            full = torch.from_numpy(operator(client) @ dense_features(client).astype(np.float64))
-            assert_near(cohort.parts_of(out.detach())[m], full @ weight[m].detach().double())
-            assert_near(grad[m], full.T @ cohort.parts_of(pull)[m].double())
-
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_features_are_multiplied_sparsely_where_they_are_sparse(stored: bool) -> None:
-    """It depends on how many entries are filled, not on how they are stored."""
-    rng = np.random.default_rng(0)
-    few, many = (random_client(rng, 0, 200, 20, filled=f, sparse=stored) for f in (0.1, 0.3))
-    assert Cohort([few]).x.sparse is not None
-    assert Cohort([few]).x.dense is None
-    assert Cohort([many]).x.sparse is None
-    assert Cohort([many]).x.dense is not None
-    assert 0.1 < SPARSE_LIMIT < 0.3
-
-
-@given(clients=client_lists())
-def test_a_clients_own_operators(clients: list[Client]) -> None:
-    for client in clients:
-        assert client.gcn.dtype == client.mean.dtype == np.float32
-        assert np.allclose(client.gcn.toarray(), gcn_operator(client), atol=1e-6)
-        assert np.allclose(client.mean.toarray(), mean_operator(client), atol=1e-6)
-
-
-@pytest.mark.parametrize("operator", ["gcn", "mean"])
-@pytest.mark.parametrize("rows", PADDING)
-def test_a_propagation_is_multiplied_in_or_applied_after(rows: str, operator: str) -> None:
-    """P (X W) where P X would fill up, (P X) W where not, and both are the same product."""
-    rng = np.random.default_rng(0)
-    few = [random_client(rng, m, n, 40, edges=0.2, filled=0.08, sparse=True) for m, n in enumerate((30, 25, 14))]
-    lone = [random_client(rng, m, n, 40, edges=0.0, filled=0.1, sparse=True) for m, n in enumerate((30, 25, 14))]
-    full = [random_client(rng, m, n, 40, edges=0.4, filled=0.9) for m, n in enumerate((30, 25, 14))]
-    for clients, after in ((few, True), (lone, False), (full, False)):
-        cohort = lay(clients, rows)
-        operators = [getattr(c, operator) for c in clients]
-        chosen = FeatureMatrix(cohort, [c.graph.x for c in clients], getattr(cohort, operator))
-        assert (chosen.operator is not None) == after
-        weight = torch.randn(3, 40, 5, generator=torch.Generator().manual_seed(1)).requires_grad_()
-        pull = cohort.rows_of([torch.randn(n, 5) for n in cohort.sizes], 0.0)
-        joined = FeatureMatrix(cohort, [p @ c.graph.x for p, c in zip(operators, clients, strict=True)])
-        assert joined.operator is None
-        apart = FeatureMatrix(cohort, [c.graph.x for c in clients])
-        apart.operator = SparseMatrix(cohort.diagonal(operators, cohort.start.tolist(), cohort.rows))
-        outs = [matrix @ weight for matrix in (chosen, joined, apart)]
-        grads = [torch.autograd.grad((out * pull).sum(), weight)[0] for out in outs]
-        for one, two in itertools.pairwise(outs):
-            assert_near(one.detach(), two.detach())
-        for one, two in itertools.pairwise(grads):
-            assert_near(one, two)
-        own = {"gcn": gcn_operator, "mean": mean_operator}[operator]
-        for m, client in enumerate(clients):
-            full_product = torch.from_numpy(own(client) @ dense_features(client).astype(np.float64))
-            assert_near(cohort.parts_of(outs[0].detach())[m], full_product @ weight[m].detach().double())
-            assert_near(grads[0][m], full_product.T @ cohort.parts_of(pull)[m].double())
 
 
 def laid_by_a_loop(cohort: Cohort, blocks: list[sp.csr_matrix]) -> sp.csr_matrix:
@@ -337,88 +248,3 @@ def test_a_cohort_of_one_row() -> None:
         assert cohort.edges.tolist() == [[0], [0]]
         assert torch.equal(cohort.gcn @ torch.ones(1, 2), torch.ones(1, 2))
         assert torch.equal(cohort.mean @ torch.ones(1, 2), torch.zeros(1, 2))
-
-
-# -- cutting a graph into clients ------------------------------------------------------------------
-
-
-@st.composite
-def cut_graphs(draw: st.DrawFn) -> tuple[Graph, Partition, np.ndarray]:
-    """A graph and a partition of some or all of its nodes: disjoint, or with nodes that several hold."""
-    rng = np.random.default_rng(draw(seeds))
-    nodes, clients = draw(st.integers(1, 40)), draw(st.integers(1, 5))
-    edges = random_edges(rng, nodes, draw(st.sampled_from([0.0, 0.1, 0.5, 1.0])))
-    graph = Graph(
-        name="whole",
-        # Edges in any order, as a user's own file may have them.
-        edges=edges[:, rng.permutation(edges.shape[1])],
-        x=random_features(rng, nodes, 3, 0.5, draw(st.booleans())),
-        y=rng.integers(-1, 3, nodes),
-        classes=3,
-        ids=np.array([f"n{i}" for i in range(nodes)]) if draw(st.booleans()) else None,
-        class_names=("a", "b", "c") if draw(st.booleans()) else None,
-    )
-    if draw(st.booleans()):
-        kind, owner = "disjoint", rng.integers(0, clients, nodes)
-        held = [np.flatnonzero(owner == m) for m in range(clients)]
-    else:
-        kind = "overlapping"
-        held = [np.flatnonzero(rng.random(nodes) < 0.5) for _ in range(clients)]
-    held = [own if len(own) else np.array([0]) for own in held]
-    return graph, Partition(held, kind, 0, "whole", nodes, ""), rng.integers(-1, 3, nodes).astype(np.int8)
-
-
-def edge_set(graph: Graph) -> set[tuple[int, int]]:
-    return {(int(u), int(v)) for u, v in graph.edges.T}
-
-
-@settings(max_examples=60)
-@given(cut=cut_graphs())
-def test_clients_hold_the_induced_subgraphs(cut: tuple[Graph, Partition, np.ndarray]) -> None:
-    graph, partition, split = cut
-    clients = clients_of(graph, partition, split)
-    assert [client.id for client in clients] == list(range(partition.clients))
-    for client, nodes in zip(clients, partition.nodes, strict=True):
-        own, expected = client.graph, graph.subgraph(nodes)
-        assert own.edges.dtype == np.int64
-        assert own.edges.shape == expected.edges.shape
-        assert edge_set(own) == edge_set(expected)
-        assert sp.issparse(own.x) == sp.issparse(graph.x)
-        assert np.array_equal(dense_features(client), dense_features(Client(0, expected, split)))
-        assert np.array_equal(own.y, expected.y)
-        assert own.classes == expected.classes
-        assert own.class_names == expected.class_names
-        assert (own.ids is None) == (graph.ids is None)
-        assert own.ids is None or np.array_equal(own.ids, expected.ids)
-        assert np.array_equal(client.split, split[nodes])
-
-
-@settings(max_examples=60)
-@given(cut=cut_graphs())
-def test_clients_are_what_they_would_be_one_by_one(cut: tuple[Graph, Partition, np.ndarray]) -> None:
-    """To the order of their edges."""
-    graph, partition, split = cut
-    adjacency = graph.adjacency()
-    for client, nodes in zip(clients_of(graph, partition, split), partition.nodes, strict=True):
-        own = sp.triu(adjacency[nodes][:, nodes], k=1, format="csr")
-        own.sort_indices()
-        u = np.repeat(np.arange(len(nodes)), np.diff(own.indptr))
-        assert np.array_equal(client.graph.edges, np.stack([u, own.indices]))
-        if sp.issparse(graph.x):
-            for part in ("indptr", "indices", "data"):
-                assert np.array_equal(getattr(client.graph.x, part), getattr(graph.x[nodes], part))
-
-
-def test_every_edge_inside_a_client_is_someones_and_no_other() -> None:
-    """Disjoint clients: the edges kept are those whose ends have one owner."""
-    rng = np.random.default_rng(0)
-    edges, owner = random_edges(rng, 60, 0.2), rng.integers(0, 4, 60)
-    graph = Graph("whole", edges, np.ones((60, 1), np.float32), np.zeros(60, np.int64), 1)
-    held = [np.flatnonzero(owner == m) for m in range(4)]
-    clients = clients_of(graph, Partition(held, "disjoint", 0, "whole", 60, ""), np.zeros(60, np.int8))
-    kept = {
-        (int(nodes[u]), int(nodes[v]))
-        for client, nodes in zip(clients, held, strict=True)
-        for u, v in client.graph.edges.T
-    }
-    assert kept == {(u, v) for u, v in edge_set(graph) if owner[u] == owner[v]}

@@ -10,18 +10,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.spatial.distance import jensenshannon
 
+from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.split import TRAIN
 from fedquilt.messages.message import Sparse, dense, message_bytes
 from fedquilt.methods.base_adam import KEYS
-from fedquilt.methods.fedpub import FedPub, cosine, prune, random_graph, shrink_toward_zero
+from fedquilt.methods.fedpub import FedPub, cosine, jensen_shannon, label_share, prune, shrink_toward_zero
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.functional_embedding import random_graph
 from fedquilt.nn.models import common_start
 from fedquilt.training.loop import Plan, Training
-from support.clients import assert_near
+from support.clients import PADDING, assert_near, client_lists, lay
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients
 
 MATRICES = ("conv1.weight", "conv2.weight", "classifier.weight")
@@ -409,3 +413,50 @@ def test_what_is_sent_beside_the_model_is_what_the_settings_ask_for(settings: di
     method = training.method
     assert {name for name in tap.ups[0] if not name.startswith("model.")} == beside
     assert {spec.name for spec in method.uploads if method.sends(spec.name)} == beside | {"model.*"}
+
+
+# -- similarities ------------------------------------------------------------------------------------
+
+
+@given(seed=seeds, clients=st.integers(1, 6))
+def test_cosine(seed: int, clients: int) -> None:
+    rng = np.random.default_rng(seed)
+    parts = [rng.standard_normal((clients, 3, 4)), rng.standard_normal((clients, 5)) * 3]
+    joined = np.concatenate([part.reshape(clients, -1) for part in parts], axis=1)
+    norm = np.linalg.norm(joined, axis=1)
+    expected = joined @ joined.T / np.outer(norm, norm)
+    found = cosine([torch.from_numpy(part.astype(np.float32)) for part in parts])
+    assert_near(found, torch.from_numpy(expected))
+
+
+def test_cosine_with_nothing_is_zero() -> None:
+    similarity = cosine([torch.tensor([[0.0, 0.0], [3.0, 4.0]])])
+    assert similarity.tolist() == [[0.0, 0.0], [0.0, 1.0]]
+
+
+@given(seed=seeds, clients=st.integers(1, 6), classes=st.integers(1, 8))
+def test_jensen_shannon(seed: int, clients: int, classes: int) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 4, (clients, classes)).astype(float)
+    counts[counts.sum(1) == 0, 0] = 1.0
+    share = counts / counts.sum(1, keepdims=True)
+    found = jensen_shannon(torch.from_numpy(share.astype(np.float32)))
+    for i in range(clients):
+        for j in range(clients):
+            expected = np.nan_to_num(jensenshannon(share[i], share[j], base=2)) ** 2  # SciPy gives the root
+            assert float(found[i, j]) == pytest.approx(expected, abs=2e-6)
+    assert bool(((found >= 0) & (found <= 1)).all())
+
+
+def test_jensen_shannon_of_strangers_is_one_bit() -> None:
+    assert jensen_shannon(torch.eye(2)).tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists(classes=4))
+def test_label_share(rows: str, clients: list[Client]) -> None:
+    found = label_share(lay(clients, rows))
+    for m, client in enumerate(clients):
+        labels = client.graph.y[(client.split == TRAIN) & (client.graph.y >= 0)]
+        counts = np.bincount(labels, minlength=4)
+        assert_near(found[m], torch.from_numpy(counts / max(1, counts.sum())))

@@ -209,3 +209,14 @@ def dense_operator(client: Client) -> np.ndarray:
     a = dense_adjacency(client)
     scale = np.array([1.0 / math.sqrt(d) if d else 0.0 for d in a.sum(1)])
     return scale[:, None] * a * scale[None, :]
+
+
+def gcn_operator(client: Client) -> np.ndarray:
+    a = dense_adjacency(client) + np.eye(client.graph.nodes)
+    degree = a.sum(1)
+    return a / np.sqrt(np.outer(degree, degree))
+
+
+def mean_operator(client: Client) -> np.ndarray:
+    a = dense_adjacency(client)
+    return a / np.maximum(a.sum(1, keepdims=True), 1.0)

@@ -16,8 +16,9 @@ from torch_geometric.nn import GCNConv
 
 from fedquilt.cohort.client import Client
 from fedquilt.graphs.split import TEST, TRAIN, VAL
-from fedquilt.methods.fedpub import FedPubSettings, random_graph
+from fedquilt.methods.fedpub import FedPubSettings
 from fedquilt.methods.settings import BackboneSettings
+from fedquilt.nn.functional_embedding import random_graph
 
 
 def data_of(client: Client, device: torch.device) -> Data:

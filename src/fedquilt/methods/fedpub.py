@@ -28,21 +28,17 @@ Where the code and the paper differ, and why (what was measured is in docs/fidel
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.common.random_streams import derive, numpy_stream
+from fedquilt.common.random_streams import derive
 from fedquilt.devices.offload import pieces
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.graph import Graph
 from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import EMBEDDING, RunContext, State, register
@@ -51,13 +47,13 @@ from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.fedavg import TRAIN_NODES
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive
 from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.functional_embedding import RandomGraph, functional_embedding, random_graph
 from fedquilt.nn.kernel_average import shares
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import common_start, matrices
 from fedquilt.tasks.node_classification import class_count, labels
 
 MASK, LABEL_SHARE = "mask.", "label_share"
-BLOCKS, BLOCK_NODES, P_INSIDE, P_ACROSS = 5, 100, 0.1, 0.01
 MANY = 1000  # clients from which on the matrix of their similarities is not written out
 COMMUNITY = 0.5  # similarity above which two clients are one community, when communities are explicit (Table 11)
 
@@ -369,50 +365,3 @@ def label_share(cohort: Cohort) -> Tensor:
     classes = class_count(cohort)
     ones = F.one_hot(labels(cohort)[cohort.train], classes).float() * cohort.train_weight.unsqueeze(1)
     return torch.zeros(cohort.clients, classes, device=cohort.device).index_add_(0, cohort.client[cohort.train], ones)
-
-
-@dataclass(frozen=True, eq=False)
-class RandomGraph:
-    """What a GCN needs of a graph when only the node mean of its second layer is wanted.
-
-    Attributes:
-        smoothed: [n, F], the smoothed features A X. averaged: [n], the row (1/n) 1^T A: the mean over nodes of A h is
-            ``averaged @ h``, so the second propagation costs one product with a vector.
-    """
-
-    smoothed: Tensor
-    averaged: Tensor
-
-
-@lru_cache(maxsize=4)
-def random_graph(kind: str, seed: int, features: int, device: torch.device) -> RandomGraph:
-    """The random graph of a seed: features N(0, 1); sbm: 5 x 100 nodes, p 0.1 inside and 0.01 across; er: 500 nodes of
-    the same mean degree; one: a single node."""
-    stream = numpy_stream(seed, "random graph")
-    n = 1 if kind == "one" else BLOCKS * BLOCK_NODES
-    u, v = np.triu_indices(n, k=1)
-    inside = (u // BLOCK_NODES) == (v // BLOCK_NODES)
-    p = np.where(inside, P_INSIDE, P_ACROSS)
-    if kind == "er":
-        p = np.full_like(p, p.mean())
-    chosen = stream.random(len(u)) < p
-    x = stream.standard_normal((n, features)).astype(np.float32)
-    graph = Graph("random", np.stack([u[chosen], v[chosen]]), x, np.zeros(n, dtype=np.int64), 1)
-    client = Client(0, graph, np.zeros(n, dtype=np.int8))
-    averaged = np.asarray(sp.csr_matrix(client.gcn).mean(axis=0)).ravel()
-    return RandomGraph(
-        torch.from_numpy(np.asarray(client.gcn @ x)).to(device),
-        torch.from_numpy(averaged.astype(np.float32)).to(device),
-    )
-
-
-def functional_embedding(graph: RandomGraph, weights: Weights) -> Tensor:
-    """mean over nodes of A relu(A X W1 + b1) W2 + b2, for all clients: [M, H]."""
-    first, bias = weights["conv1.weight"], weights["conv1.bias"]
-    if first.is_cuda:
-        hidden = graph.averaged @ torch.relu_(torch.matmul(graph.smoothed, first) + bias.unsqueeze(1))
-        return torch.bmm(hidden.unsqueeze(1), weights["conv2.weight"]).squeeze(1) + weights["conv2.bias"]
-    hidden = torch.stack(
-        [graph.averaged @ torch.relu_(torch.addmm(b, graph.smoothed, w)) for w, b in zip(first, bias, strict=True)]
-    )
-    return torch.bmm(hidden.unsqueeze(1), weights["conv2.weight"]).squeeze(1) + weights["conv2.bias"]

@@ -1,4 +1,4 @@
-"""FED-PUB's embeddings and similarities against PyTorch Geometric, NumPy and SciPy."""
+"""Functional embeddings against two layers of PyTorch Geometric on the same random graph."""
 
 from __future__ import annotations
 
@@ -7,24 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.spatial.distance import jensenshannon
 
 from fedquilt.cohort.client import Client
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.split import TRAIN
-from fedquilt.methods.fedpub import (
-    BLOCK_NODES,
-    RandomGraph,
-    cosine,
-    functional_embedding,
-    jensen_shannon,
-    label_share,
-    random_graph,
-)
+from fedquilt.nn.functional_embedding import BLOCK_NODES, RandomGraph, functional_embedding, random_graph
 from fedquilt.nn.models import Gcn
 from support import pyg_reference as reference
-from support.clients import PADDING, assert_near, client_lists, dense_features, lay, random_client
+from support.clients import assert_near, dense_features, random_client
 
 CPU = torch.device("cpu")
 seeds = st.integers(0, 2**31)
@@ -93,47 +83,3 @@ def test_random_graphs_depend_on_seed_and_kind_alone() -> None:
     assert torch.equal(one.averaged, again.averaged)
     assert not torch.equal(one.smoothed, random_graph("sbm", 2, 4, CPU).smoothed)
     assert not torch.equal(one.averaged, random_graph("er", 1, 4, CPU).averaged)
-
-
-@given(seed=seeds, clients=st.integers(1, 6))
-def test_cosine(seed: int, clients: int) -> None:
-    rng = np.random.default_rng(seed)
-    parts = [rng.standard_normal((clients, 3, 4)), rng.standard_normal((clients, 5)) * 3]
-    joined = np.concatenate([part.reshape(clients, -1) for part in parts], axis=1)
-    norm = np.linalg.norm(joined, axis=1)
-    expected = joined @ joined.T / np.outer(norm, norm)
-    found = cosine([torch.from_numpy(part.astype(np.float32)) for part in parts])
-    assert_near(found, torch.from_numpy(expected))
-
-
-def test_cosine_with_nothing_is_zero() -> None:
-    similarity = cosine([torch.tensor([[0.0, 0.0], [3.0, 4.0]])])
-    assert similarity.tolist() == [[0.0, 0.0], [0.0, 1.0]]
-
-
-@given(seed=seeds, clients=st.integers(1, 6), classes=st.integers(1, 8))
-def test_jensen_shannon(seed: int, clients: int, classes: int) -> None:
-    rng = np.random.default_rng(seed)
-    counts = rng.integers(0, 4, (clients, classes)).astype(float)
-    counts[counts.sum(1) == 0, 0] = 1.0
-    share = counts / counts.sum(1, keepdims=True)
-    found = jensen_shannon(torch.from_numpy(share.astype(np.float32)))
-    for i in range(clients):
-        for j in range(clients):
-            expected = np.nan_to_num(jensenshannon(share[i], share[j], base=2)) ** 2  # SciPy gives the root
-            assert float(found[i, j]) == pytest.approx(expected, abs=2e-6)
-    assert bool(((found >= 0) & (found <= 1)).all())
-
-
-def test_jensen_shannon_of_strangers_is_one_bit() -> None:
-    assert jensen_shannon(torch.eye(2)).tolist() == [[0.0, 1.0], [1.0, 0.0]]
-
-
-@pytest.mark.parametrize("rows", PADDING)
-@given(clients=client_lists(classes=4))
-def test_label_share(rows: str, clients: list[Client]) -> None:
-    found = label_share(lay(clients, rows))
-    for m, client in enumerate(clients):
-        labels = client.graph.y[(client.split == TRAIN) & (client.graph.y >= 0)]
-        counts = np.bincount(labels, minlength=4)
-        assert_near(found[m], torch.from_numpy(counts / max(1, counts.sum())))
