@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.split import TRAIN
 from fedquilt.methods.base import methods
@@ -43,12 +44,15 @@ def test_constants_are_numbers_of_the_training_graph_whatever_the_graph_at_hand(
     clients = ragged_clients((20, 12))
     method = make_method("fedssa", clients)
     constants = constants_of(method, clients[0])
-    personal = Personal(method, {}, 0, constants)
+    weights = {name: w[0] for name, w in method.personal(method.start(Cohort(clients[:1]))).items()}
+    personal = Personal(method, weights, 0, constants)
     (other,) = personal.cohort(clients[1].graph).members
     assert other.once("homophily", training_homophily) == constants["homophily"]
     assert constants_of(make_method("fedssa", clients, basis="chebyshev"), clients[0]) == {}
+    with pytest.raises(FedquiltError, match="'filter' is missing where 11 belongs"):
+        replace(personal, weights={n: w for n, w in weights.items() if n != "filter"}).logits(clients[1].graph)
     with pytest.raises(FedquiltError, match="saved without the homophily of the graph it was trained on"):
-        replace(personal, constants={}).cohort(clients[1].graph)
+        replace(personal, constants={}).logits(clients[1].graph)
 
 
 def test_no_node_of_the_graph_at_hand_is_labelled_or_trains() -> None:

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.errors import FedquiltError
 from fedquilt.graphs.arrays import undirected
 from fedquilt.graphs.graph import Features, Graph
 from fedquilt.methods.personal_model import Personal
@@ -38,8 +37,7 @@ class PersonalModule(nn.Module):
 
     def __init__(self, personal: Personal) -> None:
         super().__init__()
-        check_weights(personal)
-        personal.check_constants()
+        personal.check()
         self.personal = personal
         self.class_names = personal.class_names
         for name, tensor in personal.weights.items():
@@ -99,21 +97,3 @@ def _features(x: Tensor) -> Features:
     coo = x.to_sparse_coo().coalesce()
     row, column = coo.indices().numpy()
     return sp.csr_matrix((coo.values().float().numpy(), (row, column)), shape=tuple(coo.shape))
-
-
-def check_weights(personal: Personal) -> None:
-    """Refuse weights that are not those of the method's network, by name and shape."""
-    right = personal.method.personal_shapes()
-    if right is None:
-        return
-    found = {name: tuple(tensor.shape) for name, tensor in personal.weights.items()}
-    for name in sorted(right.keys() | found.keys()):
-        if right.get(name) != found.get(name):
-            raise FedquiltError(
-                f"The model's weights are not those of its network: '{name}' is {_shape(found.get(name))} where "
-                f"{_shape(right.get(name))} belongs; save the model again."
-            )
-
-
-def _shape(shape: tuple[int, ...] | None) -> str:
-    return "missing" if shape is None else "x".join(map(str, shape)) or "one number"

@@ -10,7 +10,7 @@ from fedquilt.export.module import PersonalModule
 from fedquilt.federation.site.config import SiteConfig, read_site
 from fedquilt.federation.site.predict import personal_of
 from fedquilt.methods.personal_model import Personal
-from fedquilt.runs.finished import Run
+from fedquilt.runs.finished import Run, load_run
 
 
 def module_of(
@@ -25,8 +25,6 @@ def module_of(
         seed: of a run, which of its seeds; None: the first.
     """
     if isinstance(source, str | os.PathLike) and (Path(source) / "config.json").is_file():
-        from fedquilt.runs.finished import load_run
-
         source = load_run(Path(source))
     if isinstance(source, Run):
         return module_of_personal(personal_of_run(source, client, seed))

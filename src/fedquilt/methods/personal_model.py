@@ -81,8 +81,17 @@ class Personal:
         shared = training_facts(self.method, self.normalise_features, self.class_names, self.feature_names)
         return shared | {"client": self.client, "constants": self.constants}
 
-    def check_constants(self) -> None:
-        """Refuse a model that was saved without a constant that it needs."""
+    def check(self) -> None:
+        """Refuse weights that are not those of the method's network, and a model saved without a constant that it needs."""
+        right = self.method.personal_shapes()
+        found = {name: tuple(tensor.shape) for name, tensor in self.weights.items()}
+        right = found if right is None else right  # unknown before training
+        for name in sorted(found.keys() | right.keys()):
+            if right.get(name) != found.get(name):
+                raise FedquiltError(
+                    f"The model's weights are not those of its network: '{name}' is {_shape(found.get(name))} where "
+                    f"{_shape(right.get(name))} belongs; save the model again."
+                )
         for name in self.method.constants():
             if name not in self.constants:
                 raise FedquiltError(
@@ -92,7 +101,6 @@ class Personal:
 
     def cohort(self, graph: Graph, device: torch.device | str = "cpu") -> Cohort:
         """A graph as a cohort of one client, this one. No node of it has a label or trains."""
-        self.check_constants()
         x = normalise(graph.x) if self.normalise_features else graph.x
         unlabelled = np.full(graph.nodes, -1, dtype=np.int64)
         own = Graph(graph.name, graph.edges, x, unlabelled, self.method.context.outputs)
@@ -104,6 +112,7 @@ class Personal:
     @torch.no_grad()
     def logits(self, graph: Graph, device: torch.device | str = "cpu") -> Tensor:
         """The model's outputs at every node of a graph: [n, C]."""
+        self.check()
         weights = {name: tensor.unsqueeze(0).to(device) for name, tensor in self.weights.items()}
         return self.method.logits(weights, self.cohort(graph, device))
 
@@ -137,3 +146,7 @@ def training_facts(
         "class_names": None if class_names is None else list(class_names),
         "feature_names": None if feature_names is None else list(feature_names),
     }
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "missing" if shape is None else "x".join(map(str, shape)) or "one number"
