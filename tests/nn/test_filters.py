@@ -552,8 +552,8 @@ def test_powers_are_kept_up_to_a_limit_and_the_same_beyond_it() -> None:
     weights = random_weights(net, len(clients), 0)
     size = 4 * cohorts[0].rows * 5 * net.features
     counted = mock.patch.object(FilterNet, "_powers", autospec=True, side_effect=FilterNet._powers)
-    room = mock.patch.object(filters, "KEPT", 2 * size + size // 2)
-    with mock.patch.object(filters, "_keeping", WeakKeyDictionary()), room, counted as powers:
+    room = mock.patch.object(filters, "CACHED", 2 * size + size // 2)
+    with mock.patch.object(filters, "_cached_bytes", WeakKeyDictionary()), room, counted as powers:
         first = [net(cohort, weights).logits for cohort in cohorts]
         assert powers.call_count == 3
         again = [net(cohort, weights).logits for cohort in cohorts]

@@ -1,4 +1,4 @@
-"""What one data owner holds, and how a graph is cut into such clients."""
+"""A client, and cutting a graph into clients."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
 
 
 class TrainingRows(Rows):
-    """The training nodes of a cohort as rows of their own: where the loss looks, and so all the last layers need compute.
+    """The training nodes of a cohort as rows of their own: the loss reads them only, so the last layers compute no others.
 
     Attributes:
         index: [T] the cohort's row of each of these rows (padding: some row of the same client).
@@ -93,7 +93,7 @@ class Cohort(Rows, Memo):
         """The training nodes as rows of their own."""
         return TrainingRows(self)
 
-    # -- operators, each made when first asked for -----------------------------------------------------------------
+    # -- operators, computed on first use -----------------------------------------------------------------
 
     @cached_property
     def gcn(self) -> SparseMatrix:

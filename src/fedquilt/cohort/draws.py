@@ -89,7 +89,7 @@ class Draws:
 
 
 def advanced(keys: Tensor, clock: Tensor) -> Tensor:
-    """Keys [M] whose step e is step clock + e of `keys`: the clock [M] is a tensor, so that a recorded round can move it."""
+    """Keys [M] whose step e is step clock + e of `keys`: the clock [M] is a tensor, so that a CUDA graph can advance it."""
     return keys + clock * _wrapped(_LAYERS * _GOLDEN)
 
 

@@ -1,4 +1,4 @@
-"""How clients' rows lie side by side, and what clients do to their rows with weights of their own.
+"""The layout of clients' rows in one tensor, and products of rows with each client's own weights.
 
 When the clients have similarly many rows, every client gets the same number (the last ones empty), so that
 ``h.view(M, L, H)`` is free and the product with all clients' weights is one batched product; when they do not, rows are

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedquilt.devices.device import has_kernels
 
-# torch announces on first use that CSR support is in beta, and what it does not check; every user would see it once a run.
+# torch warns on first use that CSR support is in beta, and that invariants are not checked: once a run, to every user.
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
 

@@ -1,4 +1,4 @@
-"""What methods that train with Adam at their clients have in common, whatever the model."""
+"""The base class of methods that train with Adam at their clients, whatever the network."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class AdamMethod(Method):
         return common_start(self.shapes(), self.context.seed, clients, device)
 
     def public_start(self) -> Message:
-        """The common start: the model's, and that of what else clients keep and upload under the same name, but for counts."""
+        """The common start of the model, and of everything else in `private` that is uploaded, except counts."""
         weights = self.common_weights(1, torch.device("cpu"))
         sent = {spec.name for spec in self.uploads if not spec.count}
         known: Message = {MODEL + name: w[0] for name, w in weights.items()}
@@ -74,7 +74,7 @@ class AdamMethod(Method):
         return {name: tuple(w.shape[1:]) for name, w in self.personal(state).items()}
 
     def private(self, weights: Weights) -> State:
-        """What a method's clients keep beside the model's weights, by its name in the state."""
+        """Tensors that clients keep beside the model's weights, by their names in the state; weights [M, ...]."""
         return {}
 
     def trained(self, state: State) -> Weights:
@@ -90,13 +90,13 @@ class AdamMethod(Method):
         return {name.removeprefix(MODEL): w for name, w in state.items() if name.startswith(MODEL)}
 
     def receive(self, state: State, down: Message) -> None:
-        """Take over what the server sent, in place: one tensor for all clients, or one a client."""
+        """Copy what the server sent into the state: one tensor for all clients, or one a client."""
         for name, value in down.items():
             if name.startswith(MODEL):
                 state[name].copy_(dense(value))
 
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
-        """Take over the download, train `epochs` full-batch epochs, give the upload."""
+        """Receive the download and train `epochs` full-batch epochs."""
         self.receive(state, down)
         return self.train(state, cohort, down, self.steps(round))
 
@@ -105,9 +105,9 @@ class AdamMethod(Method):
         return range(round * self.settings.epochs, (round + 1) * self.settings.epochs)
 
     def train(self, state: State, cohort: Cohort, down: Message, steps: range) -> Update:
-        """The steps, and what comes of them."""
+        """Run these training steps; the upload, the personal models and the loss of the last one."""
         clock, loss = state[CLOCK], torch.zeros(cohort.clients)
-        if not recording(clock):  # a recorded round starts where the one before it stopped
+        if not recording(clock):  # a replayed CUDA graph goes on from the step at which the round before stopped
             clock.fill_(steps.start)
         keys = advanced(state[KEYS], clock)
         clock += len(steps)
@@ -125,10 +125,10 @@ class AdamMethod(Method):
         """The gradient of the local objective by the names of `trained`, and each client's loss [M]."""
 
     def after_step(self, state: State, down: Message) -> None:
-        """What a method does to its state after each of Adam's steps."""
+        """Change the state after each of Adam's steps; does nothing unless a method overrides it."""
 
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
-        """What goes to the server after training; nothing unless a method says so."""
+        """The upload after training; empty unless a method overrides it."""
         return {}
 
     def personal(self, state: State) -> State:
@@ -137,11 +137,11 @@ class AdamMethod(Method):
 
 
 def leaves_of(weights: Weights) -> Weights:
-    """The same numbers, as what a gradient is taken with respect to."""
+    """Copies that share memory with the weights, with respect to which autograd takes gradients."""
     return {name: w.detach().requires_grad_() for name, w in weights.items()}
 
 
 def gradients_of(total: Tensor, leaves: Weights) -> Weights:
-    """The gradient of `total` with respect to each of the leaves, by name, laid out as they are (Adam's kernel wants it)."""
+    """The gradient of `total` with respect to each of the leaves, by name; contiguous, as Adam's kernel needs it."""
     grads = torch.autograd.grad(total, list(leaves.values()))
     return {name: grad.contiguous() for name, grad in zip(leaves, grads, strict=True)}

@@ -1,4 +1,4 @@
-"""What methods have in common that train one of the usual graph neural networks at their clients."""
+"""The base class of methods that train one of the usual graph neural networks at their clients."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class BackboneMethod(AdamMethod):
         return self.model.shapes()
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
-        """The gradient of the cross-entropy, and each client's loss [M]."""
+        """The gradient of the task's loss, and each client's loss [M]."""
         effective, loss = self.effective_gradients(self.weights(state), cohort, dropout)
         return {MODEL + name: grad for name, grad in effective.items()}, loss
 
     def effective_gradients(self, weights: Weights, cohort: Cohort, dropout: Dropout) -> tuple[Weights, Tensor]:
-        """The gradient of the cross-entropy with respect to the effective weights, and each client's loss [M]."""
+        """The gradient of the task's loss with respect to weights as the network uses them, and each client's loss [M]."""
         leaves = leaves_of(weights)
         total, each = self.task.training_loss(
             cohort, self.model.training(cohort, leaves, dropout).logits, dropout.draws

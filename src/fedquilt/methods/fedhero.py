@@ -216,7 +216,7 @@ class FedHERO(AdamMethod):
         by_node = torch.zeros(cohort.rows, device=a.device).index_add(0, links.source, each)
         return cohort.node_mean(by_node.unsqueeze(1)).sum()
 
-    # -- what crosses ------------------------------------------------------------------------------------------------
+    # -- messages ------------------------------------------------------------------------------------------------
 
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """The shared weights and the number of nodes, or nothing."""

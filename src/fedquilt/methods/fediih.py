@@ -58,7 +58,7 @@ PRIOR_VARIANCE = 0.25  # of a local factor around its global one (appendix I.6);
 SAMPLES = 64  # draws for the joint divergence
 NODES = 12  # of the quadrature for the divergence of one dimension
 SMALLEST_VARIANCE = 1e-6
-LOGVARS = -30.0, 30.0  # what the server takes for a log-variance; noise that protects an upload can be anything
+LOGVARS = -30.0, 30.0  # the server clamps log-variances to this range: noise that protects an upload can be anything
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,7 @@ class FedPub(BackboneMethod):
         return super().defaults(context) | {"tau": 5.0 if context.partition == "overlapping" else 3.0}
 
     def sends(self, name: str) -> bool:
-        """What similarity is computed from is sent where it is asked for; training nodes where models are just averaged."""
+        """What similarity is computed from is sent where it is used; training nodes where models are averaged plainly."""
         s = self.settings
         asked = {
             EMBEDDING: s.matching and s.similarity == "function",
@@ -164,7 +164,7 @@ class FedPub(BackboneMethod):
         weights = self.weights(state)
         grads, loss = self.effective_gradients(self.effective(state), cohort, dropout)
         pull = 2 * self.settings.proximal
-        moved = dropout.step > 0  # at a round's first step theta is still what was received
+        moved = dropout.step > 0  # at a round's first step theta equals what was received
         out: Weights = {}
         for name, grad in grads.items():
             w, received, offset = weights[name], down.get(MODEL + name), state.get(MASK + name)
@@ -298,7 +298,7 @@ class FedPub(BackboneMethod):
     def thin_averages(
         self, server: State, uploads: Message, stacks: dict[str, Tensor], senders: Tensor, receivers: Tensor
     ) -> Message:
-        """The same averages, each cohort's made when its turn comes.
+        """The same averages as products of thin factors, multiplied out cohort by cohort (`Factored`).
 
         A receiver that did not send now is as it was when it last did.
         """
@@ -321,7 +321,7 @@ class FedPub(BackboneMethod):
 
 
 def thin_product(right: Tensor, stack: Tensor) -> Tensor:
-    """right [k, n] times stack [n, ...] -> [k, ...], some clients at a time where they rest on disk."""
+    """right [k, n] times stack [n, ...] -> [k, ...], some clients at a time where they are offloaded to disk."""
     parts = [right[:, rows] @ piece.flatten(1) for rows, piece in pieces(stack)]
     return torch.stack(parts).sum(0).view(-1, *stack.shape[1:])
 

@@ -159,19 +159,19 @@ class FedSheafHN(BackboneMethod):
         return range(first) if round == 0 else range(first + (round - 1) * s.epochs, first + round * s.epochs)
 
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
-        """Train what was generated (at first, the common start); every `refresh` rounds also send the embedding."""
+        """Train the generated weights (at first, the common start); every `refresh` rounds also send the embedding."""
         update = super().local_update(state, cohort, down, round)
         if self.round_kind(round) and self.sends(EMBEDDING):
             update.upload[EMBEDDING] = self.embed(update.personal, cohort)
         return update
 
     def round_kind(self, round: int) -> bool:
-        """Whether embeddings are due."""
+        """Whether the round sends embeddings."""
         refresh = self.settings.refresh
         return round == 0 or (refresh > 0 and round % refresh == 0)
 
     def receive(self, state: State, down: Message) -> None:
-        """Take over what was generated, and start Adam afresh where it is asked for."""
+        """Copy the generated weights into the state, and reset Adam where `fresh_moments` is set."""
         super().receive(state, down)
         if self.settings.fresh_moments:
             for name in (n for n in state if n.startswith((FIRST, SECOND, STEP))):
@@ -193,7 +193,7 @@ class FedSheafHN(BackboneMethod):
         return {UPDATE + n: personal[n] - dense(given[MODEL + n]) for n in self.generated}
 
     def newcomer_update(self, state: State, cohort: Cohort, down: Message) -> Update:
-        """Train what was generated for `newcomer_epochs`: the classifier has never seen these layers."""
+        """Train the generated weights for `newcomer_epochs`, since the classifier is not trained for these layers."""
         s = self.settings
         self.receive(state, down)
         return self.train(state, cohort, down, range(s.warmup, s.warmup + s.newcomer_epochs))

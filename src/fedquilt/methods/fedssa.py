@@ -61,7 +61,7 @@ from fedquilt.tasks.node_classification import class_count, labels, training_hom
 FILTER, ENERGY, SEED = "filter", "energy", "projection_seed"
 CLUSTER_FILTER, CLUSTER_SIZE = "cluster.filter", "cluster.size"
 MEAN, COVARIANCE, COUNT = "class.mean", "class.covariance", "class.count"
-# Names of their own: where uploads are protected, what is sent down under an upload's name is what the server knows of it.
+# Not the names of uploads: under differential privacy a download of that name is what the server knows of the upload.
 CLUSTER_MEAN, CLUSTER_COVARIANCE, WEIGHT = "cluster.mean", "cluster.covariance", "cluster.weight"
 HEARD, CLUSTER, ROUND = "heard", "cluster", "round"
 INPUT_LAYER = 1  # which of a step's random numbers drop filtered features
@@ -127,7 +127,7 @@ class FedSSA(AdamMethod):
     Settings = FedSSASettings
     searched = (*AdamMethod.searched, "input_dropout", "filter_lr", "semantic_weight", "structural_weight")
     settings: FedSSASettings
-    host_server = True  # clusters are found step by step, each looking at the one before
+    host_server = True  # k-means branches on values
     uploads = (
         TensorSpec(FILTER, "The coefficients of the client's graph filter: roughly, how alike neighbours are there."),
         TensorSpec(ENERGY, "The mean of the client's features in each spectral band, projected to a few dimensions."),
@@ -157,7 +157,7 @@ class FedSSA(AdamMethod):
         return min(self.settings.energy, self.context.features)
 
     def shapes(self) -> Shapes:
-        """The MLP, and what the encoder has beside the MLP's first layer."""
+        """The MLP, and the encoder's weights beside the MLP's first layer, which it shares."""
         s, context = self.settings, self.context
         return {
             "hidden.weight": (context.features, s.hidden),
@@ -304,7 +304,7 @@ class FedSSA(AdamMethod):
         return {SEED: server[SEED]} if self.settings.structural else {}
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
-        """Cluster the clients by class and by structure, and tell each receiver about its clusters."""
+        """Cluster the clients by class and by structure, and send each receiver the statistics of its clusters."""
         where = [dense(value).device for value in uploads.values()]
         for name, value in uploads.items():
             server[name][senders] = dense(value).cpu()
@@ -376,7 +376,7 @@ class FedSSA(AdamMethod):
         return overlap / torch.maximum(rank, rank.unsqueeze(1)).clamp_min(1.0)
 
     def findings(self, server: State, clients: State) -> dict[str, Tensor]:
-        """Each client's filter beside its cluster's, and what its classes look like."""
+        """Each client's filter, its cluster's, and the means of its classes."""
         found = {"coefficients": clients[FILTER], "class_means": clients[MEAN], "class_counts": clients[COUNT]}
         if self.settings.structural:
             found |= {"cluster_coefficients": server[CLUSTER_FILTER], "structural_cluster": server[CLUSTER]}

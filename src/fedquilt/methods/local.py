@@ -1,4 +1,4 @@
-"""Local: every client trains on its own and nothing crosses. The row that tells whether a federation pays at all."""
+"""Local: every client trains alone and nothing crosses. The baseline that shows whether a federation pays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LocalSettings(BackboneSettings):
 
 @register("local")
 class Local(BackboneMethod):
-    """Train at home from the common start; send nothing, receive nothing."""
+    """Each client trains alone from the common start; nothing is sent or received."""
 
     title = "Local"
     paper = "the usual baseline: no federation"

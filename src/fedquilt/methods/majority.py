@@ -1,7 +1,7 @@
-"""Majority: each client always answers its most common training class. The floor that every table needs.
+"""Majority: each client always predicts its most common training class. The lowest baseline of every table.
 
-On a METIS cut of a homophilous graph this floor is high (about 69 % on Cora in ten parts), because a community holds few
-classes; a method that does not clear it has learnt nothing.
+On a METIS cut of a homophilous graph it is high (about 69 % on Cora in ten parts), because a community holds few classes. A
+method that is not better has learnt nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedquilt.tasks.node_classification import labels
 
 @register("majority")
 class Majority(Method):
-    """State: the class counts of each client's training nodes; the most common one answers for every node."""
+    """State: the class counts of each client's training nodes; the most common class is predicted for every node."""
 
     title = "Majority"
     paper = "each client's most common training class"
@@ -39,7 +39,7 @@ class Majority(Method):
         return {"counts": counts}
 
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
-        """Nothing to train; the loss is that of answering with the class shares."""
+        """Train nothing; the loss is that of predicting the class shares."""
         share = state["counts"] / state["counts"].sum(1, keepdim=True)
         return Update({}, self.personal(state), torch.special.entr(share).sum(1))
 

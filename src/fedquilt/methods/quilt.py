@@ -54,7 +54,7 @@ from fedquilt.tasks.node_classification import training_class_counts
 
 MASK = "mask."
 EVIDENCE = FEATURES_SEEN, CLASSES_SEEN = "seen.features", "seen.classes"
-FLOOR = 1e-3  # evidence that every training node counts for, so that what nobody saw is averaged plainly
+FLOOR = 1e-3  # evidence a training node for every patch, so that a patch without other evidence is averaged plainly
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class Quilt(BackboneMethod):
     # -- at the client -------------------------------------------------------------------------------------------
 
     def private(self, weights: Weights) -> State:
-        """Masks of ones, kept as offsets from one; filters that look at one distance each; blank identities."""
+        """Masks of ones, stored as offsets from one; filters that pass one distance each; a table of zeros for identities."""
         state = {MASK + name: torch.zeros_like(weights[name]) for name in self.maskable}
         if isinstance(self.model, FilterNet):
             state |= self.model.private_start(weights["hidden.bias"])
@@ -168,7 +168,7 @@ class Quilt(BackboneMethod):
         return {name: state[name] for name in (FILTER, IDENTITY) if name in state}
 
     def trained(self, state: State) -> Weights:
-        """Everything but what Adam keeps."""
+        """The model, the masks, the coefficients and the table of identities."""
         return super().trained(state) | {MASK + name: state[MASK + name] for name in self.maskable} | self.own(state)
 
     def rates(self, cohort: Cohort) -> dict[str, LearningRate]:
@@ -193,11 +193,11 @@ class Quilt(BackboneMethod):
         return out, loss
 
     def personal(self, state: State) -> State:
-        """What the weights, masks and filters amount to: the model as it is used."""
+        """The effective weights with the coefficients and identities."""
         return self.effective(state)
 
     def receive(self, state: State, down: Message) -> None:
-        """Take over the average of what is shared."""
+        """Copy the averages into the state."""
         for name, value in down.items():
             state[name].copy_(dense(value))
 
@@ -239,7 +239,7 @@ class Quilt(BackboneMethod):
         return message
 
     def findings(self, server: State, clients: State) -> dict[str, Tensor]:
-        """Each client's filter, the mean over its groups: what is near and far to it."""
+        """Each client's coefficients by distance, the mean over its groups: [M, K + 1]."""
         return {"coefficients": clients[FILTER].mean(1)} if FILTER in clients else {}
 
     def evidence_for(self, name: str) -> str | None:

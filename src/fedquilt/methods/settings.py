@@ -26,7 +26,7 @@ class NoSettings:
 
 @dataclass(frozen=True)
 class AdamSettings:
-    """What every method that trains at its clients with Adam can be told.
+    """The settings of every method that trains at its clients with Adam.
 
     Attributes:
         dropout: share of activations dropped after each layer while training.
@@ -56,7 +56,7 @@ class BackboneSettings(AdamSettings):
 
 
 def build_settings(method: type[Method], context: RunContext, given: Mapping[str, Any]) -> Any:
-    """The method's settings: its defaults, what the task changes of them, then what the user gave."""
+    """The method's settings: its defaults, those that depend on the run, then those that the user gave."""
     names = {f.name for f in fields(method.Settings)}
     for name in given:
         if name not in names:
@@ -75,13 +75,13 @@ def build_settings(method: type[Method], context: RunContext, given: Mapping[str
 def resolve_settings(
     method: type[Method], context: RunContext, given: Mapping[str, Any], epochs: int | None
 ) -> tuple[Any, RunContext]:
-    """The method's settings in a run, and the task with the local epochs that are used.
+    """The method's settings in a run, and the context with the local epochs that are used.
 
     Args:
         method: whose settings.
         context: with the dataset's epochs, or with `epochs`.
         given: the settings that the user gave.
-        epochs: those that the user told the run, which beat the method's default; None leaves them to the method.
+        epochs: local epochs that the user gave as an option of the run; None: the method's default.
     """
     if "epochs" not in {f.name for f in fields(method.Settings)}:
         return build_settings(method, context, given), context
@@ -91,7 +91,7 @@ def resolve_settings(
         raise FedquiltError(
             f"Local epochs are given twice, as epochs={epochs} and as the setting epochs={used}; leave one of them out."
         )
-    # As if they had been told: other defaults may follow them, and a run that is told them is then the same run.
+    # As if the user had given them: other defaults may depend on them, and a run of the saved config is then the same run.
     context = replace(context, epochs=used)
     return build_settings(method, context, {**given, "epochs": used}), context
 

@@ -20,7 +20,7 @@ NOISE_LAYER, PAIR_LAYER = 60, 61  # which of a step's random numbers; layers of 
 
 
 class Pairs:
-    """The undirected edges of a cohort, each once: what a decoder has to tell from random pairs."""
+    """The undirected edges of a cohort, each once, which a decoder learns to tell from random pairs."""
 
     def __init__(self, cohort: Cohort) -> None:
         edges = [client.graph.edges[:, np.lexsort(client.graph.edges[::-1])] for client in cohort.members]

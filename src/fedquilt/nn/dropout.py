@@ -37,7 +37,7 @@ class Dropout:
 
     @property
     def scale(self) -> float:
-        """What survivors are multiplied with, so that the expectation stays: 1 / (1 - the rate in `bits` bits)."""
+        """The factor of entries that survive, which preserves the expectation: 1 / (1 - the rate in `bits` bits)."""
         return 1.0 / (1.0 - round(self.rate * 2**self.bits) / 2**self.bits)
 
     def keep(self, rows: Rows, width: int, layer: int) -> Tensor:
@@ -51,7 +51,7 @@ class Dropout:
         return value.sub_(drop - 1).clamp_(0.0, 1.0)
 
     def mask(self, rows: Rows, width: int, layer: int) -> Tensor:
-        """[R, width]: what to multiply with, zero or 1 / (1 - rate)."""
+        """[R, width] float32: the factor of each entry, zero or 1 / (1 - rate)."""
         return self.keep(rows, width, layer).mul_(self.scale)
 
     def __call__(self, rows: Rows, h: Tensor, layer: int) -> Tensor:
@@ -63,7 +63,7 @@ class Dropout:
 
 
 class _ReluDropout(torch.autograd.Function):
-    """relu(h) * keep * scale. What survives is what is positive after it, so the output itself is all that is kept."""
+    """relu(h) * keep * scale. Entries that survive are positive in the output, so that backward needs the output alone."""
 
     @staticmethod
     def forward(ctx, h: Tensor, keep: Tensor, scale: float) -> Tensor:  # type: ignore[no-untyped-def]

@@ -13,7 +13,7 @@ node: on graphs where *who* the neighbours are says more than what they look lik
 Filters act on X W, or on X where features are fewer than hidden units: the narrower of the two is spread.
 
 Memory: O(R H) for each power of a cohort of R rows; where X is spread, another copy of the features, and of their powers up to
-KEPT bytes.
+CACHED bytes.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from fedquilt.nn.models import Output, Shapes, activate
 Basis = Literal["scaled", "monomial", "chebyshev"]
 FILTER, IDENTITY = "filter", "identity"
 NODE_LAYER = 1  # which of a step's random numbers drop nodes
-FAINT = 1e-6  # share of ||X|| under which what is left of it is rounding
+FAINT = 1e-6  # share of ||X|| under which A^k X is rounding error
 COLUMNS = 128  # features that are dense at a time while their powers are measured
-BUNCH = 2**14  # nodes of clients that are looked at together before training
-KEPT = 2**28  # bytes of powers of X that are kept from one evaluation to the next; more are computed each time
+BUNCH = 2**14  # nodes of clients that are processed together before training
+CACHED = 2**28  # bytes of powers of X that are cached between evaluations; others are computed each time
 
-_keeping: WeakKeyDictionary[Cohort, int] = WeakKeyDictionary()  # bytes of powers that each cohort keeps
+_cached_bytes: WeakKeyDictionary[Cohort, int] = WeakKeyDictionary()  # bytes of powers that each cohort caches
 
 
 @dataclass(frozen=True)
@@ -118,11 +118,11 @@ class FilterNet:
         return self.features <= self.hidden and not self.identity
 
     def _all_powers(self, cohort: Cohort) -> Tensor:
-        """The powers for evaluation: kept, unless those of all cohorts in this process would come to more than KEPT bytes."""
+        """The powers for evaluation: cached, unless those of all cohorts in this process would exceed CACHED bytes."""
         size = 4 * cohort.rows * (self.order + 1) * self.features
-        if cohort.device.type == "cpu" and cohort not in _keeping and sum(_keeping.values()) + size > KEPT:
+        if cohort.device.type == "cpu" and cohort not in _cached_bytes and sum(_cached_bytes.values()) + size > CACHED:
             return self._powers(cohort)
-        _keeping[cohort] = size
+        _cached_bytes[cohort] = size
         powers: Tensor = cohort.once(("powers", self.order, self.basis == "chebyshev"), self._powers)
         return powers
 
@@ -233,9 +233,9 @@ def bunches(clients: Sequence[Client]) -> Iterator[Sequence[Client]]:
 
 
 def of_each_once(cohort: Cohort, name: Hashable, make: Callable[[Sequence[Client]], np.ndarray]) -> Tensor:
-    """A row a client of what `make` gives for some clients, [M, ...] float32 on the cohort's device.
+    """What `make` computes for a list of clients, a row a client: [M, ...] float32 on the cohort's device.
 
-    Rows are kept with the clients; where some client has none yet, all are made, a bunch at a time.
+    Rows are stored with the clients; where some client has none yet, all are computed, a bunch at a time.
     """
 
     @cache

@@ -1,4 +1,4 @@
-"""Gaussians: how far apart they are, and the one that stands for several."""
+"""Gaussians: divergences between them, and the one that matches the moments of several."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from fedquilt.nn.routing import unit
 from fedquilt.nn.sheaf import diffuse, normalised, restriction_maps, sheaf_laplacian
 
 Diffusion = Literal["sheaf", "gcn", "gat", "none"]
-LAST = "out."  # what the names of the last layer's parameters start with
+LAST = "out."  # prefix of the names of the last layer's parameters
 
 
 @dataclass(frozen=True)

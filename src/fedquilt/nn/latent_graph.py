@@ -18,9 +18,9 @@ from fedquilt.cohort.draws import Draws
 from fedquilt.cohort.rows import Rows
 from fedquilt.nn.edges import Links
 
-CHUNK = 2**20  # scores held at once (4 MB: they are looked through while still in the cache)
+CHUNK = 2**20  # scores in memory at once (4 MB: they are searched while still in the cache)
 CHUNK_CUDA = 2**27
-GROUP = 8  # scores whose maximum is taken first when the best of many are looked for
+GROUP = 8  # scores whose maximum is taken first when the best of many are searched
 BERNOULLI_LAYER = 63  # which of a step's random numbers choose latent edges
 
 # Scores of r rows with all n rows of the same client, for b clients at once: [b, r, D], [b, n, D] -> [b, r, n].
@@ -108,7 +108,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _largest_keys(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The same without a look at the values, which would wait: each score and its place as one whole number, all different.
+    """The same without branching on values, which would synchronise: each score and its place as one whole number.
 
     The bits of a float, the lower 31 flipped where it is negative, rise with it; the earlier place counts for more.
     """

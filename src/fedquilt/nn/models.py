@@ -27,14 +27,14 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Output:
-    """What a model gives for every row: the classifier's logits [R, C] and the second layer's output before its ReLU."""
+    """A model's outputs for every row: the classifier's logits [R, C] and the second layer's output before its ReLU."""
 
     logits: Tensor
     embedding: Tensor
 
 
 class Network(Protocol):
-    """What a method needs of a network: its shared weights by name, and what it does to a cohort."""
+    """The interface of a network: the shapes of its weights by name, and its outputs for a cohort."""
 
     def shapes(self) -> Shapes:
         """Every weight by name, without the leading client axis."""
@@ -185,7 +185,7 @@ class Gat(Model, kind="gat"):
 
 
 class Mlp(Model, kind="mlp"):
-    """Two dense layers that do not look at the graph: what features alone can do."""
+    """Two dense layers that ignore the graph: a baseline of features alone."""
 
     def layer_shapes(self, inside: int) -> Shapes:
         """weight [in, H], bias [H]."""

@@ -59,7 +59,7 @@ def _softmax(score: Tensor, factors: int, temperature: float) -> Tensor:
 
 
 class _Unit(torch.autograd.Function):
-    """In few passes over the numbers: what autograd would do takes twice as many."""
+    """Normalisation in half as many passes over memory as autograd takes."""
 
     @staticmethod
     def forward(ctx, z: Tensor) -> Tensor:  # type: ignore[no-untyped-def]

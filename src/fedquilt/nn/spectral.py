@@ -31,7 +31,7 @@ from fedquilt.tasks.node_classification import training_homophily
 
 Kind = Literal["unifilter", "monomial", "chebyshev", "bernstein"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-EXHAUSTED = 1e-8  # length up to which what is left of a Krylov space's next vector is rounding
+EXHAUSTED = 1e-8  # length up to which the next vector of a Krylov space is rounding error
 
 
 def client_basis(client: Client, kind: Kind, order: int, mix: float) -> np.ndarray:

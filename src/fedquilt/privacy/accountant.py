@@ -1,4 +1,4 @@
-"""How much privacy is spent: epsilon after so many protected uploads, and the noise that keeps it within a budget.
+"""Privacy accounting: epsilon after a number of protected uploads, and the noise that keeps it within a budget.
 
 A protected upload is a Gaussian mechanism: a vector whose L2 norm is at most `clip`, plus noise of standard deviation
 noise * clip on every entry (`fedquilt.privacy.dp`). Replacing all of a client's data by any other data moves the vector by at
@@ -17,7 +17,7 @@ from typing import Any
 from fedquilt.errors import FedquiltError
 
 SENSITIVITY = 2.0  # how far replacing a client's data moves a clipped upload, in units of clip
-_SPARE = 1e-9  # relative; what is lost to rounding never exceeds a budget
+_SPARE = 1e-9  # relative tolerance for rounding
 
 
 def spent_epsilon(noise: float, rounds: int, delta: float, participation: float = 1.0) -> float:

@@ -1,16 +1,16 @@
 """Differential privacy for uploads: each client's upload is clipped and noised as a whole before it leaves.
 
-What a client would send is one vector: all numbers of all tensors of its upload, in the order of their names, less what the
-server knows already (below). Its L2 norm is cut to `clip`, and Gaussian noise of standard deviation noise * clip is added to
-every entry. `fedquilt.privacy.accountant` says what that is worth; docs/privacy.md says against whom, and what it does not
-cover.
+A client's upload is one vector: all numbers of all its tensors, in the order of their names, minus what the server knows
+already (below). Its L2 norm is clipped to `clip`, and Gaussian noise of standard deviation noise * clip is added to
+every entry. `fedquilt.privacy.accountant` computes the epsilon; docs/privacy.md states the adversary, and what is not
+covered.
 
 - *What the server knows already* is what it sent under the same name and in the same shape, or at first the common start that
   everybody draws from the seed. Only the difference is clipped, and the known part is added again after the noise: the server
-  gets weights, as it would without protection, and what training changed is not lost beside what everybody knows.
+  receives weights, as it would without protection, and the clip norm is spent on what training changed.
 - *Counts* (`TensorSpec.count`: training nodes, evidence, nodes of each class) do not leave: a one is sent for each. Beside
   weights they would use up the clip norm, and noise would make them negative. So averages are plain ones.
-- *Sparse* tensors are sent dense: which entries are missing would tell.
+- *Sparse* tensors are sent dense, since which entries are missing is information.
 - What is not a finite number counts as no change.
 """
 
@@ -33,7 +33,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Factored, Message, TensorSpec, Value, declared, dense
 from fedquilt.privacy.accountant import affordable_uploads, noise_for, spent_epsilon
 
-# Beyond these the accountant has no answer, and nobody a use for one.
+# Outside these ranges the accountant gives no answer.
 Clip = Annotated[float, Field(ge=1e-9, le=1e9)]
 Noise = Annotated[float, Field(ge=1e-3, le=1e6)]
 Epsilon = Annotated[float, Field(ge=1e-6, le=1e6)]
@@ -68,7 +68,7 @@ class DpConfig(BaseModel):
         return self
 
     def noise_over(self, rounds: int) -> float:
-        """The noise, where it was not given that which spends `epsilon` in so many rounds."""
+        """The noise: as configured, or the noise that spends `epsilon` in so many rounds."""
         if self.noise is not None:
             return self.noise
         assert self.epsilon is not None
@@ -112,10 +112,10 @@ class Privatiser:
         senders: Sequence[int] = (0,),
         known: Mapping[str, Value] | None = None,
     ) -> Message:
-        """The uploads [n, ...] of the clients `senders` [n] as they leave; the given ones are not changed.
+        """The protected uploads [n, ...] of the clients `senders` [n]; the given ones are not changed.
 
         Args:
-            upload: what they would send.
+            upload: their uploads, unprotected.
             specs: what the method declared about its uploads.
             round: which round; each client's noise is drawn anew in each.
             senders: the clients' numbers.
@@ -175,7 +175,7 @@ class Protection:
         return self.privatiser.spent(self.uploads[round])
 
     def facts(self) -> dict[str, float | None]:
-        """How uploads are protected, for the record."""
+        """How uploads are protected, for the run folder."""
         return self.privatiser.config.model_dump(exclude={"report"}) | {"noise": self.privatiser.noise}
 
     def rounds(self) -> int:
@@ -193,17 +193,17 @@ class Protection:
     def applied(
         self, uploads: Message, specs: Sequence[TensorSpec], round: int, senders: Tensor, down: Message
     ) -> Message:
-        """The uploads as they leave the senders, who were sent `down`."""
+        """The protected uploads of the senders, who received `down`."""
         return self.privatiser.applied(uploads, specs, round, senders.tolist(), self.known | down)
 
 
 def _like(stack: Tensor) -> Tensor:
-    """A place for protected numbers: floating-point, on disk where the given ones are."""
+    """An empty tensor for protected numbers: floating-point, on disk where the given one is."""
     return offload.like(stack) if stack.is_floating_point() else torch.empty(stack.shape, device=stack.device)
 
 
 def _known(known: Mapping[str, Value], name: str, stack: Tensor, place: int) -> Tensor | None:
-    """What is known of the tensor `name` [n, ...] of the sender at `place`; None: nothing."""
+    """The part of the tensor `name` [n, ...] of the sender at `place` that the server knows; None: nothing."""
     value = known.get(name)
     if value is None:
         return None
@@ -216,7 +216,7 @@ def _known(known: Mapping[str, Value], name: str, stack: Tensor, place: int) -> 
 
 
 def _gap(row: Tensor, base: Tensor | None) -> Tensor:
-    """How one client's tensor differs from what is known, flat."""
+    """One client's tensor minus what is known of it, flat."""
     return (row.float() if base is None else row.float() - base).flatten()
 
 

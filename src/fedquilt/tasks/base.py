@@ -1,4 +1,4 @@
-"""What a task is: the outputs a model has, what clients minimise, and what they are measured by. One file a task.
+"""The interface of a task: a model's outputs, the loss that clients minimise, and the metrics. A task is one file.
 
 A run carries one task. Models ask it for their output width, methods for the loss of a training step, engines for metrics, the
 coordinator for a made-up client, `predict` for the table it writes. Nothing else knows what is learned.
@@ -78,7 +78,7 @@ class Task(ABC):
         """A small made-up client with every kind of output among its training nodes: its messages show all shapes."""
 
     def holdings(self, graph: Graph, partition: Partition) -> dict[str, np.ndarray]:
-        """What is worth knowing about each client's targets, as arrays with a row a client; saved with the partition."""
+        """Statistics of each client's targets, as arrays with a row a client; saved with the partition."""
         return {}
 
     # -- learning ----------------------------------------------------------------------------------------------------

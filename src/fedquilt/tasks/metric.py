@@ -12,7 +12,7 @@ from torch import Tensor
 from fedquilt.cohort.cohort import Cohort
 
 Part = Literal["train", "val", "test"]
-"""What models are evaluated on: `val` chooses the best round, `test` is reported."""
+"""The parts of a split: `val` selects the best round, `test` is reported."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Metric:
 
     @property
     def worst(self) -> float:
-        """What every value is better than."""
+        """A value that every other is better than."""
         return -math.inf if self.higher_is_better else math.inf
 
     def shown(self, values: Tensor) -> list[float | None]:
