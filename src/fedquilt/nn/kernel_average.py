@@ -3,9 +3,9 @@
 Client i is given sum_j k_ij W_j / sum_j k_ij with k_ij = exp(tau (u_i . u_j - 1)), u of length one: FED-PUB's softmax of tau
 times the cosine. The kernel is positive definite, and similar clients have almost equal rows in it, so that a few columns
 approximate it: k ~ L L^T + E. L [M, r] is a pivoted Cholesky factor; each step takes the client with the largest residual. E is
-the diagonal of the residual, so that a client's weight for itself is exact. Where every entry of E is below TOLERANCE, so is the
-error of any other entry (by Cauchy and Schwarz). The averages are D^-1 (L (L^T W) + E W): two thin products.
-At RANK columns it stops all the same; what that costs with 10,000 clients is in docs/scale.md.
+the diagonal of the residual, so that a client's weight for itself is exact. Where every entry of E is below TOLERANCE, so is
+the error of any other entry (by Cauchy and Schwarz). The averages are D^-1 (L (L^T W) + E W): two thin products. L has at most
+RANK columns; docs/scale.md has the error with 10,000 clients.
 """
 
 from __future__ import annotations
