@@ -13,7 +13,7 @@ SOURCE = Path(fedquilt.__file__).parent
 # From the bottom up: a folder may import from those before it, and from itself.
 ORDER = (
     *("errors", "common", "devices", "graphs", "datasets", "partition", "messages", "privacy", "cohort", "tasks", "nn"),
-    *("methods", "training", "scenarios", "loggers", "runs", "export", "federation", "reports", "tuning", "studies"),
+    *("methods", "training", "scenarios", "loggers", "runs", "federation", "export", "reports", "tuning", "studies"),
     *("bench", "api", "cli", "__main__", "fedquilt"),
 )
 
