@@ -157,4 +157,4 @@ def test_its_models_are_exported_saved_and_trained_further(tmp_path: Path) -> No
 def test_a_site_predicts_with_it(tmp_path: Path) -> None:
     path, method, client, models = make_site(tmp_path, NAME, near=0.4)
     expected = logits_of(method, client, models).softmax(1)
-    assert_near(torch.from_numpy(predict(read_site(path)).probabilities), expected)
+    assert_near(torch.from_numpy(predict(read_site(path)).values), expected)

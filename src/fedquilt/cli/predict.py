@@ -40,4 +40,4 @@ def predict(
     for warning in predictions.warnings:
         say(f"Warning: {warning}")
     predictions.write(out)
-    say(f"Predicted {len(predictions.ids):,} nodes in {len(predictions.classes)} classes; written to {out}.")
+    say(f"Predicted {len(predictions.ids):,} nodes in {len(predictions.names)} classes; written to {out}.")

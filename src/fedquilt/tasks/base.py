@@ -113,6 +113,10 @@ class Task(ABC):
     def predict(self, outputs: Tensor) -> Tensor:
         """Predictions from outputs, such as probabilities: [n, C] -> [n, C']."""
 
+    def prediction_warnings(self, graph: Graph, outputs: int, names: tuple[str, ...] | None) -> Iterator[str]:
+        """A sentence for each thing about a graph that makes predictions for it questionable; the model has these outputs."""
+        yield from ()
+
     @abstractmethod
     def prediction_rows(
         self, ids: Sequence[object], predictions: np.ndarray, names: tuple[str, ...] | None

@@ -157,6 +157,19 @@ class NodeClassification(Task):
         """Class probabilities."""
         return outputs.softmax(1)
 
+    def prediction_warnings(self, graph: Graph, outputs: int, names: tuple[str, ...] | None) -> Iterator[str]:
+        """A class of the graph that the model does not know. Labels do not influence predictions."""
+        if names is not None and graph.class_names is not None:
+            strange = [f"'{name}'" for name in graph.class_names if name not in names]
+        else:
+            strange = list(map(str, range(outputs, graph.classes)))
+        if strange:
+            known = ", ".join(names) if names is not None else f"0 to {outputs - 1}"
+            yield (
+                f"{graph.name} has the class {strange[0]}, which the model was not trained on and never predicts; "
+                f"it knows: {known}."
+            )
+
     def prediction_rows(
         self, ids: Sequence[object], predictions: np.ndarray, names: tuple[str, ...] | None
     ) -> Iterator[list[str]]:

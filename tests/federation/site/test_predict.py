@@ -39,15 +39,15 @@ def test_every_method_predicts_for_its_graph_and_for_one_that_has_grown(
     path, method, client, models = make_site(tmp_path, name, sparse=sparse)
     site = read_site(path)
     here = predict(site)
-    assert_near(torch.from_numpy(here.probabilities), probabilities(method, client, models))
+    assert_near(torch.from_numpy(here.values), probabilities(method, client, models))
     assert list(here.ids[:2]) == ["node-0", "node-1"]
-    assert here.classes == ("blue", "green", "red")
+    assert here.names == ("blue", "green", "red")
     later = grown(client)
     write_npz(later.graph, tmp_path / "later.npz")
     there = predict(site, tmp_path / "later.npz")
-    assert_near(torch.from_numpy(there.probabilities), probabilities(method, later, models))
+    assert_near(torch.from_numpy(there.values), probabilities(method, later, models))
     assert list(there.ids) == list(range(later.graph.nodes))
-    assert there.classes == here.classes
+    assert there.names == here.names
 
 
 def test_what_is_written_is_what_is_said(tmp_path: Path) -> None:
@@ -58,10 +58,10 @@ def test_what_is_written_is_what_is_said(tmp_path: Path) -> None:
         heading, *rows = csv.reader(file)
     assert heading == ["id", "class", "p_blue", "p_green", "p_red"]
     assert [row[0] for row in rows] == list(predictions.ids)
-    for row, chances in zip(rows, predictions.probabilities, strict=True):
+    for row, chances in zip(rows, predictions.values, strict=True):
         assert row[1] == ("blue", "green", "red")[int(chances.argmax())]
         assert [float(cell) for cell in row[2:]] == pytest.approx(list(chances), abs=1e-5)
-    assert np.allclose(predictions.probabilities.sum(1), 1.0, atol=1e-5)
+    assert np.allclose(predictions.values.sum(1), 1.0, atol=1e-5)
 
 
 def test_a_graph_without_names_and_names_with_commas(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_labels_are_not_needed_and_do_not_matter(tmp_path: Path) -> None:
     np.savez(tmp_path / "bare.npz", edge_index=graph.edges, x=graph.x)
     np.savez(tmp_path / "blank.npz", edge_index=graph.edges, x=graph.x, y=blank.y)
     for given in (blank, other, data, tmp_path / "bare.npz", str(tmp_path / "blank.npz")):
-        assert_near(torch.from_numpy(predict(site, given).probabilities), expected)
+        assert_near(torch.from_numpy(predict(site, given).values), expected)
 
 
 def test_tables_of_new_nodes(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_tables_of_new_nodes(tmp_path: Path) -> None:
     (new / "edges.csv").write_text("source,target\np0,p1\n")
     predictions = predict(read_site(path), new)
     assert list(predictions.ids) == ["p0", "p1", "p2"]
-    assert np.allclose(predictions.probabilities[0], predictions.probabilities[1])
+    assert np.allclose(predictions.values[0], predictions.values[1])
 
 
 def shuffled(graph: Graph, seed: int) -> Graph:
@@ -113,16 +113,16 @@ def shuffled(graph: Graph, seed: int) -> Graph:
 def test_features_are_told_by_their_names(name: str, sparse: bool, tmp_path: Path) -> None:
     path, *_ = make_site(tmp_path, name, sparse=sparse)
     site = read_site(path)
-    expected, own = predict(site).probabilities, load_site_graph(site)
+    expected, own = predict(site).values, load_site_graph(site)
     for seed in range(3):
         other = shuffled(own, seed)
-        assert np.array_equal(predict(site, other).probabilities, expected)
+        assert np.array_equal(predict(site, other).values, expected)
         write_npz(other, tmp_path / "other.npz")
-        assert np.array_equal(predict(site, tmp_path / "other.npz").probabilities, expected)
-        nameless = predict(site, replace(other, feature_names=None)).probabilities  # nobody could know
+        assert np.array_equal(predict(site, tmp_path / "other.npz").values, expected)
+        nameless = predict(site, replace(other, feature_names=None)).values  # nobody could know
         assert not np.allclose(nameless, expected)
     write_npz(shuffled(own, 5), tmp_path / "graph.npz")  # the site's own file has changed
-    assert np.array_equal(predict(site).probabilities, expected)
+    assert np.array_equal(predict(site).values, expected)
 
 
 def test_tables_with_columns_in_another_order(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_tables_with_columns_in_another_order(tmp_path: Path) -> None:
         (new / "nodes.csv").write_text("\n".join([heading, *rows]) + "\n")
 
     write(list(range(10))[::-1])
-    assert np.array_equal(predict(read_site(path), new).probabilities, predict(read_site(path)).probabilities)
+    assert np.array_equal(predict(read_site(path), new).values, predict(read_site(path)).values)
     for columns, more, says in (
         ([0, 1, 2, 4, 5, 6, 7, 8, 9], ("0",), "new has no feature 'f3', which the model was trained on"),
         ([9, 8, 7, 6], (), "new has no feature 'f0', which the model was trained on"),
@@ -159,8 +159,8 @@ def test_a_class_that_the_model_does_not_know_is_a_warning(tmp_path: Path) -> No
     numbered = replace(own, classes=4, class_names=None)
     for given, called in ((further, "'grey'"), (among, "'grey'"), (numbered, "3")):
         found = predict(site, given)
-        assert np.array_equal(found.probabilities, expected.probabilities)
-        assert found.classes == ("blue", "green", "red")
+        assert np.array_equal(found.values, expected.values)
+        assert found.names == ("blue", "green", "red")
         assert found.warnings == (
             f"{own.name} has the class {called}, which the model was not trained on and never predicts; "
             "it knows: blue, green, red.",
@@ -224,13 +224,13 @@ def test_the_run_that_was_finished_last_counts(tmp_path: Path) -> None:
         for file in (tmp_path / "state" / run / "model").iterdir():
             os.utime(file, (2e9 - age, 2e9 - age))
 
-    before = predict(site).probabilities
+    before = predict(site).values
     save("run-2", 0.0, finished=False, age=0)  # still training
-    assert np.array_equal(predict(site).probabilities, before)
+    assert np.array_equal(predict(site).values, before)
     save("run-3", 0.0, finished=True, age=9)
-    assert np.allclose(predict(site).probabilities, 1 / 3)
+    assert np.allclose(predict(site).values, 1 / 3)
     save("run-0", 2.0, finished=True, age=5)
-    assert not np.allclose(predict(site).probabilities, 1 / 3, atol=0.01)
+    assert not np.allclose(predict(site).values, 1 / 3, atol=0.01)
 
 
 def test_what_the_facts_lack_comes_from_the_sites_graph(tmp_path: Path) -> None:
@@ -242,10 +242,10 @@ def test_what_the_facts_lack_comes_from_the_sites_graph(tmp_path: Path) -> None:
     SiteState(tmp_path / "state" / "run-1").save_model(own, few)
     later = grown(client)
     predictions = predict(read_site(path), later.graph)
-    assert_near(torch.from_numpy(predictions.probabilities), probabilities(method, later, models))
-    assert predictions.classes == ("blue", "green", "red")
+    assert_near(torch.from_numpy(predictions.values), probabilities(method, later, models))
+    assert predictions.names == ("blue", "green", "red")
     site = read_site(path)
-    assert np.array_equal(predict(site, shuffled(load_site_graph(site), 1)).probabilities, predict(site).probabilities)
+    assert np.array_equal(predict(site, shuffled(load_site_graph(site), 1)).values, predict(site).values)
     SiteState(tmp_path / "state" / "run-1").save_model(own, {"method": "fedssa"})
     with pytest.raises(FedquiltError, match="was saved without what is needed"):
         predict(read_site(path))
@@ -262,7 +262,7 @@ def test_a_method_of_ones_own_predicts_as_it_evaluates(tmp_path: Path) -> None:
         path, method, client, models = make_site(tmp_path, "doubled")
         for now in (client, grown(client)):
             predictions = predict(read_site(path), now.graph)
-            assert_near(torch.from_numpy(predictions.probabilities), probabilities(method, now, models))
+            assert_near(torch.from_numpy(predictions.values), probabilities(method, now, models))
 
 
 def test_a_model_that_diverged_is_not_an_answer(tmp_path: Path) -> None:
@@ -279,4 +279,4 @@ def test_a_graph_of_one_node(tmp_path: Path) -> None:
         folder.mkdir()
         path, _, client, _ = make_site(folder, name)
         one = Graph("one", np.zeros((2, 0), dtype=np.int64), client.graph.x[:1], np.array([-1]), 0)
-        assert np.isfinite(predict(read_site(path), one).probabilities).all()
+        assert np.isfinite(predict(read_site(path), one).values).all()

@@ -21,6 +21,7 @@ from fedquilt.federation.site.config import SiteConfig, load_site_graph, site_cl
 from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.personal_model import Personal
+from fedquilt.tasks.base import Task
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -31,27 +32,22 @@ class Predictions:
     """A model's predictions for every node of a graph.
 
     Attributes:
+        task: what was learned; it says how predictions are written.
         ids: [n] the nodes' names, or their positions where they have none.
-        classes: what the C classes are called, or their numbers.
-        probabilities: [n, C] float32.
+        values: [n, C] float32, as `Task.predict` gives them, such as class probabilities.
+        names: what the C values are called, or their numbers.
         warnings: one sentence for each thing about the graph that is allowed but worth knowing.
     """
 
+    task: Task
     ids: np.ndarray
-    classes: tuple[str, ...]
-    probabilities: np.ndarray
+    values: np.ndarray
+    names: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
-    @property
-    def best(self) -> np.ndarray:
-        """[n] the number of each node's most likely class."""
-        return self.probabilities.argmax(1)
-
     def rows(self) -> Iterator[list[str]]:
-        """The heading, then a row a node: its id, its class, and the probability of each class."""
-        yield ["id", "class", *(f"p_{name}" for name in self.classes)]
-        for node, best, chances in zip(self.ids, self.best, self.probabilities, strict=True):
-            yield [str(node), self.classes[best], *(f"{chance:.6g}" for chance in chances)]
+        """The header, then a row a node."""
+        return self.task.prediction_rows(self.ids.tolist(), self.values, self.names)
 
     def write(self, path: Path) -> None:
         """As a csv file, which appears complete or not at all."""
@@ -77,14 +73,16 @@ def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | Non
     asked = load_site_graph(site) if graph is None else load_graph(graph, labelled=False)[0]
     check_fits(asked, personal)
     asked = in_order(asked, personal)
-    probabilities = personal.logits(asked, pick_device(site.device, asked="device:")).softmax(1).cpu().numpy()
-    if not np.isfinite(probabilities).all():
+    task, context = personal.method.task, personal.method.context
+    values = task.predict(personal.logits(asked, pick_device(site.device, asked="device:"))).cpu().numpy()
+    if not np.isfinite(values).all():
         raise FedquiltError(
             f"The model of site '{site.name}' gives no finite numbers; train it again, with a smaller lr."
         )
-    names = personal.class_names or tuple(map(str, range(personal.method.context.outputs)))
+    names = personal.class_names or tuple(map(str, range(values.shape[1])))
     ids = np.arange(asked.nodes) if asked.ids is None else asked.ids
-    return Predictions(ids, names, probabilities, tuple(_strange_classes(asked, personal)))
+    warnings = task.prediction_warnings(asked, context.outputs, personal.class_names)
+    return Predictions(task, ids, values, names, tuple(warnings))
 
 
 def personal_of(site: SiteConfig) -> Personal:
@@ -167,18 +165,3 @@ def in_order(graph: Graph, personal: Personal) -> Graph:
     else:
         x.sort_indices()  # so that sums are bit-identical to those of a file in the right order
     return replace(graph, x=x, feature_names=names)
-
-
-def _strange_classes(graph: Graph, personal: Personal) -> Iterator[str]:
-    """A warning where the graph has a class that the model does not know. Labels do not influence predictions."""
-    names, classes = personal.class_names, personal.method.context.outputs
-    if names is not None and graph.class_names is not None:
-        strange = [f"'{name}'" for name in graph.class_names if name not in names]
-    else:
-        strange = list(map(str, range(classes, graph.classes)))
-    if strange:
-        known = ", ".join(names) if names is not None else f"0 to {classes - 1}"
-        yield (
-            f"{graph.name} has the class {strange[0]}, which the model was not trained on and never predicts; "
-            f"it knows: {known}."
-        )
