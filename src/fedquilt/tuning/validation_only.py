@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.split import NONE, TEST, VAL
+from fedquilt.graphs.split import NONE, TEST
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 
@@ -39,10 +41,11 @@ class ValidationOnlyRun(ResolvedRun):
 
     def check_validation(self, seed: int) -> None:
         """Refuse a partition in which no client has validation nodes on which the metric is defined."""
-        needed = 2 if self.config.metric == "auc" else 1
-        trained = self.clients(seed)[: self.context(seed).clients]
-        classes = (np.unique(c.graph.y[c.split == VAL]).size for c in trained)
-        if max(classes, default=0) < needed:
+        context = self.context(seed)
+        cohort = Cohort(self.clients(seed)[: context.clients])
+        outputs = torch.zeros(cohort.rows, context.outputs)
+        # Whether a metric is defined depends on the nodes, not on what a model says about them.
+        if self.task.metric(context.metric).function(cohort, outputs, "val").isnan().all():
             raise FedquiltError(
                 f"No client has a validation node on which {self.config.metric} is defined; choose another split."
             )
