@@ -1,4 +1,4 @@
-"""Recordings: what is recorded and when, and that a replayed round gives what it gives when it is run.
+"""CUDA graphs: what is captured and when, and that a replayed round gives what an eager one gives.
 
 The tests on an accelerator skip where there is none.
 """
@@ -24,9 +24,10 @@ from fedquilt.nn import latent_graph
 from fedquilt.nn.edges import Links
 from fedquilt.nn.kernel_average import factor, shares
 from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_start, adam_step
-from fedquilt.training import round_blocks
+from fedquilt.training import captured_rounds
 from fedquilt.training.engines.in_process import InProcess
-from fedquilt.training.loop import BEST, Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import BEST, Plan
 from support.clients import assert_near, numbers
 from support.federations import make_method, make_task, ragged_clients
 
@@ -34,11 +35,11 @@ on_accelerator = pytest.mark.skipif(
     not torch.cuda.is_available(), reason="needs an accelerator, and there is none here"
 )
 
-# -- the recorder ----------------------------------------------------------------------------------------
+# -- the cache -------------------------------------------------------------------------------------------
 
 
 class Graph:
-    """A recording of nothing: it counts how often it is replayed."""
+    """A CUDA graph of nothing: it counts how often it is replayed."""
 
     replays = 0
 
@@ -47,23 +48,23 @@ class Graph:
 
 
 class Capture:
-    """Stands for `torch.cuda.graph`; a message in `refusals` makes the next recording fail."""
+    """Stands for `torch.cuda.graph`; a message in `failures` makes the next capture fail."""
 
-    refusals: list[str]
+    failures: list[str]
 
-    def __init__(self, graph: Graph, pool: object) -> None:
-        assert pool == "pool"
+    def __init__(self, graph: Graph, pool: object, capture_error_mode: str) -> None:
+        assert (pool, capture_error_mode) == ("pool", "thread_local")
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        if Capture.refusals:
-            raise RuntimeError(Capture.refusals.pop(0))
+        if Capture.failures:
+            raise RuntimeError(Capture.failures.pop(0))
 
 
 @pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch) -> CudaGraphCache[Any]:
-    Graph.replays, Capture.refusals = 0, []
+def cache(monkeypatch: pytest.MonkeyPatch) -> CudaGraphCache[Any]:
+    Graph.replays, Capture.failures = 0, []
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", Capture)
@@ -82,76 +83,76 @@ class Counter:
         return self.calls
 
 
-def test_the_first_of_a_kind_runs_the_second_is_recorded_and_all_are_replayed(recorder: CudaGraphCache[Any]) -> None:
+def test_the_first_call_of_a_key_runs_the_second_is_captured_and_all_are_replayed(cache: CudaGraphCache[Any]) -> None:
     count = Counter()
-    assert not recorder.ready("a")
-    assert recorder("a", count) == 1
-    assert (Graph.replays, recorder.ready("a")) == (0, True)
-    assert recorder("a", count) == 2  # recorded, and replayed: nothing was done while it was recorded
+    assert not cache.is_ready("a")
+    assert cache("a", count) == 1
+    assert (Graph.replays, cache.is_ready("a")) == (0, True)
+    assert cache("a", count) == 2  # captured and replayed: a capture executes nothing
     assert (count.calls, Graph.replays) == (2, 1)
-    assert [recorder("a", count) for _ in range(3)] == [2, 2, 2]
+    assert [cache("a", count) for _ in range(3)] == [2, 2, 2]
     assert (count.calls, Graph.replays) == (2, 4)
-    assert recorder.refused is None
+    assert cache.failure is None
 
 
-def test_each_kind_has_its_own_recording(recorder: CudaGraphCache[Any]) -> None:
+def test_each_key_has_its_own_graph(cache: CudaGraphCache[Any]) -> None:
     one, two = Counter(), Counter()
     for _ in range(4):
-        recorder("one", one)
-        recorder(("two", 2), two)
+        cache("one", one)
+        cache(("two", 2), two)
     assert (one.calls, two.calls, Graph.replays) == (2, 2, 6)
-    assert not recorder.ready("three")
+    assert not cache.is_ready("three")
 
 
 @pytest.mark.parametrize("where", ["inside", "at the end"])
-def test_what_cannot_be_recorded_runs_and_says_why(recorder: CudaGraphCache[Any], where: str) -> None:
+def test_what_cannot_be_captured_runs_and_says_why(cache: CudaGraphCache[Any], where: str) -> None:
     said = "operation not permitted when stream is capturing\nCompile with more to know more\n"
     fine, count = Counter(), Counter(said if where == "inside" else None)
     for _ in range(2):
-        recorder("fine", fine)
+        cache("fine", fine)
     if where == "at the end":
-        Capture.refusals = [said]
-    assert recorder("a", count) == 1
-    assert recorder("a", count) == 3  # the second is what was tried
-    assert recorder.refused == "operation not permitted when stream is capturing"
-    assert not recorder.ready("a")
-    assert recorder("a", count) == 4  # from now on as it is
-    assert recorder("fine", fine) == 2  # what was recorded stays so
-    assert (fine.calls, recorder.ready("fine")) == (2, True)
+        Capture.failures = [said]
+    assert cache("a", count) == 1
+    assert cache("a", count) == 3  # the second call was the failed capture
+    assert cache.failure == "operation not permitted when stream is capturing"
+    assert not cache.is_ready("a")
+    assert cache("a", count) == 4  # from now on eagerly
+    assert cache("fine", fine) == 2  # graphs that were captured stay
+    assert (fine.calls, cache.is_ready("fine")) == (2, True)
     new = Counter()
-    assert [recorder("new", new) for _ in range(3)] == [1, 2, 3]  # and nothing else is tried
-    assert not recorder.ready("new")
+    assert [cache("new", new) for _ in range(3)] == [1, 2, 3]  # and nothing else is tried
+    assert not cache.is_ready("new")
 
 
-def test_why_is_what_came_first(recorder: CudaGraphCache[Any]) -> None:
-    """Ending a recording in which something failed fails as well, and says less."""
+def test_the_first_error_is_reported(cache: CudaGraphCache[Any]) -> None:
+    """Ending a failed capture fails as well, and says less."""
     count = Counter("a look at the numbers")
-    recorder("a", count)
-    Capture.refusals = ["the recording was invalidated"]
-    assert recorder("a", count) == 3
-    assert recorder.refused == "a look at the numbers"
+    cache("a", count)
+    Capture.failures = ["the capture was invalidated"]
+    assert cache("a", count) == 3
+    assert cache.failure == "a look at the numbers"
 
 
-def test_errors_that_are_not_about_recording_are_not_hidden(recorder: CudaGraphCache[Any]) -> None:
+def test_errors_that_are_not_about_capturing_are_not_hidden(cache: CudaGraphCache[Any]) -> None:
     def wrong() -> None:
         raise ValueError("a defect")
 
-    recorder("a", Counter())
+    cache("a", Counter())
     with pytest.raises(ValueError, match="a defect"):
-        recorder("a", wrong)
+        cache("a", wrong)
 
 
 # -- on an accelerator -----------------------------------------------------------------------------------
 
 ROUNDS = 12
-# Sums by atomic additions come in another order every time, so that two runs of the same rounds differ, recorded or not.
+# Sums by atomic additions come in another order every time, so that two runs of the same rounds differ, captured or not.
 ATOMICS = {
     "fedhero": "sums over latent neighbours by index_add",
     "fedssa": "sums over the nodes of a class by index_add",
     "fediih": "the gradient of index_select",
 }
-# Methods of whose rounds nothing is recorded, and why.
-NOT_RECORDED = {"majority": "it has a single round"}
+# Methods of whose rounds nothing is captured, and why.
+NOT_CAPTURED = {"majority": "it has a single round"}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in methods()),
     ("fedpub", {"threshold": 0.5}),
@@ -160,29 +161,26 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def on_cuda(name: str, settings: dict[str, Any], plan: Plan, recorded: bool) -> Training:
+def on_cuda(name: str, settings: dict[str, Any], plan: Plan, captured: bool) -> Training:
     """Clients of so many nodes that one answer more or less is a third of a percent."""
     clients = ragged_clients((180, 150, 210, 165, 195))
     method = make_method(name, clients, make_task(clients, epochs=2), **settings)
-    training = Training(method, InProcess(method, clients, "cuda"), plan)
-    if not recorded:
-        training.blocks = training.recorder = None
-    return training
+    return Training(method, InProcess(method, clients, "cuda"), plan, cuda_graphs=captured)
 
 
 @on_accelerator
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
-def test_recorded_rounds_are_those_one_by_one(name: str, settings: dict[str, Any], every: int) -> None:
+def test_captured_rounds_are_those_one_by_one(name: str, settings: dict[str, Any], every: int) -> None:
     plan = Plan(ROUNDS, evaluate_every=every)
-    replayed, single = (on_cuda(name, settings, plan, recorded) for recorded in (True, False))
+    replayed, single = (on_cuda(name, settings, plan, captured) for captured in (True, False))
     replayed.run()
     single.run()
-    assert single.recorded is None
-    if name in NOT_RECORDED:
-        assert replayed.recorded is None or replayed.recorded.startswith("nothing: ")
+    assert single.captured is None
+    if name in NOT_CAPTURED:
+        assert replayed.captured is None or replayed.captured.startswith("nothing: ")
     else:
-        assert replayed.recorded == ("clients" if replayed.method.host_server else "rounds")
+        assert replayed.captured == ("clients" if replayed.method.host_server else "rounds")
     near = 2.0 if name in ATOMICS else 1e-3
     assert len(replayed.records) == len(single.records)
     for mine, other in zip(replayed.records, single.records, strict=True):
@@ -204,16 +202,16 @@ def test_recorded_rounds_are_those_one_by_one(name: str, settings: dict[str, Any
 
 
 @on_accelerator
-def test_averages_in_factors_are_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_averages_in_factors_are_captured_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """FED-PUB with more clients than it compares one by one."""
     whole = on_cuda("fedpub", {}, Plan(ROUNDS), True)
     whole.run()
     monkeypatch.setattr(fedpub, "MANY", 2)
-    replayed, single = (on_cuda("fedpub", {}, Plan(ROUNDS), recorded) for recorded in (True, False))
+    replayed, single = (on_cuda("fedpub", {}, Plan(ROUNDS), captured) for captured in (True, False))
     for each in (replayed, single):
         each.run()
         assert isinstance(each.down["model.conv1.weight"], Factored)
-    assert replayed.recorded == "rounds"
+    assert replayed.captured == "rounds"
     for mine, other, plain in zip(replayed.records, single.records, whole.records, strict=True):
         assert mine["val"] == pytest.approx(other["val"], abs=1e-3)
         assert mine["train_loss"] == pytest.approx(other["train_loss"], rel=1e-4)
@@ -238,12 +236,12 @@ def test_factors_of_similarity_are_the_cpus(count: int) -> None:
 
 @on_accelerator
 @pytest.mark.parametrize("most", [1, 3, 32])
-def test_recorded_rounds_of_any_block(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_captured_rounds_of_any_block(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Patience ends them where it ends them one by one, and the best models are those of the best round."""
-    monkeypatch.setattr(round_blocks, "MOST", most)
+    monkeypatch.setattr(captured_rounds, "BLOCK_ROUNDS", most)
     for patience in (None, 2):
         plan = Plan(40, patience=patience)
-        replayed, single = (on_cuda("fedpub", {"dropout": 0.8}, plan, recorded) for recorded in (True, False))
+        replayed, single = (on_cuda("fedpub", {"dropout": 0.8}, plan, captured) for captured in (True, False))
         for each in (replayed, single):
             each.run()
         assert replayed.progress.next_round == single.progress.next_round

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +20,10 @@ from fedquilt.runs.folder import SeedFolder
 from fedquilt.tasks.node_classification import NodeClassification
 from fedquilt.training.client_sampling import participants
 from fedquilt.training.engines.base import Evaluation
-from fedquilt.training.loop import BEST, Plan, Progress, Training, mean
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import BEST, Plan
+from fedquilt.training.progress import Progress
+from fedquilt.training.round_result import mean
 from support.federations import (
     Wiretap,
     assert_same,
@@ -40,9 +42,9 @@ ACCURACY = NodeClassification.metrics["accuracy"]
 class Scripted:
     """An engine that trains nothing and reports what it is told, round by round."""
 
-    device, records, answered, private = torch.device("cpu"), False, None, False
+    device, supports_cuda_graphs, senders, clients_are_private = torch.device("cpu"), False, None, False
     phases: ClassVar[dict[str, float]] = {}
-    told: ClassVar[dict[str, float]] = {}
+    reported: ClassVar[dict[str, float]] = {}
 
     def __init__(self, val: list[float], test: list[float], clients: int = 2) -> None:
         self.val, self.test, self.clients, self.now, self.asked = val, test, clients, -1, []
@@ -292,7 +294,7 @@ def begin(variant: tuple[str, dict[str, Any], float], folder: Path | None, cohor
     clients[2].split[clients[2].split == TEST] = NONE  # an undefined figure has to survive as well
     place = None if folder is None else SeedFolder(folder)
     method = make_method(name, clients, make_task(clients, epochs=2), **settings)
-    return make_training(method, clients, Plan(ROUNDS, share, checkpoint_seconds=-1.0), cohort_size, folder=place)
+    return make_training(method, clients, Plan(ROUNDS, share, checkpoint_seconds=-1.0), cohort_size, store=place)
 
 
 def kill_after(training: Training, round: int) -> None:
@@ -331,14 +333,14 @@ def test_killed_again_and_again(whole: tuple[tuple, Training], tmp_path: Path) -
     variant, expected = whole
     for round in range(ROUNDS - 1):
         training = begin(variant, tmp_path)
-        whole_round = training.exchange
+        whole_round = training.runner.run
 
         def stop(number: int, last: int = round, run: Any = whole_round) -> Any:
             if number > last:
                 raise Killed
             return run(number)
 
-        training.exchange = stop  # type: ignore[method-assign]
+        training.runner.run = stop  # type: ignore[method-assign]
         with pytest.raises(Killed):
             training.run()
     resumed = begin(variant, tmp_path)
@@ -388,7 +390,7 @@ def test_rounds_after_the_checkpoint_are_forgotten_and_done_again(tmp_path: Path
     expected = begin(variant, None)
     expected.run()
     training = begin(variant, tmp_path)
-    training.plan = replace(training.plan, checkpoint_seconds=1e9)
+    training.checkpointer._wait = 1e9
     training.on_round = lambda record: training.save() if record["round"] == 1 else None
     training.run()
     assert len(SeedFolder(tmp_path).records()) == ROUNDS

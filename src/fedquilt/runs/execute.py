@@ -23,7 +23,7 @@ from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import build_result
 from fedquilt.runs.seed_training import train_seed
-from fedquilt.training.loop import Record
+from fedquilt.training.round_store import Record
 
 # Called with (config, seed, rounds) when a seed starts; returns a function that is called with each round's record.
 Watcher = Callable[[RunConfig, int, int], Callable[[Record], None]]

@@ -14,7 +14,8 @@ from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import group
 from fedquilt.scenarios.newcomers import FrozenServer
-from fedquilt.training.loop import Record, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.round_store import Record
 
 
 def train_seed(

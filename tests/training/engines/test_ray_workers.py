@@ -23,7 +23,8 @@ from fedquilt.methods.fedavg import FedAvg
 from fedquilt.runs.folder import RunFolder
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.engines.in_process import InProcess
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.federations import (
     assert_same,
     copied,
