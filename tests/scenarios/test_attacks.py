@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import fedquilt
 from fedquilt.errors import FedquiltError
@@ -21,6 +19,8 @@ from fedquilt.training.plan import Plan
 from support.federations import assert_same, make_method, make_training, ragged_clients, without_seconds
 
 SMALL: dict[str, Any] = {"clients": 5, "rounds": 4, "device": "cpu", "settings": {"hidden": 8}}
+
+
 SENDERS = torch.tensor([1, 3, 4])
 
 
@@ -36,27 +36,6 @@ def attack(kind: Any = "gaussian", scale: float = 5.0, malicious: tuple[int, ...
 def message() -> Message:
     rng = torch.Generator().manual_seed(0)
     return {"model.w": torch.randn(3, 2, generator=rng), EMBEDDING: torch.randn(3, 6, generator=rng)}
-
-
-# -- who ---------------------------------------------------------------------------------------------
-
-
-@given(st.integers(2, 60), st.floats(0.01, 0.99), st.integers(0, 5))
-def test_so_many_clients_are_chosen(clients: int, share: float, seed: int) -> None:
-    chosen = some_clients(seed, clients, share, "attack", "clients").tolist()
-    assert chosen == sorted(set(chosen))
-    assert set(chosen) < set(range(clients))
-    assert len(chosen) == min(max(1, round(share * clients)), clients - 1)
-    assert chosen == some_clients(seed, clients, share, "attack", "clients").tolist()
-
-
-def test_seed_and_owner_decide_who() -> None:
-    drawn = {
-        tuple(some_clients(seed, 20, 0.3, owner).tolist()) for seed in range(4) for owner in ("attack", "hold out")
-    }
-    assert len(drawn) == 8
-    with pytest.raises(FedquiltError, match="A single client cannot be parted into two groups"):
-        some_clients(0, 1, 0.5, "attack")
 
 
 # -- what --------------------------------------------------------------------------------------------
