@@ -16,7 +16,6 @@ from fedquilt.messages.message import (
     dense,
     each_tensor,
 )
-from fedquilt.messages.slicing import slice_message
 from fedquilt.methods import fedpub
 from fedquilt.methods.base import EMBEDDING, State
 from fedquilt.methods.fedpub import FedPub

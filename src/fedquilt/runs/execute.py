@@ -100,7 +100,7 @@ def worker_cluster(config: RunConfig) -> AbstractContextManager[None]:
     """Start the cluster of the run's worker processes for a `with` block; nothing where the run has no workers."""
     if config.workers is None:
         return nullcontext()
-    from fedquilt.training.engines.ray_workers import cluster
+    from fedquilt.training.engines.ray_cluster import cluster
 
     return cluster()
 
