@@ -30,6 +30,8 @@ CROSSINGS = (
     TensorSpec("model.*", "The model."),
     TensorSpec("train_nodes", "How many training nodes."),
     TensorSpec("graph_seed", "Nothing.", shared=True),
+    TensorSpec("own", "One a client."),
+    TensorSpec("same", "One for all.", shared=True),
 )
 
 
