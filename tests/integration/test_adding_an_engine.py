@@ -144,7 +144,7 @@ def test_newcomers_are_admitted_with_it() -> None:
         method = make_method(ADMITTING, clients[:3])
         trained = Training(method, InProcess(method, clients[:3]), Plan(2))
         trained.run()
-        server = FrozenServer(method, method.lasting(trained.server), CPU, "40/30/30", False, None)
+        server = FrozenServer(method, method.newcomer_state(trained.server), CPU, "40/30/30", False, None)
         mine = server.admit(clients[3:], engine_factory=make_one_by_one)
         other = server.admit(clients[3:], cohort_size=1)
     assert (mine.val, mine.test, mine.bytes_up, mine.bytes_down) == (
