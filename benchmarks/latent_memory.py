@@ -22,7 +22,8 @@ from fedquilt.methods.base import RunContext, find_method
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.structure import Learner
 from fedquilt.training.engines.in_process import InProcess
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 
 FEATURES, FILLED, CLASSES, DEGREE = 500, 64, 5, 10
 LIMIT_MB = 4096

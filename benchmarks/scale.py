@@ -120,7 +120,7 @@ def train(point: Point, rounds: int) -> Measured:
 
     keep_freed_memory()
     if not point.offloads:
-        offload.LIMIT = 2**62
+        offload.THRESHOLD_BYTES = 2**62
     values: dict[str, Any] = {
         "dataset": f"mosaic:nodes={point.nodes}",
         "partition": point.partition,
@@ -151,7 +151,7 @@ def train(point: Point, rounds: int) -> Measured:
         out.others = (all_ - own) / (time.perf_counter() - began)
         out.anonymous = anonymous()
     out.resident = status("VmHWM")
-    out.offloaded = sum(map(len, offload._resting.values()))
+    out.offloaded = sum(map(len, offload._mappings.values()))
     return out
 
 

@@ -40,10 +40,10 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def nothing_rests() -> Iterator[None]:
     """Whatever rests inside the test is dropped by its end."""
     gc.collect()
-    before = dict(offload._resting)
+    before = dict(offload._mappings)
     yield
     gc.collect()
-    assert offload._resting == before
+    assert offload._mappings == before
 
 
 def some(dtype: torch.dtype, *shape: int) -> Tensor:
@@ -52,13 +52,13 @@ def some(dtype: torch.dtype, *shape: int) -> Tensor:
 
 def resting(tensor: Tensor) -> Tensor:
     """The same numbers, on disk."""
-    return offload.empty(tuple(tensor.shape), tensor.dtype).copy_(tensor)
+    return offload.offloaded_zeros(tuple(tensor.shape), tensor.dtype).copy_(tensor)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("shape", [(1,), (5,), (3, 4), (2, 3, 5), (700, 3)], ids=str)
 def test_it_starts_with_zeros_and_holds_what_is_written(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    tensor, expected = offload.empty(shape, dtype), some(dtype, *shape)
+    tensor, expected = offload.offloaded_zeros(shape, dtype), some(dtype, *shape)
     assert (tensor.shape, tensor.dtype, tensor.is_contiguous()) == (shape, dtype, True)
     assert not tensor.any()
     tensor.copy_(expected)
@@ -78,33 +78,33 @@ def test_releasing_any_rows_changes_no_number(width: int, dtype: torch.dtype, cu
     expected = some(dtype, 40, width)
     tensor = resting(expected)
     for first, last in cuts:
-        offload.release(tensor[first:last])
+        offload.release_pages(tensor[first:last])
     assert torch.equal(tensor, expected)
     for first, last in cuts:  # written again after it was let go
-        offload.release(tensor)
+        offload.release_pages(tensor)
         expected[first:last] = 1
         tensor[first:last] = 1
-        offload.release(tensor[first:last], tensor)
+        offload.release_pages(tensor[first:last], tensor)
     assert torch.equal(tensor, expected)
 
 
 def test_releasing_what_is_not_in_one_piece_changes_no_number() -> None:
     expected = some(torch.float32, 64, 2048)
     tensor = resting(expected)
-    offload.release(tensor[::2], tensor[:, :3], tensor.T, tensor[5], tensor[5, 7], tensor.view(-1)[100:5000])
+    offload.release_pages(tensor[::2], tensor[:, :3], tensor.T, tensor[5], tensor[5, 7], tensor.view(-1)[100:5000])
     assert torch.equal(tensor, expected)
 
 
 def test_what_does_not_rest_is_left_alone() -> None:
     tensor = numbers(0, 30, 4)
     kept = tensor.clone()
-    offload.release(tensor, tensor[3:9])
+    offload.release_pages(tensor, tensor[3:9])
     assert torch.equal(tensor, kept)
 
 
 @pytest.mark.usefixtures("nothing_rests")
 def test_rests_is_true_of_a_tensor_and_its_views_alone() -> None:
-    tensor = offload.empty((6, 4), torch.float32)
+    tensor = offload.offloaded_zeros((6, 4), torch.float32)
     for view in (
         tensor,
         tensor[2:4],
@@ -115,45 +115,45 @@ def test_rests_is_true_of_a_tensor_and_its_views_alone() -> None:
         tensor[1, 2],
         tensor[:0],
     ):
-        assert offload.rests(view)
+        assert offload.is_offloaded(view)
     for other in (tensor.clone(), tensor + 1, tensor[torch.tensor([1, 2])], torch.zeros(6, 4), torch.zeros(0)):
-        assert not offload.rests(other)
+        assert not offload.is_offloaded(other)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_like_is_where_the_other_is(dtype: torch.dtype) -> None:
-    ours = offload.empty((3, 4), dtype)
+    ours = offload.offloaded_zeros((3, 4), dtype)
     for view in (ours, ours[1:], ours[0]):
-        other = offload.like(view)
+        other = offload.empty_like(view)
         assert (other.shape, other.dtype) == (view.shape, dtype)
-        assert offload.rests(other)
+        assert offload.is_offloaded(other)
         other.fill_(1)
         assert not ours.any()
-    plain = offload.like(torch.zeros(3, 4, dtype=dtype))
-    assert (plain.shape, plain.dtype, offload.rests(plain)) == ((3, 4), dtype, False)
+    plain = offload.empty_like(torch.zeros(3, 4, dtype=dtype))
+    assert (plain.shape, plain.dtype, offload.is_offloaded(plain)) == ((3, 4), dtype, False)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 256])
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 11])
 def test_pieces_are_all_rows_once(count: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offload, "ROWS", rows)
+    monkeypatch.setattr(offload, "CHUNK_ROWS", rows)
     stack = some(torch.bool, 12, 3)
     whole = resting(stack)[:count]
-    seen = list(offload.pieces(whole))
+    seen = list(offload.row_chunks(whole))
     assert [row for where, _ in seen for row in range(*where.indices(count))] == list(range(count))
     assert all(len(piece) <= rows for _, piece in seen)
     assert all(torch.equal(piece, stack[where]) for where, piece in seen)
-    for _, piece in offload.pieces(whole):  # they are the rows themselves
+    for _, piece in offload.row_chunks(whole):  # they are the rows themselves
         piece.fill_(True)
     assert whole.all()
-    (where, piece), *more = offload.pieces(stack[:count])  # what is in memory comes at once
+    (where, piece), *more = offload.row_chunks(stack[:count])  # what is in memory comes at once
     assert (where, more) == (slice(0, count), [])
     assert torch.equal(piece, stack[:count])
 
 
 @pytest.mark.parametrize("rows", [1, 3, 256])
 def test_averages_of_what_rests_are_those_in_memory(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offload, "ROWS", rows)
+    monkeypatch.setattr(offload, "CHUNK_ROWS", rows)
     stack, seen, weight = numbers(0, 7, 4, 3), numbers(1, 7, 4).abs(), numbers(2, 7).abs()
     ours = resting(stack)
     for make, tensor in (
@@ -173,28 +173,28 @@ def test_averages_of_what_rests_are_those_in_memory(rows: int, monkeypatch: pyte
 
 @pytest.mark.usefixtures("nothing_rests")
 def test_a_tensor_is_dropped_when_its_last_view_is() -> None:
-    before = len(offload._resting)
-    tensors = [offload.empty((5, 5), torch.float32) for _ in range(4)]
+    before = len(offload._mappings)
+    tensors = [offload.offloaded_zeros((5, 5), torch.float32) for _ in range(4)]
     view = tensors[0][2:]
-    assert len(offload._resting) == before + 4
+    assert len(offload._mappings) == before + 4
     tensors.clear()
     gc.collect()
-    assert len(offload._resting) == before + 1
+    assert len(offload._mappings) == before + 1
     view.fill_(2.0)
-    assert offload.rests(view)
+    assert offload.is_offloaded(view)
     assert float(view.sum()) == 30.0
     del view
     gc.collect()
-    assert len(offload._resting) == before
+    assert len(offload._mappings) == before
 
 
 def test_the_file_has_no_name(room: Path) -> None:
-    tensor = offload.empty((1000, 1000), torch.float32)
+    tensor = offload.offloaded_zeros((1000, 1000), torch.float32)
     tensor.fill_(1.0)
     assert list(room.iterdir()) == []
     with Path("/proc/self/maps").open() as maps:  # but it is there
         assert any(str(room) in line for line in maps)
-    offload.release(tensor)
+    offload.release_pages(tensor)
     assert float(tensor.sum()) == 1e6
     del tensor
     gc.collect()
@@ -203,8 +203,8 @@ def test_the_file_has_no_name(room: Path) -> None:
 
 def test_nothing_is_left_by_a_process_that_is_killed(tmp_path: Path) -> None:
     code = (
-        "import os, signal, torch; from fedquilt.devices import offload as idle\n"
-        "t = idle.empty((1000, 100), torch.float32).fill_(1.0); idle.release(t)\n"
+        "import os, signal, torch; from fedquilt.devices import offload\n"
+        "t = offload.offloaded_zeros((1000, 100), torch.float32).fill_(1.0); offload.release_pages(t)\n"
         "print(float(t.sum()), flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run(
@@ -225,16 +225,16 @@ def resident() -> int:
 def test_what_is_released_is_not_in_memory() -> None:
     size, slack = 200 * 2**20, 20 * 2**20
     before = resident()
-    tensor = offload.empty((200, 2**18), torch.float32)
+    tensor = offload.offloaded_zeros((200, 2**18), torch.float32)
     assert resident() < before + slack  # nothing was touched yet
     tensor.fill_(3.0)
     assert resident() > before + size - slack
-    offload.release(tensor[:100])
+    offload.release_pages(tensor[:100])
     assert abs(resident() - before - size // 2) < slack
-    offload.release(tensor[100:])
+    offload.release_pages(tensor[100:])
     assert resident() < before + slack
     assert float(tensor[150].sum()) == 3.0 * 2**18  # it comes back by itself
-    for rows, piece in offload.pieces(tensor):  # and goes when the pieces have been looked at
+    for rows, piece in offload.row_chunks(tensor):  # and goes when the pieces have been looked at
         assert float(piece[:, 0].sum()) == 3.0 * (rows.stop - rows.start)
     assert resident() < before + slack
 
@@ -247,19 +247,19 @@ def test_too_little_room_is_one_sentence(room: Path, monkeypatch: pytest.MonkeyP
 
     def usage(folder: str) -> Disk:
         asked.append(folder)
-        return Disk(10**12, 0, offload._SPARE + 2**20)
+        return Disk(10**12, 0, offload._SPARE_BYTES + 2**20)
 
     monkeypatch.setattr("shutil.disk_usage", usage)
-    offload.empty((2**20,), torch.bool)
+    offload.offloaded_zeros((2**20,), torch.bool)
     with pytest.raises(FedquiltError) as refused:
-        offload.empty((2**18 + 1,), torch.float32)
+        offload.offloaded_zeros((2**18 + 1,), torch.float32)
     said = str(refused.value)
     assert said == (
         f"The clients' models need 0.0 GiB on disk or more, and {room} has only 1.0 GiB for them; "
         "set TMPDIR to a folder with more room, or use fewer clients or a smaller model."
     )
     with pytest.raises(FedquiltError, match=r"need 120\.0 GiB on disk"):
-        offload.empty((30, 2**30), torch.float32)
+        offload.offloaded_zeros((30, 2**30), torch.float32)
     assert set(asked) == {str(room)}
     assert list(room.iterdir()) == []
 
@@ -274,12 +274,12 @@ def test_room_that_was_promised_is_not_promised_again(room: Path, monkeypatch: p
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", reserve)  # whichever way it is looked after
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: Disk(10**12, 0, offload._SPARE + 10 * 2**20))
-    held = [offload.empty((2**18,), torch.float32) for _ in range(10)]
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: Disk(10**12, 0, offload._SPARE_BYTES + 10 * 2**20))
+    held = [offload.offloaded_zeros((2**18,), torch.float32) for _ in range(10)]
     with pytest.raises(FedquiltError, match="set TMPDIR"):
-        held.append(offload.empty((2**18,), torch.float32))
+        held.append(offload.offloaded_zeros((2**18,), torch.float32))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
 def test_a_tensor_may_be_empty(dtype: torch.dtype) -> None:
-    assert offload.empty((5, 0), dtype).shape == (5, 0)
+    assert offload.offloaded_zeros((5, 0), dtype).shape == (5, 0)

@@ -16,9 +16,9 @@ from fedquilt.federation.message_checks import (
     read_upload,
 )
 from fedquilt.messages.message import Message, Sparse, dense
+from fedquilt.messages.slicing import slice_message
 from fedquilt.messages.wire import encode
 from fedquilt.methods.base import find_method
-from fedquilt.training.engines.in_process import slice_message
 from support.federations import make_method, make_task, ragged_clients
 from support.flower_doubles import federation
 from support.tampering import W

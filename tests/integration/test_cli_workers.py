@@ -42,7 +42,8 @@ def test_without_ray_it_is_said_how_to_install_it(
     refused: Callable, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.delitem(sys.modules, "fedquilt.training.engines.ray_workers", raising=False)
+    for module in ("ray_workers", "ray_cluster"):
+        monkeypatch.delitem(sys.modules, f"fedquilt.training.engines.{module}", raising=False)
     said = refused(f"{command} --clients 3 --rounds 2 --workers 2")
     assert said == "Workers need the package ray; install it with: pip install 'fedquilt[ray]'."
 

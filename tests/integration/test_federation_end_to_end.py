@@ -22,7 +22,7 @@ from fedquilt.federation.local.rehearsal import HOST, Rehearsal, free_ports
 from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.ledger import Ledger
 from fedquilt.runs.folder import RunFolder
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.clients import assert_near
 from support.federations import make_method, make_task, make_training, ragged_clients
 from support.flower_doubles import site_models, site_states

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from fedquilt.methods.base import methods
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.clients import assert_near
 from support.federations import make_method, make_task, make_training, ragged_clients
 from support.flower_doubles import federation, site_models, site_states

@@ -11,7 +11,7 @@ from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.state import SiteState
 from fedquilt.methods.base import methods
 from fedquilt.runs.folder import RunFolder
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.clients import assert_near
 from support.federations import make_method, make_task, make_training, ragged_clients
 from support.rehearsals import SIZES, USUAL, until

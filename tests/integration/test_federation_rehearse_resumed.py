@@ -15,7 +15,7 @@ import pytest
 
 from fedquilt.federation.site.examples import write_sites
 from fedquilt.runs.folder import RunFolder
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.federations import make_method, make_task, make_training, ragged_clients
 
 pytestmark = pytest.mark.e2e

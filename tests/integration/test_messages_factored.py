@@ -20,7 +20,8 @@ from fedquilt.methods import fedpub
 from fedquilt.methods.base import EMBEDDING, State
 from fedquilt.methods.fedpub import FedPub
 from fedquilt.runs.folder import SeedFolder
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.clients import assert_near, numbers
 from support.federations import assert_same, copied, make_method, make_training, ragged_clients, without_seconds
 
@@ -66,7 +67,7 @@ def training_of(
     some = make_method("fedpub", clients, **settings)
     method = kind(some.settings, some.context)
     place = None if folder is None else SeedFolder(folder)
-    return make_training(method, clients, Plan(rounds, share, checkpoint_seconds=-1.0), cohort_size, folder=place)
+    return make_training(method, clients, Plan(rounds, share, checkpoint_seconds=-1.0), cohort_size, store=place)
 
 
 @pytest.mark.parametrize("settings", [{}, {"tau": 20.0}, {"threshold": 0.5}, {"masking": False}], ids=str)

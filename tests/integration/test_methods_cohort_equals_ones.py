@@ -10,7 +10,8 @@ import torch
 
 from fedquilt.methods.base import methods
 from fedquilt.nn import optim
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.federations import make_method, make_task, make_training, ragged_clients
 
 ROUNDS = 4

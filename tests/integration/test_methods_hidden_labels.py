@@ -11,7 +11,7 @@ import pytest
 from fedquilt.cohort.client import Client
 from fedquilt.graphs.split import TRAIN
 from fedquilt.methods.base import methods
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.federations import Wiretap, assert_same, make_method, make_task, make_training, ragged_clients
 
 VARIANTS = [(name, {}) for name in methods()] + [

@@ -11,7 +11,7 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.messages.message import declared, dense
 from fedquilt.methods.base import methods
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.federations import make_method, make_task, make_training, ragged_clients, tapped_run
 
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -72,7 +72,7 @@ def test_who_changes_nothing_sends_what_is_known_in_every_round(name: str, setti
 
     method.aggregate = watched  # type: ignore[method-assign]
     privatiser = Privatiser(DpConfig(clip=1e-9, noise=1e-3), 3, method.context.seed)
-    training = make_training(method, CLIENTS, Plan(3), protection=Protection(privatiser, (1, 2, 3), known))
+    training = make_training(method, CLIENTS, Plan(3), upload_transforms=[Protection(privatiser, (1, 2, 3), known)])
     training.run()
     sent = {tensor for record in training.records for tensor in record["bytes_up"]}
     assert seen == sent & set(known)

@@ -16,7 +16,8 @@ from fedquilt.messages.message import Message, dense
 from fedquilt.methods.base import methods
 from fedquilt.privacy.accountant import spent_epsilon
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.clients import assert_near
 from support.federations import make_method, make_task, make_training, ragged_clients, without_seconds
 
@@ -36,7 +37,7 @@ def training(name: str, noise: float, clip: float = 1.0, cohort_size: int | None
     made = Privatiser(DpConfig(clip=clip, noise=max(noise, 1e-3)), 3, method.context.seed)
     made.noise = noise  # also less than can be asked for
     protection = Protection(made, (1, 2, 3), method.public_start())
-    return make_training(method, CLIENTS, Plan(3), cohort_size, protection=protection)
+    return make_training(method, CLIENTS, Plan(3), cohort_size, upload_transforms=[protection])
 
 
 @pytest.mark.parametrize("name", list(methods()))
@@ -74,11 +75,11 @@ def test_the_server_gets_nothing_but_protected_uploads(name: str) -> None:
     aggregate = type(mine.method).aggregate
 
     def watched(server: Any, uploads: Message, *rest: Any) -> Message:
-        known = mine.protection.known | mine.down  # type: ignore[union-attr]
+        known = mine.runner.upload_transforms[0].known | mine.down
         sent.append((dict(uploads), {n: known[n] for n in uploads if n in known}))
         return aggregate(mine.method, server, uploads, *rest)
 
-    mine.aggregate = watched
+    mine.runner.aggregate = watched
     mine.run()
     assert len(sent) == 2
     counts = {c.name for c in mine.method.uploads if c.count}
@@ -100,7 +101,7 @@ def test_the_server_gets_nothing_but_protected_uploads(name: str) -> None:
 def test_cohorts_change_nothing(name: str) -> None:
     whole, ones = training(name, 0.5), training(name, 0.5, cohort_size=1)
     for one in (whole, ones):
-        one.exchange(0)
+        one.runner.run(0)
     for download, value in whole.down.items():
         assert_near(dense(value), dense(ones.down[download]), tolerance=1e-4)
 

@@ -23,13 +23,15 @@ from fedquilt.messages.message import (
     message_bytes_on_device,
     moved,
 )
-from fedquilt.training.engines.in_process import slice_message
+from fedquilt.messages.slicing import slice_message
 from support.clients import assert_near, numbers
 
 CROSSINGS = (
     TensorSpec("model.*", "The model."),
     TensorSpec("train_nodes", "How many training nodes."),
     TensorSpec("graph_seed", "Nothing.", shared=True),
+    TensorSpec("own", "One a client."),
+    TensorSpec("same", "One for all.", shared=True),
 )
 
 
@@ -145,7 +147,7 @@ def test_rows_are_those_of_the_matrix(
 
 def test_rows_that_rest_on_disk() -> None:
     value = factored(0, 6, 2, (700,))
-    resting = offload.empty(tuple(value.stack.shape), torch.float32).copy_(value.stack)
+    resting = offload.offloaded_zeros(tuple(value.stack.shape), torch.float32).copy_(value.stack)
     thin = Factored(value.left, value.right, value.own, resting)
     for first, last in ((0, 2), (2, 6), (0, 6)):
         assert torch.equal(thin.rows(first, last), value.rows(first, last))

@@ -20,7 +20,7 @@ from fedquilt.methods.base_adam import AdamMethod
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.settings import BackboneSettings, Positive, build_settings
 from fedquilt.tasks.node_classification import labels
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients, registered
 
 NAMES = list(methods())

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedquilt.nn.models import common_start
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.clients import assert_near
 from support.federations import Wiretap, make_method, make_task, make_training, pyg_loop, ragged_clients
 

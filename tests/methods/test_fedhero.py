@@ -22,7 +22,8 @@ from fedquilt.methods.fedhero import NODES, OWN_LAYER, FedHERO, distances, sketc
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.structure import Latent, learn, sample
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.clients import LAYOUTS, PADDING, assert_near, dense_adjacency, dense_features, lay, numbers, random_client
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
 

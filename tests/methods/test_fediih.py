@@ -25,7 +25,8 @@ from fedquilt.methods.fediih import HETEROPHILOUS, SAMPLES, TABLES, FedIIH
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.clients import assert_near, dense_adjacency, dense_features, numbers
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
 

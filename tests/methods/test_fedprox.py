@@ -9,7 +9,8 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.models import common_start
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.clients import assert_near
 from support.federations import make_method, make_task, make_training, pyg_loop, ragged_clients
 

@@ -24,7 +24,8 @@ from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.functional_embedding import random_graph
 from fedquilt.nn.models import common_start
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.clients import PADDING, assert_near, client_lists, lay
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients
 

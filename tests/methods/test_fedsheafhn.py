@@ -26,7 +26,8 @@ from fedquilt.nn.models import common_start
 from fedquilt.nn.optim import FIRST, SECOND, STEP
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.scenarios.newcomers import FrozenServer
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.clients import assert_near, numbers
 from support.federations import (
     PlainGcn,
@@ -527,7 +528,7 @@ def test_a_resumed_training_is_bit_identical(last: int, settings: dict[str, Any]
 
     def begin(folder: SeedFolder | None) -> Training:
         plan = Plan(6, 0.6, checkpoint_seconds=-1.0)
-        return make_training(make(clients, **settings), clients, plan, folder=folder)
+        return make_training(make(clients, **settings), clients, plan, store=folder)
 
     def stop(record: dict[str, Any]) -> None:
         if record["round"] == last:

@@ -35,7 +35,8 @@ from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.spectral import KINDS, client_basis, normalised
 from fedquilt.tasks.node_classification import labels, training_homophily
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.clients import assert_near, dense_adjacency, dense_features, lay, numbers, random_client
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
 

@@ -8,7 +8,7 @@ import torch
 
 from fedquilt.cohort.client import Client
 from fedquilt.graphs.split import TEST, TRAIN, VAL
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.clients import PADDING, lay
 from support.federations import Wiretap, make_method, make_training, ragged_clients
 

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 import fedquilt
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, Sparse, dense
 from fedquilt.scenarios.attacks import EMBEDDING, Attack, check_attackable
 from fedquilt.training.client_sampling import some_clients
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.federations import assert_same, make_method, make_training, ragged_clients, without_seconds
 
 SMALL: dict[str, Any] = {"clients": 5, "rounds": 4, "device": "cpu", "settings": {"hidden": 8}}
+
+
 SENDERS = torch.tensor([1, 3, 4])
 
 
@@ -38,27 +38,6 @@ def message() -> Message:
     return {"model.w": torch.randn(3, 2, generator=rng), EMBEDDING: torch.randn(3, 6, generator=rng)}
 
 
-# -- who ---------------------------------------------------------------------------------------------
-
-
-@given(st.integers(2, 60), st.floats(0.01, 0.99), st.integers(0, 5))
-def test_so_many_clients_are_chosen(clients: int, share: float, seed: int) -> None:
-    chosen = some_clients(seed, clients, share, "attack", "clients").tolist()
-    assert chosen == sorted(set(chosen))
-    assert set(chosen) < set(range(clients))
-    assert len(chosen) == min(max(1, round(share * clients)), clients - 1)
-    assert chosen == some_clients(seed, clients, share, "attack", "clients").tolist()
-
-
-def test_seed_and_owner_decide_who() -> None:
-    drawn = {
-        tuple(some_clients(seed, 20, 0.3, owner).tolist()) for seed in range(4) for owner in ("attack", "hold out")
-    }
-    assert len(drawn) == 8
-    with pytest.raises(FedquiltError, match="A single client cannot be parted into two groups"):
-        some_clients(0, 1, 0.5, "attack")
-
-
 # -- what --------------------------------------------------------------------------------------------
 
 
@@ -66,7 +45,7 @@ def test_seed_and_owner_decide_who() -> None:
 def test_only_the_embedding_of_malicious_clients_changes(kind: str) -> None:
     before = message()
     kept = {name: value.clone() for name, value in before.items()}
-    after = attack(kind).applied(before, SENDERS, 2)
+    after = attack(kind).applied(before, (), 2, SENDERS, {})
     assert_same(before, kept)
     assert after["model.w"] is before["model.w"]
     assert torch.equal(after[EMBEDDING][[0, 2]], before[EMBEDDING][[0, 2]])
@@ -79,14 +58,16 @@ def test_only_the_embedding_of_malicious_clients_changes(kind: str) -> None:
 def test_a_lie_depends_on_seed_round_and_client_alone(kind: str) -> None:
     def lie(senders: list[int], round: int, **changes: Any) -> torch.Tensor:
         uploads: Message = {EMBEDDING: torch.zeros(len(senders), 6)}
-        return attack(kind, **changes).applied(uploads, torch.tensor(senders), round)[EMBEDDING][senders.index(3)]
+        return attack(kind, **changes).applied(uploads, (), round, torch.tensor(senders), {})[EMBEDDING][
+            senders.index(3)
+        ]
 
     first = lie([1, 3, 4], 2)
     assert torch.equal(first, lie([0, 2, 3], 2, malicious=(3,)))
     assert torch.allclose(2 * first, lie([3], 2, scale=10.0))
     for other in (lie([3], 1), lie([3], 2, seed=8)):
         assert not torch.equal(first, other)
-    both = attack(kind).applied({EMBEDDING: torch.zeros(2, 6)}, torch.tensor([0, 3]), 2)[EMBEDDING]
+    both = attack(kind).applied({EMBEDDING: torch.zeros(2, 6)}, (), 2, torch.tensor([0, 3]), {})[EMBEDDING]
     assert not torch.equal(both[0], both[1])
 
 
@@ -94,22 +75,22 @@ def test_a_lie_depends_on_seed_round_and_client_alone(kind: str) -> None:
 def test_lies_are_normal_with_the_given_deviation(kind: str) -> None:
     uploads: Message = {EMBEDDING: torch.zeros(1, 1)}
     mine = attack(kind, scale=3.0, malicious=(0,))
-    values = torch.cat([mine.applied(uploads, torch.tensor([0]), r)[EMBEDDING].ravel() for r in range(1, 1001)])
+    values = torch.cat([mine.applied(uploads, (), r, torch.tensor([0]), {})[EMBEDDING].ravel() for r in range(1, 1001)])
     assert abs(float(values.mean())) < 5 * 3 / np.sqrt(1000)
     assert float(values.std()) == pytest.approx(3, abs=5 * 3 / np.sqrt(2000))
 
 
 def test_what_is_sent_sparsely_stays_so() -> None:
-    after = attack().applied({EMBEDDING: Sparse(torch.zeros(3, 6))}, SENDERS, 1)
+    after = attack().applied({EMBEDDING: Sparse(torch.zeros(3, 6))}, (), 1, SENDERS, {})
     assert isinstance(after[EMBEDDING], Sparse)
     assert dense(after[EMBEDDING])[1].count_nonzero() == 6
 
 
 def test_an_embedding_may_be_missing_in_later_rounds_but_not_in_the_first() -> None:
     uploads: Message = {"model.w": torch.zeros(3, 2)}
-    assert attack().applied(uploads, SENDERS, 1) is uploads
+    assert attack().applied(uploads, (), 1, SENDERS, {}) is uploads
     with pytest.raises(FedquiltError, match="the method uploads no embedding to attack; leave out the attack"):
-        attack().applied(uploads, SENDERS, 0)
+        attack().applied(uploads, (), 0, SENDERS, {})
 
 
 def test_methods_without_an_embedding_are_refused() -> None:
@@ -142,7 +123,9 @@ def test_the_server_gets_the_lies_and_clients_train_on() -> None:
             return compare(server, uploads, *rest)
 
         method.compare = watched  # type: ignore[method-assign]
-        trainings.append(make_training(method, clients, Plan(3), attack=attack(malicious=malicious, seed=3)))
+        trainings.append(
+            make_training(method, clients, Plan(3), upload_transforms=[attack(malicious=malicious, seed=3)])
+        )
         trainings[-1].run()
     honest, lied = seen[0], seen[2]
     assert torch.equal(honest[[0, 2, 3]], lied[[0, 2, 3]])

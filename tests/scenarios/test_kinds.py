@@ -22,7 +22,7 @@ def test_every_rule_but_the_mean_is_a_robust_average() -> None:
 @pytest.mark.parametrize("kind", get_args(AttackKind))
 def test_every_attack_replaces_the_embedding(kind: AttackKind) -> None:
     attack = Attack(kind, 5.0, frozenset({1}), 0)
-    sent = attack.applied({"embedding": torch.ones(2, 3)}, torch.tensor([0, 1]), 0)["embedding"]
+    sent = attack.applied({"embedding": torch.ones(2, 3)}, (), 0, torch.tensor([0, 1]), {})["embedding"]
     assert torch.equal(sent[0], torch.ones(3))
     assert not torch.equal(sent[1], torch.ones(3))
 

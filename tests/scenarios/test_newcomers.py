@@ -30,7 +30,7 @@ from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.scenarios.newcomers import FrozenServer, check_admits
 from fedquilt.tasks.node_classification import accuracy
 from fedquilt.training.client_sampling import some_clients
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.federations import assert_same, make_method, make_training, ragged_clients, without_seconds
 from support.newcomers import NAME, Keeping, keeping
 from support.small_runs import stop_after

@@ -18,7 +18,7 @@ from fedquilt.methods.averaging import WEIGHTED_MEAN, weighted_mean
 from fedquilt.methods.base import methods
 from fedquilt.scenarios import robust_aggregation
 from fedquilt.scenarios.robust_aggregation import RobustAverage, averaging_rule, check_averages
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.federations import assert_same, make_method, make_training, ragged_clients
 
 RULES = ("median", "trimmed", "clipped")
@@ -185,7 +185,7 @@ def test_methods_that_average_do_so_by_the_rule(name: str) -> None:
     for rule in (None, *RULES):
         method = make_method(name, clients, averaging=averaging_rule(rule or "mean", 0.2, 1.0))  # type: ignore[arg-type]
         training = make_training(method, clients, Plan(2))
-        training.exchange(0)
+        training.runner.run(0)
         downs[rule] = training.down
     uploads, _ = make_training(make_method(name, clients), clients, Plan(2)).engine.round(
         0, torch.arange(5), method.server_start()[1], False

@@ -15,7 +15,7 @@ from fedquilt.runs.execute import execute_run
 from fedquilt.runs.finished import Run
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.studies.measures import measure_at, measure_partition, measure_run
-from fedquilt.training.loop import BEST
+from fedquilt.training.plan import BEST
 
 BASE: dict[str, Any] = {"dataset": "communities-3", "rounds": 3, "epochs": 1, "seeds": [1], "device": "cpu"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import fedquilt
-from fedquilt.training.loop import Training
+from fedquilt.training.round import RoundRunner
 from fedquilt.training.round_result import RoundOutput
 
 SMALL = "--clients 3 --rounds 3 --set hidden=8 --device cpu"
@@ -31,14 +31,14 @@ def outcome(folder: Path) -> list[object]:
 
 def interrupt_at(monkeypatch: pytest.MonkeyPatch, round: int, method: str = "fedpub") -> None:
     """Press Ctrl-C when that round begins."""
-    whole = Training.exchange
+    whole = RoundRunner.run
 
-    def interrupted(self: Training, number: int) -> RoundOutput:
+    def interrupted(self: RoundRunner, number: int) -> RoundOutput:
         if number == round and self.method.name == method:
             raise KeyboardInterrupt
         return whole(self, number)
 
-    monkeypatch.setattr(Training, "exchange", interrupted)
+    monkeypatch.setattr(RoundRunner, "run", interrupted)
 
 
 def environment() -> dict[str, str]:

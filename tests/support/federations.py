@@ -20,7 +20,9 @@ from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import Method, RunContext, State, find_method, register
 from fedquilt.methods.settings import build_settings
 from fedquilt.training.engines.in_process import InProcess
-from fedquilt.training.loop import Plan, Record, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
+from fedquilt.training.round_store import Record
 from support.clients import dense_features, edge_index
 
 SIZES = (25, 14, 31, 9, 18)

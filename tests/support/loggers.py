@@ -10,7 +10,7 @@ import pytest
 
 import fedquilt
 from fedquilt.loggers.tags import scalars
-from fedquilt.training.loop import Record
+from fedquilt.training.round_store import Record
 from support.small_runs import SMALL, stop_after
 
 Series = dict[str, list[tuple[int, float]]]

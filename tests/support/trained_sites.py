@@ -19,7 +19,7 @@ from fedquilt.graphs.split import NONE
 from fedquilt.graphs.validate import PARTS
 from fedquilt.methods.base import Method, State
 from fedquilt.methods.personal_model import Personal, model_facts
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.federations import make_method, make_task, make_training, ragged_clients
 
 SIZES = (14, 9, 18)

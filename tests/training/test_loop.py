@@ -1,9 +1,8 @@
-"""The round loop: who takes part, what is counted, which round is reported, and going on after a kill."""
+"""The round loop: which round is reported, who takes part, undefined metrics, and findings."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,34 +14,35 @@ from torch import Tensor
 from fedquilt.cohort.client import Client
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.split import NONE, TEST, VAL
-from fedquilt.methods.base import Method, State, methods
+from fedquilt.methods.base import Method, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.tasks.node_classification import NodeClassification
 from fedquilt.training.client_sampling import participants
 from fedquilt.training.engines.base import Evaluation
-from fedquilt.training.loop import BEST, Plan, Progress, Training, mean
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
+from fedquilt.training.progress import Progress
 from support.federations import (
-    Wiretap,
     assert_same,
-    assert_same_training,
     make_method,
     make_task,
     make_training,
     ragged_clients,
-    without_seconds,
 )
 
 ROUNDS = 6
+
+
 ACCURACY = NodeClassification.metrics["accuracy"]
 
 
 class Scripted:
     """An engine that trains nothing and reports what it is told, round by round."""
 
-    device, records, answered, private = torch.device("cpu"), False, None, False
+    device, supports_cuda_graphs, senders, clients_are_private = torch.device("cpu"), False, None, False
     phases: ClassVar[dict[str, float]] = {}
-    told: ClassVar[dict[str, float]] = {}
+    reported: ClassVar[dict[str, float]] = {}
 
     def __init__(self, val: list[float], test: list[float], clients: int = 2) -> None:
         self.val, self.test, self.clients, self.now, self.asked = val, test, clients, -1, []
@@ -137,26 +137,6 @@ def test_the_best_models_are_those_of_the_best_round() -> None:
 # -- who takes part ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("clients", "share", "count"), [(10, 0.6, 6), (10, 0.55, 6), (5, 0.01, 1), (10, 0.3, 3), (7, 1, 7)]
-)
-def test_participants_are_so_many_distinct_and_sorted(clients: int, share: float, count: int) -> None:
-    for r in range(20):
-        chosen = participants(3, r, clients, share)
-        assert torch.equal(chosen, participants(3, r, clients, share))
-        assert len(chosen) == count
-        assert chosen.tolist() == sorted(set(chosen.tolist()))
-        assert 0 <= int(chosen[0]) <= int(chosen[-1]) < clients
-
-
-def test_participants_change_with_round_and_seed_and_everyone_gets_a_turn() -> None:
-    drawn = [tuple(participants(0, r, 10, 0.3).tolist()) for r in range(100)]
-    assert len(set(drawn)) > 50
-    assert drawn != [tuple(participants(1, r, 10, 0.3).tolist()) for r in range(100)]
-    turns = np.bincount(np.concatenate(drawn), minlength=10)
-    assert turns.min() > 30 - 5 * math.sqrt(100 * 0.3 * 0.7)
-
-
 def test_records_say_who_took_part() -> None:
     clients = ragged_clients()
     for share in (1.0, 0.6):
@@ -176,47 +156,7 @@ def test_those_who_sit_out_count_with_the_models_they_have() -> None:
         assert m in record["participants"] or record["clients"]["val"][m] == before[m]
 
 
-# -- what is counted ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("share", "here"), [(1.0, 5), (0.6, 3)])
-def test_fedavgs_bytes_by_hand(share: float, here: int) -> None:
-    clients = ragged_clients()
-    training = make_training(make_method("fedavg", clients), clients, Plan(4, share))
-    progress = training.run()
-    sizes = {
-        "model.conv1.weight": 10 * 8,
-        "model.conv1.bias": 8,
-        "model.conv2.weight": 8 * 8,
-        "model.conv2.bias": 8,
-        "model.classifier.weight": 8 * 3,
-        "model.classifier.bias": 3,
-    }
-    numbers = sum(sizes.values())
-    for record in training.records:
-        assert record["bytes_up"] == {n: 4 * size * here for n, size in sizes.items()} | {"train_nodes": 4 * here}
-        down = {} if record["round"] == 0 else {n: 4 * size * here for n, size in sizes.items()}
-        assert record["bytes_down"] == down
-    assert progress.upload_bytes == 4 * here * (numbers + 1) * 4
-    assert progress.download_bytes == 3 * here * numbers * 4
-
-
-@pytest.mark.parametrize("name", ["fedavg", "fedper", "fedpub", "local"])
-def test_the_ledger_names_what_crossed(name: str) -> None:
-    clients = ragged_clients()
-    training = make_training(make_method(name, clients), clients, Plan(4, 0.6))
-    tap = Wiretap(training.engine)
-    progress = training.run()
-    for record, up, down in zip(training.records, tap.ups, tap.downs, strict=True):
-        assert set(record["bytes_up"]) == set(up)
-        assert set(record["bytes_down"]) == set(down)
-        assert record["bytes_up"] == {key: t.numel() * t.element_size() for key, t in up.items()}
-    assert progress.upload_bytes == sum(sum(r["bytes_up"].values()) for r in training.records)
-    assert progress.download_bytes == sum(sum(r["bytes_down"].values()) for r in training.records)
-    assert progress.seconds == pytest.approx(sum(r["seconds"] for r in training.records))
-
-
-# -- undefined figures -------------------------------------------------------------------------------
+# -- undefined metrics -------------------------------------------------------------------------------
 
 
 def test_a_client_without_test_nodes_is_left_out_of_the_mean() -> None:
@@ -264,147 +204,14 @@ def test_without_any_validation_node_nothing_can_be_chosen() -> None:
         training.run()
 
 
-def test_the_mean_leaves_undefined_values_out() -> None:
-    values = torch.tensor([0.5, math.nan, 1.0])
-    assert mean(values) == 0.75
-    assert math.isnan(mean(torch.tensor([math.nan])))
+# -- findings ----------------------------------------------------------------------------------------
 
 
-# -- going on after a kill ---------------------------------------------------------------------------
-
-
-class Killed(Exception):  # noqa: N818
-    pass
-
-
-VARIANTS: list[tuple[str, dict[str, Any], float]] = [
-    ("fedavg", {}, 1.0),
-    ("fedavg", {}, 0.6),
-    ("fedpub", {"threshold": 0.5}, 0.6),
-    ("fedpub", {"similarity": "gradient"}, 0.6),
-    *((name, {}, 0.6) for name, method in methods().items() if name != "fedavg" and not method.single_round),
-]
-
-
-def begin(variant: tuple[str, dict[str, Any], float], folder: Path | None, cohort_size: int | None = None) -> Training:
-    name, settings, share = variant
+def begin(folder: Path | None, share: float = 1.0) -> Training:
     clients = ragged_clients()
-    clients[2].split[clients[2].split == TEST] = NONE  # an undefined figure has to survive as well
-    place = None if folder is None else SeedFolder(folder)
-    method = make_method(name, clients, make_task(clients, epochs=2), **settings)
-    return make_training(method, clients, Plan(ROUNDS, share, checkpoint_seconds=-1.0), cohort_size, folder=place)
-
-
-def kill_after(training: Training, round: int) -> None:
-    def stop(record: dict[str, Any]) -> None:
-        if record["round"] == round:
-            raise Killed
-
-    training.on_round = stop
-    with pytest.raises(Killed):
-        training.run()
-
-
-@pytest.fixture(scope="module", params=VARIANTS, ids=str)
-def whole(request: pytest.FixtureRequest) -> tuple[tuple, Training]:
-    training = begin(request.param, None)
-    training.run()
-    if request.param[0] == "fedpub":
-        assert {0, 4, BEST} <= set(training.similarities)
-    return request.param, training
-
-
-@pytest.mark.parametrize("round", range(ROUNDS))
-def test_a_resumed_training_is_bit_identical(whole: tuple[tuple, Training], round: int, tmp_path: Path) -> None:
-    variant, expected = whole
-    kill_after(begin(variant, tmp_path), round)
-    resumed = begin(variant, tmp_path)
-    seen: list[int] = []
-    resumed.on_round = lambda record: seen.append(record["round"])
-    resumed.run()
-    assert seen == list(range(ROUNDS))  # progress is told of the rounds before as well
-    assert_same_training(resumed, expected)
-    assert without_seconds(SeedFolder(tmp_path).records()) == without_seconds(expected.records)
-
-
-def test_killed_again_and_again(whole: tuple[tuple, Training], tmp_path: Path) -> None:
-    variant, expected = whole
-    for round in range(ROUNDS - 1):
-        training = begin(variant, tmp_path)
-        whole_round = training.exchange
-
-        def stop(number: int, last: int = round, run: Any = whole_round) -> Any:
-            if number > last:
-                raise Killed
-            return run(number)
-
-        training.exchange = stop  # type: ignore[method-assign]
-        with pytest.raises(Killed):
-            training.run()
-    resumed = begin(variant, tmp_path)
-    resumed.run()
-    assert_same_training(resumed, expected)
-
-
-@pytest.mark.parametrize("damage", ["tensors", "facts", "truncated", "missing"])
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(
-    whole: tuple[tuple, Training], damage: str, tmp_path: Path
-) -> None:
-    variant, expected = whole
-    kill_after(begin(variant, tmp_path), 3)
-    newest = tmp_path / "checkpoints" / "round-000003"
-    tensors, facts = newest.with_suffix(".safetensors"), newest.with_suffix(".json")
-    if damage == "tensors":
-        data = bytearray(tensors.read_bytes())
-        data[-1] ^= 1
-        tensors.write_bytes(data)
-    elif damage == "truncated":
-        tensors.write_bytes(tensors.read_bytes()[:-100])
-    elif damage == "facts":
-        facts.write_text(facts.read_text().replace('"round": 3', '"round": 4'))
-    else:
-        tensors.unlink()
-    saved = SeedFolder(tmp_path).latest_checkpoint()
-    assert saved is not None
-    assert saved.round == 2
-    resumed = begin(variant, tmp_path)
-    resumed.run()
-    assert_same_training(resumed, expected)
-
-
-def test_all_checkpoints_damaged_starts_anew(whole: tuple[tuple, Training], tmp_path: Path) -> None:
-    variant, expected = whole
-    kill_after(begin(variant, tmp_path), 3)
-    for path in (tmp_path / "checkpoints").glob("*.safetensors"):
-        path.write_bytes(b"")
-    resumed = begin(variant, tmp_path)
-    resumed.run()
-    assert_same_training(resumed, expected)
-    assert without_seconds(SeedFolder(tmp_path).records()) == without_seconds(expected.records)
-
-
-def test_rounds_after_the_checkpoint_are_forgotten_and_done_again(tmp_path: Path) -> None:
-    variant = VARIANTS[2]
-    expected = begin(variant, None)
-    expected.run()
-    training = begin(variant, tmp_path)
-    training.plan = replace(training.plan, checkpoint_seconds=1e9)
-    training.on_round = lambda record: training.save() if record["round"] == 1 else None
-    training.run()
-    assert len(SeedFolder(tmp_path).records()) == ROUNDS
-    resumed = begin(variant, tmp_path)
-    resumed.run()
-    assert_same_training(resumed, expected)
-
-
-def test_without_a_folder_save_does_nothing() -> None:
-    training = begin(VARIANTS[0], None)
-    training.save()
-    training.run()
-    assert len(training.records) == ROUNDS
-
-
-# -- what was found ----------------------------------------------------------------------------------
+    store = None if folder is None else SeedFolder(folder)
+    plan = Plan(ROUNDS, share, checkpoint_seconds=-1.0)
+    return make_training(make_method("fedavg", clients, make_task(clients, epochs=2)), clients, plan, store=store)
 
 
 def test_findings_are_computed_once_after_the_last_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,21 +222,21 @@ def test_findings_are_computed_once_after_the_last_round(tmp_path: Path, monkeyp
         return {"bias": clients["model.classifier.bias"].requires_grad_(), "numbers": torch.arange(5)}
 
     monkeypatch.setattr(FedAvg, "findings", findings)
-    training = begin(VARIANTS[1], tmp_path)
+    training = begin(tmp_path, 0.6)
     training.on_round = lambda record: training.findings and pytest.fail("too early")
     training.run()
     assert len(asked) == 1
     assert_same(asked[0], training.engine.state())
     assert torch.equal(training.findings["bias"], training.engine.state()["model.classifier.bias"])
     assert not training.findings["bias"].requires_grad
-    resumed = begin(VARIANTS[1], tmp_path)  # nothing is left to train
+    resumed = begin(tmp_path, 0.6)  # nothing is left to train
     resumed.run()
     assert len(asked) == 2
     assert_same(resumed.findings, training.findings)
 
 
 def test_a_method_without_findings_costs_no_copy_of_the_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    training = begin(VARIANTS[0], None)
+    training = begin(None)
     monkeypatch.setattr(training.engine, "state", lambda: pytest.fail("copied"))
     training.run()
     assert training.findings == {}

@@ -11,6 +11,7 @@ import torch
 import fedquilt
 from fedquilt.errors import FedquiltError
 from fedquilt.training.loop import Training
+from fedquilt.training.round import RoundRunner
 from fedquilt.tuning.progress import SearchProgress
 from fedquilt.tuning.search import WARM_UP
 from fedquilt.tuning.trials import STARTUP
@@ -81,14 +82,14 @@ def test_settings_that_do_not_go_together_are_a_failed_trial() -> None:
 
 
 def test_memory_that_runs_out_is_a_failed_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Training.exchange
+    whole = RoundRunner.run
 
-    def full(self: Training, round: int) -> Any:
+    def full(self: RoundRunner, round: int) -> Any:
         if self.method.settings.lr > 0.05:
             raise torch.OutOfMemoryError
         return whole(self, round)
 
-    monkeypatch.setattr(Training, "exchange", full)
+    monkeypatch.setattr(RoundRunner, "run", full)
     tuned = search(trials=5, space={"lr": [0.01, 0.1]})
     assert {(t.settings["lr"], t.state) for t in tuned.trials} == {(0.01, "done"), (0.1, "failed")}
 
@@ -147,11 +148,11 @@ def test_rounds_in_blocks_stop_in_the_same_place(monkeypatch: pytest.MonkeyPatch
 
     def blocks(self: Training, until: int) -> None:
         first = self.progress.next_round
-        seen = [self.look(self.exchange(round)) for round in range(first, min(until, first + 5))]
-        for one in seen:
-            self._note(one, 0.0, last=one is seen[-1])
+        for one in [self._train_one_round(round) for round in range(first, min(until, first + 5))]:
+            self._record(one, 0.0)
+            self.on_round(self.records[-1])
 
-    monkeypatch.setattr(Training, "_some_rounds", blocks)
+    monkeypatch.setattr(Training, "_train_some_rounds", blocks)
     assert told(search(**LAGGING)) == told(one_by_one)
     assert any(t.state == "stopped" for t in one_by_one.trials)
 

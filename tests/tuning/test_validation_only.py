@@ -72,13 +72,13 @@ def test_a_search_does_not_have_test_labels() -> None:
 
 def test_where_validation_and_test_disagree_validation_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were a test metric to come as far as the records, it would still not be looked at."""
-    whole = Training._measured
+    whole = Training._metric_entries
 
     def lying(self: Training, *arguments: Any) -> dict[str, Any]:
         lr = self.method.settings.lr
         return whole(self, *arguments) | {"val": 100 * lr, "test": 100 - 100 * lr}
 
-    monkeypatch.setattr(Training, "_measured", lying)
+    monkeypatch.setattr(Training, "_metric_entries", lying)
     tuned = search(trials=9, space={"lr": [0.01, 0.3, 0.9]})
     assert {t.settings["lr"]: t.val for t in tuned.trials if t.val is not None} == {0.01: 1.0, 0.3: 30.0, 0.9: 90.0}
     assert tuned.best_settings["lr"] == 0.9

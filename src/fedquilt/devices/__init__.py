@@ -1,1 +1,1 @@
-"""Where tensors are and how they are computed with: device, memory, offload to disk, CUDA graphs, Triton kernels."""
+"""Devices and memory: device and precision, CUDA graphs, Triton kernels, offload to disk, the C allocator."""

@@ -1,67 +1,97 @@
-"""Rounds recorded once and replayed: on an accelerator a round is hundreds of small kernels, whose launches take longer than
-their work. A recording (a CUDA graph) launches them all at once.
+"""CUDA graphs of rounds.
 
-What is recorded is fixed: the same kernels on the same memory. So a round can be recorded where everyone takes part and
-nothing depends on a look at the numbers; each kind of round (`Method.round_kind`) has its own recording. The first round of a
-kind runs as usual, which also makes everything that is made once; the second is recorded and replayed, as are all after it. No
-round is run twice. Where a recording fails, rounds run one by one as before, and `refused` says why.
+A round is hundreds of small kernels, whose launches take longer than their work. A CUDA graph launches them all at once.
 
-Memory: the recordings of a training share one pool, as large as what a round needs beside the states.
+A CUDA graph is fixed: the same kernels on the same memory. So a round can be captured where all clients take part and
+no step depends on a value that the host reads. Rounds with equal keys share one CUDA graph. The first round with a key
+runs eagerly, which also computes everything that is computed once; the second is captured and replayed, and later ones
+are replayed. No round runs twice. Where a capture fails, rounds run eagerly as before, and `failure` says why.
+
+Two settings make captures reliable:
+
+- *Garbage collection is off during a capture.* The collector may destroy CUDA graphs of an earlier training, and
+  destroying one is not permitted while any is captured: CUDA prints "operation not permitted when stream is capturing"
+  and the capture fails.
+- *Captures are thread-local* (`CAPTURE_ERROR_MODE`). In CUDA's "global" mode a call from any thread, such as another
+  training in the same process, makes the capture fail. In "thread_local" mode only the capturing thread's calls do. A
+  read of a value by autograd's thread still fails, because waiting for a stream that is being captured is an error in
+  every mode.
+
+Memory: the CUDA graphs of a training share one pool, as large as what a round needs beside the states.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import gc
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import torch
 
 T = TypeVar("T")
+CAPTURE_ERROR_MODE = "thread_local"
 
 
 class CudaGraphCache(Generic[T]):
-    """Runs functions on one device; from its second time on, a kind of function is a recording that is replayed.
+    """Runs functions by key. The second call with a key captures a CUDA graph, which that call and all later ones replay.
 
-    A function must read and write memory that stays where it is, and give tensors that are overwritten by the next call.
+    A function must read and write memory with fixed addresses. The tensors it returns are overwritten by the next call.
 
     Attributes:
-        refused: why nothing is recorded any more, or None.
+        failure: why nothing is captured any more, or None.
     """
 
     def __init__(self) -> None:
-        self.refused: str | None = None
+        self.failure: str | None = None
         self._seen: set[Hashable] = set()
-        self._recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, T]] = {}
+        self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, T]] = {}
         self._pool = torch.cuda.graph_pool_handle()
 
-    def ready(self, kind: Hashable) -> bool:
-        """Whether this kind of function has a recording or can be recorded now."""
-        return kind in self._recorded or (kind in self._seen and self.refused is None)
+    def is_ready(self, key: Hashable) -> bool:
+        """Whether a call with this key replays a CUDA graph or tries to capture one."""
+        return key in self._graphs or (key in self._seen and self.failure is None)
 
-    def __call__(self, kind: Hashable, function: Callable[[], T]) -> T:
-        """What the function gives, by running it, or by replaying what it did when it was recorded."""
-        if kind not in self._recorded and (not self.ready(kind) or not self._record(kind, function)):
-            self._seen.add(kind)
+    def __call__(self, key: Hashable, function: Callable[[], T]) -> T:
+        """Run the function, or replay the CUDA graph of its key; the function's result."""
+        if key not in self._graphs and (not self.is_ready(key) or not self._capture(key, function)):
+            self._seen.add(key)
             return function()
-        graph, given = self._recorded[kind]
+        graph, result = self._graphs[key]
         graph.replay()
-        return given
+        return result
 
-    def _record(self, kind: Hashable, function: Callable[[], T]) -> bool:
+    def _capture(self, key: Hashable, function: Callable[[], T]) -> bool:
+        """Capture the function, which does not execute it; whether that worked."""
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
-                given = function()
-        except RuntimeError as error:  # something in it needs a look at the numbers
+            with (
+                _without_garbage_collection(),
+                torch.cuda.graph(graph, pool=self._pool, capture_error_mode=CAPTURE_ERROR_MODE),
+            ):
+                result = function()
+        except RuntimeError as error:  # such as a value that the host reads
             torch.cuda.synchronize()
-            self.refused = str(_first(error)).strip().splitlines()[0]
+            self.failure = str(_first(error)).strip().splitlines()[0]
             return False
-        self._recorded[kind] = graph, given
+        self._graphs[key] = graph, result
         return True
 
 
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Switch the cyclic garbage collector off for the block."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _first(error: BaseException) -> BaseException:
-    """The error that came first: ending a recording that failed is one too."""
+    """The first error of a chain: ending a failed capture raises another one, which says less."""
     while error.__context__ is not None:
         error = error.__context__
     return error

@@ -1,4 +1,4 @@
-"""Where a run computes, and what differs there."""
+"""The device that a run computes on, its precision and its threads."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from torch import Tensor
 
 from fedquilt.errors import FedquiltError
 
-# How dense products are computed: in single precision, or with fewer bits on an accelerator.
+# The precision of dense products: single, or with fewer bits on an accelerator.
 Precision = Literal["float32", "mixed"]
-_DEVICE = re.compile(r"cpu|mps|cuda(:(0|[1-9][0-9]?))?")  # what our methods can be computed on
+_DEVICE = re.compile(r"cpu|mps|cuda(:(0|[1-9][0-9]?))?")
 
 
 @contextmanager
 def computing_in(precision: Precision) -> Iterator[None]:
-    """Dense products of a `with` block in this precision; everything else, sums of products among it, is float32.
+    """Compute the dense products of a `with` block in this precision; all else, also the sums of products, is float32.
 
-    mixed: on an accelerator factors are rounded to TF32 (10 bits after the point); on a CPU it is the same as float32.
+    "mixed" rounds factors to TF32 (10 bits after the point) on an accelerator; on a CPU it is the same as "float32".
     """
     if precision == "float32":
         yield
@@ -38,7 +38,7 @@ def computing_in(precision: Precision) -> Iterator[None]:
 
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """PyTorch with so many threads of the CPU for a `with` block; None leaves it as it is."""
+    """Use so many CPU threads in a `with` block; None leaves the number as it is."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -48,9 +48,9 @@ def using_threads(count: int | None) -> Iterator[None]:
 
 
 def pick_device(name: str, asked: str = "--device") -> torch.device:
-    """`auto` is a CUDA device where there is one, else the CPU; the others are as PyTorch calls them.
+    """The device called `name`; "auto" is a CUDA device where there is one, else the CPU.
 
-    `asked` is how the user says which, for what is wrong with it.
+    `asked` is the option that names it, for error messages.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -68,7 +68,7 @@ def pick_device(name: str, asked: str = "--device") -> torch.device:
 
 
 def has_kernels(tensor: Tensor) -> bool:
-    """Whether our Triton kernels (`fedquilt.devices.kernels`) can run on it: on CUDA, where Triton is installed."""
+    """Whether the Triton kernels (`fedquilt.devices.kernels`) can run on the tensor: on CUDA, where Triton is installed."""
     return tensor.is_cuda and _triton()
 
 
@@ -77,6 +77,6 @@ def _triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def recording(tensor: Tensor) -> bool:
-    """Whether what is done to `tensor` now is only recorded, to be replayed later (see `fedquilt.devices.cuda_graph`)."""
+def is_capturing(tensor: Tensor) -> bool:
+    """Whether operations on the tensor are captured in a CUDA graph now instead of executed (`fedquilt.devices.cuda_graph`)."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -1,4 +1,4 @@
-"""Kernels for an accelerator, in Triton (which comes with PyTorch there): what no library kernel does in one pass."""
+"""Triton kernels for CUDA devices: operations that no library kernel does in one pass. Triton comes with PyTorch for CUDA."""
 
 # mypy: disallow-untyped-defs=False
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024
-WIDEST = 128  # columns that one warp sums at a time
+MAX_COLUMNS = 128  # that one warp sums at a time
 
 
 @triton.jit
@@ -39,19 +39,19 @@ def _adam(
 
 
 class Adam:
-    """Steps of Adam in one pass each, in place; every client with its own step count and, where wanted, its own rate."""
+    """Adam steps in place, one kernel each. Every client has its own step count and may have its own learning rate."""
 
     def __init__(self, step: Tensor, betas: tuple[float, float], epsilon: float) -> None:
-        """`step` [M] is the number of the step that is taken."""
+        """`step` [M] is the number of the step that each client takes."""
         self.clients, self.betas, self.epsilon = len(step), betas, epsilon
-        # 1 - beta^t without the cancellation that single precision would suffer at small t.
+        # 1 - beta^t, without the cancellation of single precision at small t.
         one, two = (-torch.expm1(step.double() * math.log(beta)) for beta in betas)
         self.length, self.root = one.reciprocal().float(), two.rsqrt().float()
 
     def __call__(
         self, weight: Tensor, grad: Tensor, first: Tensor, second: Tensor, lr: float | Tensor, decay: float
     ) -> None:
-        """One weight's step. Shapes: all [M, ...] contiguous, but a learning rate for each client is [M]."""
+        """One step of one weight. Shapes: all [M, ...] contiguous; a learning rate for each client is [M]."""
         entries = weight.numel() // self.clients
         each = isinstance(lr, Tensor)
         rates, rate = (lr, 0.0) if each else (self.root, lr)
@@ -78,15 +78,15 @@ def _sum_rows(offsets, columns, weights, x, out, width, BLOCK: tl.constexpr):
 def sum_rows(offsets: Tensor, columns: Tensor, weights: Tensor, x: Tensor) -> Tensor:
     """sum_i weights_i x[columns_i] over i = offsets_r .. offsets_{r+1} - 1 at every row r: a sparse product.
 
-    Rows are summed in order by one group of threads each, so that the same numbers give the same sum every time. At 128 columns
-    it takes 0.4 to 0.8 of the library's time, which first cuts rows into equal pieces.
+    One group of threads sums each row in order, so the result is deterministic. At 128 columns it takes 0.4 to 0.8 of the
+    library's time.
 
     Shapes: offsets [R + 1], columns and weights [E], x [K, H] float32 -> [R, H].
     """
     x = x.contiguous()
     rows, width = len(offsets) - 1, x.shape[1]
     out = torch.empty(rows, width, device=x.device)
-    block = min(WIDEST, triton.next_power_of_2(width))
+    block = min(MAX_COLUMNS, triton.next_power_of_2(width))
     with torch.cuda.device(x.device):
         _sum_rows[(rows, triton.cdiv(width, block))](offsets, columns, weights, x, out, width, BLOCK=block, num_warps=1)
     return out

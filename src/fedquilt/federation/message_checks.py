@@ -15,9 +15,9 @@ import torch
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.messages.message import Message, Sparse, TensorSpec, Value, check, declared, dense
+from fedquilt.messages.slicing import slice_message
 from fedquilt.messages.wire import decode
 from fedquilt.methods.base import Method
-from fedquilt.training.engines.in_process import slice_message
 
 # Bytes that an upload may have beside its numbers, for its header: a constant, and so many a tensor.
 HEADER_BYTES, HEADER_BYTES_PER_TENSOR = 4096, 512

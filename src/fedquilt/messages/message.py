@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor
 
-from fedquilt.devices.offload import release
+from fedquilt.devices.offload import release_pages
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Factored:
         """[last - first, ...] the rows of the clients first .. last - 1."""
         mixed = self.left[first:last] @ self.right.flatten(1)
         mixed.addcmul_(self.own[first:last].unsqueeze(1), self.stack[first:last].flatten(1))
-        release(self.stack[first:last])
+        release_pages(self.stack[first:last])
         return mixed.view(-1, *self.right.shape[1:])
 
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from fedquilt.devices.offload import pieces
+from fedquilt.devices.offload import row_chunks
 
 
 class Averaging(ABC):
@@ -82,7 +82,7 @@ WEIGHTED_MEAN = WeightedMean()
 def weighted_mean(stack: Tensor, weight: Tensor) -> Tensor:
     """sum_m weight_m stack_m / sum_m weight_m, [M, ...] -> [...]: one product, no copy of the stack."""
     share = weight / weight.sum()
-    parts = [share[rows] @ piece.flatten(1) for rows, piece in pieces(stack)]
+    parts = [share[rows] @ piece.flatten(1) for rows, piece in row_chunks(stack)]
     return (parts[0] if len(parts) == 1 else torch.stack(parts).sum(0)).view(stack.shape[1:])
 
 
@@ -93,7 +93,7 @@ def patch_mean(stack: Tensor, weight: Tensor) -> Tensor:
         return (share.T.unsqueeze(1) @ stack.reshape(*share.shape, -1).transpose(0, 1)).view(stack.shape[1:])
     share = share.view(*share.shape, *[1] * (stack.dim() - 2))
     out = torch.zeros_like(stack[0])
-    for rows, piece in pieces(stack):
+    for rows, piece in row_chunks(stack):
         for own, own_share in zip(piece, share[rows], strict=True):  # nothing as large as the stack is allocated
             out.addcmul_(own, own_share)
     return out

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import advanced, client_keys
-from fedquilt.devices.device import recording
+from fedquilt.devices.device import is_capturing
 from fedquilt.messages.message import Message, TensorSpec, declared, dense
 from fedquilt.methods.base import Method, RunContext, State, Update
 from fedquilt.methods.settings import AdamSettings
@@ -107,7 +107,7 @@ class AdamMethod(Method):
     def train(self, state: State, cohort: Cohort, down: Message, steps: range) -> Update:
         """Run these training steps; the upload, the personal models and the loss of the last one."""
         clock, loss = state[CLOCK], torch.zeros(cohort.clients)
-        if not recording(clock):  # a replayed CUDA graph goes on from the step at which the round before stopped
+        if not is_capturing(clock):  # a replayed CUDA graph goes on from the step at which the round before stopped
             clock.fill_(steps.start)
         keys = advanced(state[KEYS], clock)
         clock += len(steps)

@@ -37,7 +37,7 @@ from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.random_streams import derive
-from fedquilt.devices.offload import pieces
+from fedquilt.devices.offload import row_chunks
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
@@ -322,7 +322,7 @@ class FedPub(BackboneMethod):
 
 def thin_product(right: Tensor, stack: Tensor) -> Tensor:
     """right [k, n] times stack [n, ...] -> [k, ...], some clients at a time where they are offloaded to disk."""
-    parts = [right[:, rows] @ piece.flatten(1) for rows, piece in pieces(stack)]
+    parts = [right[:, rows] @ piece.flatten(1) for rows, piece in row_chunks(stack)]
     return torch.stack(parts).sum(0).view(-1, *stack.shape[1:])
 
 

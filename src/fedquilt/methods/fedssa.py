@@ -42,6 +42,7 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.group_sums import Groups
 from fedquilt.common.random_streams import derive, torch_stream
 from fedquilt.devices.device import using_threads
 from fedquilt.messages.message import Message, TensorSpec, dense
@@ -397,6 +398,12 @@ def negative_elbo(cohort: Cohort, mean: Tensor, logvar: Tensor, dropout: Dropout
     return expected_reconstruction(cohort, mean, logvar, dropout.draws) + cohort.node_mean(apart).sum()
 
 
+def training_classes(cohort: Cohort) -> Groups:
+    """The training nodes grouped by client and class: class c of client m is group m C + c."""
+    classes = class_count(cohort)
+    return Groups(cohort.client[cohort.train] * classes + labels(cohort)[cohort.train], cohort.clients * classes)
+
+
 def class_gaussians(cohort: Cohort, mean: Tensor, logvar: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Each client's classes as Gaussians over its training nodes: [T, d] -> [M, C, d], [M, C, d, d], [M, C].
 
@@ -404,15 +411,14 @@ def class_gaussians(cohort: Cohort, mean: Tensor, logvar: Tensor) -> tuple[Tenso
     diagonal by n / (n + d) for n nodes, plus the mean of variances. A class without a node has mean 0 and covariance I.
     """
     width, classes = mean.shape[1], class_count(cohort)
-    group = cohort.client[cohort.train] * classes + labels(cohort)[cohort.train]
-    groups = cohort.clients * classes
-    count: Tensor = cohort.once("class counts", lambda c: torch.bincount(group, minlength=groups).float())
+    groups: Groups = cohort.once("training classes", training_classes)
+    count, group = groups.counts.float(), groups.index
     share = (1.0 / count[group]).unsqueeze(1)
-    centre = mean.new_zeros(groups, width).index_add(0, group, mean * share)
+    centre = groups.sum(mean * share)
     gap = mean - centre[group]
     outer = (gap * share).unsqueeze(2) * gap.unsqueeze(1)
-    spread = mean.new_zeros(groups, width, width).index_add(0, group, outer)
-    within = mean.new_zeros(groups, width).index_add(0, group, logvar.exp() * share)
+    spread = groups.sum(outer)
+    within = groups.sum(logvar.exp() * share)
     kept = (count / (count + width))[:, None, None]
     diagonal = (1.0 - kept.squeeze(2)) * spread.diagonal(dim1=1, dim2=2) + within + (count == 0).unsqueeze(1)
     shape = (cohort.clients, classes)

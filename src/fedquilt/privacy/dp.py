@@ -20,7 +20,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -134,7 +134,7 @@ class Privatiser:
                 for name, part in zip(sent, protected.split([stacks[n][place].numel() for n in sent]), strict=True):
                     row = part.view(stacks[name].shape[1:])
                     out[name][place] = row if (b := base[name]) is None else row + b
-                    offload.release(stacks[name][place], out[name][place])
+                    offload.release_pages(stacks[name][place], out[name][place])
         return {name: out[name] for name in upload}
 
     def _protected(self, vector: Tensor, client: int, round: int) -> Tensor:
@@ -178,6 +178,18 @@ class Protection:
         """How uploads are protected, for the run folder."""
         return self.privatiser.config.model_dump(exclude={"report"}) | {"noise": self.privatiser.noise}
 
+    def record_entries(self, round: int) -> dict[str, float]:
+        """Epsilon after the round, for its record."""
+        return {"epsilon": self.spent(round)}
+
+    def summary_entries(self, rounds: int) -> dict[str, Any]:
+        """Epsilon after so many rounds and the settings, for summary.json."""
+        return {"epsilon": self.spent(rounds - 1), "dp": self.facts()}
+
+    def groups(self, clients: int) -> dict[str, list[int]]:
+        """None: all clients are protected alike."""
+        return {}
+
     def rounds(self) -> int:
         """How many of the planned rounds the budget allows; refused where there is none."""
         affordable = self.privatiser.affords(max(self.uploads))
@@ -199,7 +211,7 @@ class Protection:
 
 def _like(stack: Tensor) -> Tensor:
     """An empty tensor for protected numbers: floating-point, on disk where the given one is."""
-    return offload.like(stack) if stack.is_floating_point() else torch.empty(stack.shape, device=stack.device)
+    return offload.empty_like(stack) if stack.is_floating_point() else torch.empty(stack.shape, device=stack.device)
 
 
 def _known(known: Mapping[str, Value], name: str, stack: Tensor, place: int) -> Tensor | None:

@@ -23,7 +23,7 @@ from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import build_result
 from fedquilt.runs.seed_training import train_seed
-from fedquilt.training.loop import Record
+from fedquilt.training.round_store import Record
 
 # Called with (config, seed, rounds) when a seed starts; returns a function that is called with each round's record.
 Watcher = Callable[[RunConfig, int, int], Callable[[Record], None]]
@@ -100,7 +100,7 @@ def worker_cluster(config: RunConfig) -> AbstractContextManager[None]:
     """Start the cluster of the run's worker processes for a `with` block; nothing where the run has no workers."""
     if config.workers is None:
         return nullcontext()
-    from fedquilt.training.engines.ray_workers import cluster
+    from fedquilt.training.engines.ray_cluster import cluster
 
     return cluster()
 

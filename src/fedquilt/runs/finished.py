@@ -17,7 +17,7 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import State, find_method
 from fedquilt.runs.folder import RunFolder, SeedFolder
 from fedquilt.scenarios.newcomers import Admitted, FrozenServer, check_admits
-from fedquilt.training.loop import Record
+from fedquilt.training.round_store import Record
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

@@ -34,9 +34,10 @@ from fedquilt.scenarios.newcomers import FrozenServer, check_admits
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
 from fedquilt.training.client_sampling import participants, some_clients
-from fedquilt.training.engines.base import Engine
-from fedquilt.training.engines.in_process import InProcess
-from fedquilt.training.loop import Plan, Record, Training
+from fedquilt.training.engines.registry import EngineOptions, make_engine
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
+from fedquilt.training.round_store import Record
 
 REDRAWS = 200
 
@@ -202,20 +203,13 @@ class ResolvedRun:
         assert c.rounds is not None
         averaging = averaging_rule(c.aggregation, c.aggregation_trim, c.aggregation_clip)
         method: Method = self.method(self.settings, self.context(seed), averaging)
-        engine = self._engine(method, self.clients(seed)[: method.context.clients])
+        options = EngineOptions(self.device, c.cohort_size, c.precision, c.workers)
+        engine = make_engine(method, self.clients(seed)[: method.context.clients], options)
         protection = self.protection(method)
         rounds = c.rounds if protection is None else protection.rounds()
         plan = Plan(rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
-        return Training(method, engine, plan, folder, on_round, self.attack(seed), protection)
-
-    def _engine(self, method: Method, clients: list[Client]) -> Engine:
-        """All clients in this process, or in as many workers as the run asks for."""
-        c = self.config
-        if c.workers is None:
-            return InProcess(method, clients, self.device, c.cohort_size, c.precision)
-        from fedquilt.training.engines.ray_workers import RayWorkers
-
-        return RayWorkers(method, clients, c.workers, self.device, c.cohort_size, c.precision)
+        transforms = [one for one in (protection, self.attack(seed)) if one is not None]
+        return Training(method, engine, plan, folder, on_round, transforms)
 
     def attack(self, seed: int) -> Attack | None:
         """The attack on a seed's training, where the run asks for one."""

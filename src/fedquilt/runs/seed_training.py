@@ -14,7 +14,8 @@ from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import group
 from fedquilt.scenarios.newcomers import FrozenServer
-from fedquilt.training.loop import Record, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.round_store import Record
 
 
 def train_seed(
@@ -29,11 +30,11 @@ def train_seed(
     progress = training.run()
     best = progress.best
     summary = progress.summary(seed, resolved.config.metric) | {
-        "recorded": training.recorded,
+        "recorded": training.captured,
         "clients_left_out": sum(value is None for value in best.clients_test),
     }
-    if training.protection is not None:
-        summary |= {"epsilon": training.protection.spent(progress.next_round - 1), "dp": training.protection.facts()}
+    for transform in training.runner.upload_transforms:
+        summary |= transform.summary_entries(progress.next_round)
     run.records[seed] = training.records
     run.models[seed] = best.models
     run.facts[seed] = _model_facts(resolved, training.method, best.round)
@@ -74,9 +75,9 @@ def _client_groups(resolved: ResolvedRun, training: Training, server: FrozenServ
     config, context, tests = resolved.config, training.method.context, training.progress.best.clients_test
     groups: dict[str, Any] = {}
     summary: dict[str, Any] = {"groups": groups}
-    if training.attack is not None:
-        for name, malicious in (("honest", False), ("malicious", True)):
-            groups[name] = group([t for m, t in enumerate(tests) if (m in training.attack.malicious) == malicious])
+    for transform in training.runner.upload_transforms:
+        for name, members in transform.groups(context.clients).items():
+            groups[name] = group([tests[m] for m in members])
     if config.hold_out_clients and server is not None:
         admission = server.admit(resolved.clients(context.seed)[context.clients :], config.cohort_size)
         groups |= {"trained": group(tests), "new": group(admission.test)}

@@ -1,1 +1,1 @@
-"""What a run can be put under: attacks, noise, newcomers, robust aggregation."""
+"""Conditions that a run can be put under: attacks, edge noise, newcomers, robust aggregation."""

@@ -1,15 +1,18 @@
-"""Malicious clients: they train like everyone, and lie about the embedding by which the server compares clients."""
+"""Malicious clients: they train like the others, but upload a false embedding, by which the server compares clients."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedquilt.common.random_streams import torch_stream
 from fedquilt.errors import FedquiltError
-from fedquilt.messages.message import Message, Sparse, declared, dense
+from fedquilt.messages.message import Message, TensorSpec, declared, dense
+from fedquilt.messages.slicing import same_kind
 from fedquilt.methods.base import EMBEDDING, Method, methods
 from fedquilt.scenarios.kinds import AttackKind
 
@@ -21,14 +24,14 @@ _NOTHING_WITH_THESE_SETTINGS = (
 
 @dataclass(frozen=True)
 class Attack:
-    """Who lies, and how.
+    """An upload transform (`fedquilt.training.upload_transforms`) that replaces the embeddings of malicious clients.
 
     Attributes:
-        kind: what is sent instead: "same-value", one number for all entries; "gaussian", a number an entry. Numbers are
-            drawn from N(0, scale^2), anew in each round.
-        scale: tau, their standard deviation.
-        malicious: the numbers of the clients that lie.
-        seed: the seed of this training; a client's lie depends on it, the round and the client, and on nothing else.
+        kind: "same-value" sends one number in all entries, "gaussian" a number for each entry, drawn from N(0, scale^2)
+            in every round.
+        scale: tau, the standard deviation.
+        malicious: the numbers of the malicious clients.
+        seed: the seed of this training. A false embedding depends only on the seed, the round and the client.
     """
 
     kind: AttackKind
@@ -36,10 +39,12 @@ class Attack:
     malicious: frozenset[int]
     seed: int
 
-    def applied(self, uploads: Message, senders: Tensor, round: int) -> Message:
-        """The uploads [n, ...] of the clients `senders` [n] as the server gets them; the given ones are not changed.
+    def applied(
+        self, uploads: Message, specs: Sequence[TensorSpec], round: int, senders: Tensor, down: Message
+    ) -> Message:
+        """The uploads [n, ...] of the clients `senders` [n] with the embeddings of malicious ones replaced.
 
-        A method may send the embedding in some rounds only, but it has to in the first.
+        A method may leave the embedding out in later rounds, but not in the first.
         """
         if EMBEDDING not in uploads:
             if round == 0:
@@ -49,17 +54,32 @@ class Attack:
         sent = dense(honest).clone()
         for place, client in enumerate(senders.tolist()):
             if client in self.malicious:
-                sent[place] = self._lie(sent[place].shape, client, round)
-        return uploads | {EMBEDDING: Sparse(sent) if isinstance(honest, Sparse) else sent}
+                sent[place] = self._false_embedding(sent[place].shape, client, round)
+        return uploads | {EMBEDDING: same_kind(honest, sent)}
 
-    def _lie(self, shape: torch.Size, client: int, round: int) -> Tensor:
+    def record_entries(self, round: int) -> dict[str, float]:
+        """Nothing."""
+        return {}
+
+    def summary_entries(self, rounds: int) -> dict[str, Any]:
+        """Nothing beside the groups."""
+        return {}
+
+    def groups(self, clients: int) -> dict[str, list[int]]:
+        """The honest and the malicious clients."""
+        return {
+            "honest": [m for m in range(clients) if m not in self.malicious],
+            "malicious": [m for m in range(clients) if m in self.malicious],
+        }
+
+    def _false_embedding(self, shape: torch.Size, client: int, round: int) -> Tensor:
         stream = torch_stream(self.seed, "attack", "values", round, client)
         drawn = torch.randn(() if self.kind == "same-value" else shape, generator=stream)
         return (self.scale * drawn).expand(shape)
 
 
 def check_attackable(method: Method) -> None:
-    """Refuse a method that has no embedding to lie about, or none with its settings."""
+    """Raise where the method uploads no embedding, or none with its settings."""
     if not _declares(type(method)):
         others = [name for name, other in methods().items() if _declares(other)]
         raise FedquiltError(

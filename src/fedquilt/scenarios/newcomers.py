@@ -1,7 +1,7 @@
-"""Clients that come after training: they exchange one message each way with a server that has stopped learning.
+"""Newcomers: clients that are admitted after training. They exchange one message each way with a frozen server.
 
-A newcomer does what clients do in round 0, sends what they send then, and makes the best of what it is sent back (see
-`Method.newcomer_download` and `Method.newcomer_update`). Neither the server nor anyone who trained changes.
+A newcomer trains as clients do in round 0, uploads what they upload then, receives an answer (`Method.newcomer_download`)
+and takes a last step with it (`Method.newcomer_update`). The server and the clients that trained do not change.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from fedquilt.graphs.split import GIVEN, parse_split
 from fedquilt.messages.message import check, message_bytes, moved
 from fedquilt.methods.base import Method, RunContext, State, find_method, methods
 from fedquilt.methods.settings import as_dict, build_settings
-from fedquilt.training.engines.in_process import InProcess
+from fedquilt.training.engines.registry import IN_PROCESS, EngineFactory, EngineOptions, find_engine
 
 
 @dataclass(frozen=True, eq=False)
 class Admission:
-    """How n newcomers stand after they were admitted.
+    """The outcome of admitting n newcomers.
 
     Attributes:
         models: their personal models, by name; leading axis the newcomer, on the CPU.
-        predictions: a tensor [n_m, C] a newcomer: its model's predictions at its nodes, such as class probabilities.
-        val, test: their metrics as people read them (percent); None where undefined.
-        bytes_up, bytes_down: what crossed, by name.
+        predictions: a tensor [n_m, C] for each newcomer: the predictions at its nodes, such as class probabilities.
+        val, test: their metrics, scaled (percent); None where undefined.
+        bytes_up, bytes_down: bytes by the name of the message.
     """
 
     models: State
@@ -47,13 +47,13 @@ class Admission:
 
 @dataclass(frozen=True, eq=False)
 class Admitted:
-    """What came of admitting one graph to a finished run.
+    """The outcome of admitting the owner of one graph to a finished run.
 
     Attributes:
         model: its personal model, by name, without a client axis; on the CPU.
-        predictions: [n, C] float32, what the model says about every node: class probabilities, nodes in the graph's order.
-        metric: what `val` and `test` are; they are in percent, None where undefined.
-        upload_bytes, download_bytes: what crossed.
+        predictions: [n, C] float32, such as class probabilities; nodes in the graph's order.
+        metric: the name of the metric. val, test: its values in percent; None where undefined.
+        upload_bytes, download_bytes: bytes of all messages.
     """
 
     model: State
@@ -67,15 +67,15 @@ class Admitted:
 
 @dataclass(frozen=True, eq=False)
 class FrozenServer:
-    """A server after training, with all that is needed to admit clients.
+    """The server of a finished training, with everything that admitting clients needs.
 
     Attributes:
-        method: as it was trained with: its settings and its context.
-        lasting: what is left of the server (see `Method.newcomer_state`), on the CPU.
+        method: the method, with the settings and context of the training.
+        lasting: the part of the server's state that newcomers need (`Method.newcomer_state`), on the CPU.
         device: where newcomers train.
-        split: how the run split its nodes, as `parse_split` reads it.
+        split: the run's split, as `parse_split` reads it.
         normalise_features: whether the run divided each node's features by their sum.
-        class_names: what the run's classes are called, where they have names.
+        class_names: the names of the run's classes, where they have names.
     """
 
     method: Method
@@ -85,10 +85,18 @@ class FrozenServer:
     normalise_features: bool
     class_names: tuple[str, ...] | None
 
-    def admit(self, clients: Sequence[Client], cohort_size: int | None = None) -> Admission:
-        """Admit newcomers, in rising order of their numbers; each message is checked and counted."""
+    def admit(
+        self, clients: Sequence[Client], cohort_size: int | None = None, engine_factory: EngineFactory | None = None
+    ) -> Admission:
+        """Admit newcomers. Every message is checked and counted.
+
+        Args:
+            clients: the newcomers, in rising order of their numbers.
+            cohort_size: the largest number of newcomers computed together; None: all.
+            engine_factory: makes the engine that runs them; None: they run in this process.
+        """
         method = self.method
-        engine = InProcess(method, clients, self.device, cohort_size)
+        engine = (engine_factory or find_engine(IN_PROCESS))(method, clients, EngineOptions(self.device, cohort_size))
         numbers = torch.tensor([client.id for client in clients])
         hello = moved(method.server_start()[1], self.device)
         check(hello, method.downloads, method.name, "download")
@@ -97,26 +105,26 @@ class FrozenServer:
             {name: tensor.to(self.device) for name, tensor in self.lasting.items()}, uploads
         )
         check(down, method.downloads, method.name, "download")
-        report = engine.settle(down)
-        report.check_sound(first=clients[0].id)
+        evaluation = engine.settle(down)
+        evaluation.check_finite(first=clients[0].id)
         metric = method.task.metric(method.context.metric)
         received = [message_bytes(message, method.downloads, len(clients)) for message in (hello, down)]
         return Admission(
             models={name: tensor.detach().cpu() for name, tensor in engine.personal().items()},
             predictions=engine.predictions(),
-            val=metric.shown(report.val),
-            test=metric.shown(report.test),
+            val=metric.shown(evaluation.val),
+            test=metric.shown(evaluation.test),
             bytes_up=message_bytes(uploads, method.uploads, len(clients)),
             bytes_down=dict(sum(map(Counter, received), Counter())),
         )
 
     def admit_graph(self, graph: Graph, split: str | None = None, seed: int = 0) -> Admitted:
-        """Admit the owner of one graph, as the client after the last one that trained.
+        """Admit the owner of one graph, numbered after the last client that trained.
 
         Args:
-            graph: its features and classes must be those of the run.
-            split: as in a run; None: the graph's own where it has one, else the run's.
-            seed: what the split is drawn from.
+            graph: has the features and classes of the run.
+            split: as in a run; None: the graph's own split if it has one, else the run's.
+            seed: the seed of the split.
         """
         self._check_fits(graph)
         if self.normalise_features:
@@ -145,7 +153,7 @@ class FrozenServer:
         self.method.task.check_same(graph, context.outputs, self.class_names)
 
     def facts(self) -> dict[str, Any]:
-        """All but the tensors and the device, for the run folder; `restored` reads it."""
+        """Everything but the tensors and the device, for the run folder; `restored` reads it."""
         return {
             "method": self.method.name,
             "settings": as_dict(self.method.settings),
@@ -157,7 +165,7 @@ class FrozenServer:
 
     @classmethod
     def restored(cls, lasting: State, facts: Mapping[str, Any], device: torch.device) -> FrozenServer:
-        """From what `facts` gave and the tensors that were saved with it."""
+        """A server from what `facts` returned and the tensors that were saved with it."""
         method, context, names = find_method(facts["method"]), RunContext.from_dict(facts["task"]), facts["class_names"]
         return cls(
             method=method(build_settings(method, context, facts["settings"]), context),
@@ -170,7 +178,7 @@ class FrozenServer:
 
 
 def check_admits(method: type[Method]) -> None:
-    """Refuse a method that cannot give a model to a client it never saw."""
+    """Raise where the method cannot admit clients after training."""
     if not method.admits:
         others = ", ".join(name for name, other in methods().items() if other.admits)
         what = f"choose one that can: {others}" if others else "none of the methods here can"

@@ -86,7 +86,7 @@ def trimmed(stack: Tensor, trim: float, votes: Tensor | None = None) -> Tensor:
         _trimmed(flat[:, first : first + width], trim, _votes_for(votes, flat.shape[1], first, first + width))
         for first in range(0, flat.shape[1], width)
     ]
-    offload.release(stack)
+    offload.release_pages(stack)
     return torch.cat(parts).view(stack.shape[1:]) if parts else stack.new_zeros(stack.shape[1:])
 
 
@@ -158,7 +158,7 @@ def clipped_mix(stack: Tensor, clip: float, share: Tensor) -> Tensor:
 def _gap(stack: Tensor, centre: Tensor, m: int) -> Tensor:
     """How far a client is from the centre; where it has no finite number, not at all."""
     apart = torch.nan_to_num(stack[m] - centre, nan=0.0, posinf=0.0, neginf=0.0)
-    offload.release(stack[m])
+    offload.release_pages(stack[m])
     return apart
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedquilt.partition.statistics import label_distances, statistics
 from fedquilt.runs.finished import Run
 from fedquilt.runs.resolve import ResolvedRun
-from fedquilt.training.loop import BEST
+from fedquilt.training.plan import BEST
 
 _AT = re.compile(r"test@(\d+)")
 _BYTES = 4  # of a float32

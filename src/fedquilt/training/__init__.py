@@ -1,1 +1,1 @@
-"""The round loop, and the engines that carry rounds out."""
+"""Training: the round loop (`loop`), one round (`round`), CUDA graphs of rounds (`captured_rounds`), checkpoints, engines."""

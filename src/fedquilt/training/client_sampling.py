@@ -1,4 +1,4 @@
-"""Which clients take part: in a round, or in a group that a scenario sets apart."""
+"""Draw clients at random: the participants of a round, or a group for a scenario."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedquilt.errors import FedquiltError
 
 
 def participants(seed: int, round: int, clients: int, share: float) -> Tensor:
-    """Who takes part in a round: [n] client numbers in rising order, n = ceil(share * clients)."""
+    """The clients that take part in a round: [n] numbers in rising order, n = ceil(share * clients)."""
     count = max(1, math.ceil(share * clients - 1e-9))
     if count >= clients:
         return torch.arange(clients)
@@ -21,9 +21,9 @@ def participants(seed: int, round: int, clients: int, share: float) -> Tensor:
 
 
 def some_clients(seed: int, clients: int, share: float, *owner: str) -> Tensor:
-    """A group of the clients, drawn for `owner`: [n] numbers in rising order, n = round(share * clients).
+    """A random group of clients: [n] numbers in rising order, n = round(share * clients).
 
-    At least one client is in it and at least one is not.
+    At least one client is in the group and at least one is not. `owner` names the random stream, such as "attack".
     """
     if clients < 2:
         raise FedquiltError(

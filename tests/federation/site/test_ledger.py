@@ -13,7 +13,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.ledger import Ledger
 from fedquilt.messages.message import Sparse, TensorSpec, UndeclaredError, message_bytes
 from fedquilt.messages.wire import encode
-from fedquilt.training.loop import Plan
+from fedquilt.training.plan import Plan
 from support.federations import make_method, make_training, ragged_clients
 
 MODEL = TensorSpec("model.*", "The model.")

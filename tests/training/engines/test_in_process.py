@@ -7,15 +7,16 @@ import torch
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.messages.message import Sparse, TensorSpec
 from fedquilt.methods.base import methods
 from fedquilt.tasks.node_classification import accuracy, losses
 from fedquilt.training.engines.base import Evaluation
-from fedquilt.training.engines.in_process import InProcess, join_messages, slice_message
-from fedquilt.training.loop import Plan
+from fedquilt.training.engines.in_process import InProcess
+from fedquilt.training.plan import Plan
 from support.federations import assert_same, copied, make_method, make_training, ragged_clients
 
 SOME = torch.tensor([1, 3])
+
+
 SIZES = [None, 1, 2, 3]
 
 
@@ -147,10 +148,10 @@ def test_a_model_that_gives_no_numbers_is_refused(value: float, cohort_size: int
         with pytest.raises(
             FedquiltError, match=r"Training diverged: no finite numbers come from the models of clients 1, 3 any"
         ):
-            measure().check_sound()
+            measure().check_finite()
     report = engine.round(3, torch.tensor([0, 2]), down, evaluate=True)[1]  # others go on
     assert torch.isfinite(report.val_loss[[0, 2]]).all()
-    assert report.sound.tolist() == [1, 0, 1, 0, 1]
+    assert report.finite.tolist() == [1, 0, 1, 0, 1]
 
 
 def test_one_model_that_gives_no_numbers_is_named() -> None:
@@ -158,9 +159,9 @@ def test_one_model_that_gives_no_numbers_is_named() -> None:
     spoil(engine, [3], torch.nan)
     report = engine.round(1, torch.tensor([0, 3]), down, evaluate=True)[1]
     with pytest.raises(FedquiltError, match=r"from the model of client 3 any more; use a smaller learning rate"):
-        report.check_sound()
+        report.check_finite()
     with pytest.raises(FedquiltError, match=r"from the model of client 13 any more"):
-        report.check_sound(first=10)
+        report.check_finite(first=10)
 
 
 @pytest.mark.parametrize("part", ["val", "test"])
@@ -168,7 +169,7 @@ def test_both_measured_parts_are_looked_at(part: str) -> None:
     engine, _ = start("local")
     spoil(engine, [2], torch.nan, parts=(part,))
     with pytest.raises(FedquiltError, match="from the model of client 2 any more"):
-        engine.evaluate().check_sound()
+        engine.evaluate().check_finite()
 
 
 def test_only_the_first_five_are_named() -> None:
@@ -176,7 +177,7 @@ def test_only_the_first_five_are_named() -> None:
     engine = InProcess(make_method("local", clients), clients)
     spoil(engine, [0, 1, 2, 4, 5, 6], torch.nan)
     with pytest.raises(FedquiltError, match=r"from the models of clients 0, 1, 2, 4, 5 and others any more"):
-        engine.evaluate().check_sound()
+        engine.evaluate().check_finite()
 
 
 def test_rows_that_are_not_measured_may_be_anything() -> None:
@@ -192,7 +193,7 @@ def test_a_learning_rate_far_too_large_is_refused() -> None:
     method = make_method("fedavg", clients, lr=1e30)
     engine, down = InProcess(method, clients), method.server_start()[1]
     with pytest.raises(FedquiltError, match=r"from the models of clients 0, 1, 2, 3, 4 any more"):
-        engine.round(0, torch.arange(5), down, evaluate=True)[1].check_sound()
+        engine.round(0, torch.arange(5), down, evaluate=True)[1].check_finite()
 
 
 # -- clients that come after training ----------------------------------------------------------------
@@ -235,30 +236,6 @@ def test_probabilities_of_every_node(cohort_size: int | None) -> None:
     spoil(engine, [3], torch.nan, parts=("train",))
     with pytest.raises(FedquiltError, match="from the model of client 3 any more"):
         engine.predictions()
-
-
-CROSSINGS = (
-    TensorSpec("own", "One a client."),
-    TensorSpec("same", "One for all.", shared=True),
-    TensorSpec("thin", "Few."),
-)
-
-
-def test_slicing_and_joining_are_inverse() -> None:
-    message = {"own": torch.arange(10.0).view(5, 2), "same": torch.ones(3), "thin": Sparse(torch.eye(5))}
-    parts = [slice_message(message, CROSSINGS, first, last) for first, last in ((0, 2), (2, 3), (3, 5))]
-    for part, (first, last) in zip(parts, ((0, 2), (2, 3), (3, 5)), strict=True):
-        assert torch.equal(part["own"], message["own"][first:last])
-        assert part["same"] is message["same"]
-        assert isinstance(part["thin"], Sparse)
-        assert torch.equal(part["thin"].tensor, torch.eye(5)[first:last])
-    ups = [{name: part[name] for name in ("own", "thin")} for part in parts]
-    joined = join_messages(ups)
-    assert torch.equal(joined["own"], message["own"])
-    assert isinstance(joined["thin"], Sparse)
-    assert torch.equal(joined["thin"].tensor, torch.eye(5))
-    assert join_messages(ups[:1]) is ups[0]
-    assert join_messages([{}, {}]) == {}
 
 
 @pytest.mark.parametrize("cohort_size", [1, 2])

@@ -23,7 +23,8 @@ from fedquilt.methods.fedavg import FedAvg
 from fedquilt.runs.folder import RunFolder
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.engines.in_process import InProcess
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.federations import (
     assert_same,
     copied,
@@ -36,7 +37,8 @@ from support.federations import (
 
 ray = pytest.importorskip("ray")
 from fedquilt.training.engines import ray_workers  # noqa: E402
-from fedquilt.training.engines.ray_workers import RayWorker, RayWorkers, cluster, cores_each, near_equal, pack, unpack  # noqa: E402
+from fedquilt.training.engines.ray_worker import RayWorker  # noqa: E402
+from fedquilt.training.engines.ray_workers import RayWorkers, near_equal  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -203,11 +205,11 @@ def test_resume_on_workers_equals_in_process(pooled: None, tmp_path: Path) -> No
     whole.run()
     for number, begin in enumerate((in_process, on_workers)):
         folder = RunFolder.create(tmp_path / str(number), "run").seed(0)
-        begun = begin(make_method("quilt", ragged_clients()), plan, folder=folder)
+        begun = begin(make_method("quilt", ragged_clients()), plan, store=folder)
         begun.engine.evaluate()
         begun.advance(short.rounds)
         begun.save()
-        resumed = on_workers(make_method("quilt", ragged_clients()), plan, folder=folder)
+        resumed = on_workers(make_method("quilt", ragged_clients()), plan, store=folder)
         resumed.run()
         assert_close_training(resumed, whole)
 
@@ -321,33 +323,6 @@ def test_no_room_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         RayWorkers(make_method("fedavg", clients), clients, 2)
 
 
-def test_a_gpu_each_or_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda = torch.device("cuda")
-    assert not ray_workers._on_gpus(2, cuda)  # this Ray has none
-    monkeypatch.setattr(ray, "cluster_resources", lambda: {"GPU": 2.0})
-    assert ray_workers._on_gpus(2, cuda)
-    assert not ray_workers._on_gpus(2, CPU)
-    with pytest.raises(
-        FedquiltError, match="Each of 3 workers needs a GPU and Ray has 2; use --workers 2 or --device cpu"
-    ):
-        ray_workers._on_gpus(3, cuda)
-
-
-def test_threads_are_a_share_of_the_cores_unless_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert [ray_workers._threads(workers) for workers in (1, 2, 3)] == [2, 1, 1]
-    monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert ray_workers._threads(2) == 5
-
-
-@pytest.mark.parametrize(
-    ("cores", "workers", "each"),
-    [([8], 3, 2), ([3, 3], 3, 1), ([16, 16], 2, 16), ([16, 4], 2, 8), ([2], 5, 1), ([0], 1, 1)],
-)
-def test_cores_each(cores: list[int], workers: int, each: int) -> None:
-    assert cores_each(cores, workers) == each
-
-
 def test_more_workers_than_clients_is_one_sentence() -> None:
     clients = ragged_clients()
     with pytest.raises(FedquiltError, match="6 workers cannot share 5 clients; use --workers 5 or fewer"):
@@ -368,28 +343,3 @@ def test_near_equal_parts() -> None:
             assert len(cut) == parts
     sizes = [25, 14, 31, 9, 18, 22, 17, 30]
     assert [sum(sizes[i] for i in part) for part in near_equal(sizes, 3)] == [70, 49, 47]
-
-
-def test_packing_keeps_what_is_sparse_and_copies() -> None:
-    message = {"dense": torch.arange(3), "thin": Sparse(torch.eye(2))}
-    back = unpack(pack(message), CPU)
-    assert isinstance(back["thin"], Sparse)
-    assert_same(copied(back), copied(message))
-    back["dense"][0] = 9
-    assert message["dense"][0] == 0
-
-
-# -- a cluster to join -----------------------------------------------------------------------------------------------
-
-
-def test_ray_that_is_there_is_left_there() -> None:
-    with cluster():
-        assert ray.is_initialized()
-    assert ray.is_initialized()
-
-
-def test_an_address_where_nobody_listens_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(FedquiltError, match=r"No Ray cluster answers at 127.0.0.1:1; start one with 'ray"), cluster():
-        pytest.fail("nobody is there")

@@ -25,7 +25,9 @@ from fedquilt.methods.settings import as_dict, resolve_settings
 from fedquilt.privacy.dp import BudgetSpentError
 from fedquilt.runs.folder import FEDERATION, RunFolder
 from fedquilt.runs.result import build_result
-from fedquilt.training.loop import Plan, Record, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
+from fedquilt.training.round_store import Record
 
 ROSTER = "sites.json"
 INCIDENTS = "incidents.jsonl"
@@ -82,7 +84,7 @@ class Coordinator:
         config = self.config
         summary = progress.summary(config.seed, config.metric)
         summary |= {"sites": self.roster.names, "confirmed": confirmed}
-        summary |= largest_epsilon([*training.records, engine.told])
+        summary |= largest_epsilon([*training.records, engine.reported])
         folder = self.folder.seed(config.seed)
         if training.similarities:
             arrays = {str(round): s.cpu().numpy() for round, s in training.similarities.items()}

@@ -17,12 +17,12 @@ from fedquilt.federation.coordinator.roster import Roster
 from fedquilt.federation.message_checks import BadMessageError, ExpectedMessages, overlong_uploads, read_upload
 from fedquilt.federation.protocol import EVALUATE, FINISH, ROUND, Reply, Request, read_metrics
 from fedquilt.messages.message import Message
+from fedquilt.messages.slicing import join_messages, slice_message
 from fedquilt.messages.wire import encode
 from fedquilt.methods.base import Method, State
 from fedquilt.methods.settings import as_dict
 from fedquilt.privacy.dp import BudgetSpentError
 from fedquilt.training.engines.base import EVALUATION_FIELDS, Evaluation
-from fedquilt.training.engines.in_process import join_messages, slice_message
 
 RETRY_SECONDS = 5.0  # until a site that could not answer is asked again
 REACH_SECONDS = 1.0  # between looks for sites that could not be reached
@@ -61,8 +61,8 @@ class FlowerEngine:
         metrics: [5, M] the newest losses and metrics of each site.
     """
 
-    records = False
-    private = True
+    supports_cuda_graphs = False
+    clients_are_private = True
 
     def __init__(
         self, method: Method, roster: Roster, rules: RoundRules, run: str, rounds: int, restarts: int = 0
@@ -71,12 +71,12 @@ class FlowerEngine:
         self.run, self.rounds, self.restarts = run, rounds, restarts
         self.device = torch.device("cpu")
         self.phases: dict[str, float] = {}
-        self.answered: Tensor | None = None
-        self.told: dict[str, float] = {}
+        self.senders: Tensor | None = None
+        self.reported: dict[str, float] = {}
         self.best_round: Callable[[], int] = lambda: -1
         self.expected = ExpectedMessages(method)
         self.metrics = torch.full((len(EVALUATION_FIELDS), method.context.clients), math.nan)
-        self.metrics[EVALUATION_FIELDS.index("sound")] = 1.0
+        self.metrics[EVALUATION_FIELDS.index("finite")] = 1.0
         self._round = -1  # the round that is under way
         self._form: Message = {}  # of the uploads in the last round
         self._budget_spent: set[int] = set()  # sites that will not send any more
@@ -131,10 +131,18 @@ class FlowerEngine:
             why = "cannot be reached" if m in self._unreachable else "gave no answer in time"
             self._add_incident(round, m, "absent", f"it {why}, so the round goes on without it")
         answered = sorted(uploads)
-        self.answered = torch.tensor(answered)
+        self.senders = torch.tensor(answered)
         self.phases = _slowest(seconds)
         self.phases["waiting"] = max(0.0, time.perf_counter() - began - sum(self.phases.values()))
         return join_messages([uploads[m] for m in answered]), self._evaluation() if evaluate else None
+
+    def settle(self, down: Message) -> Evaluation:
+        """Not possible: no site is admitted after training."""
+        raise FedquiltError("Sites cannot be admitted after training.")
+
+    def predictions(self) -> list[Tensor]:
+        """Not possible: sites predict for themselves."""
+        raise FedquiltError("Predictions stay at the sites; each makes its own with 'fedquilt predict'.")
 
     def personal(self) -> State:
         """Nothing: personal models do not leave their sites."""
@@ -268,7 +276,7 @@ class FlowerEngine:
         """Keep the largest epsilon that a site reports to have spent."""
         epsilon = header.get("epsilon")
         if self.roster.is_protected(m) and isinstance(epsilon, float) and 0 <= epsilon < math.inf:
-            self.told["epsilon"] = max(epsilon, self.told.get("epsilon", 0.0))
+            self.reported["epsilon"] = max(epsilon, self.reported.get("epsilon", 0.0))
 
     def _take_metrics(self, m: int, header: dict[str, Any]) -> None:
         """Keep a site's losses and metrics, where it reported any."""

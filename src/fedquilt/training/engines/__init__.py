@@ -1,1 +1,1 @@
-"""Engines: who carries a round out. `base` is the protocol, one file an engine."""
+"""Engines: they run the clients' part of a round. One file each, looked up by name (`registry`)."""

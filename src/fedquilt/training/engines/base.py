@@ -1,4 +1,4 @@
-"""What the round loop asks of an engine, whoever the clients are and wherever they run."""
+"""The engine interface: what the round loop and the admission of newcomers ask of whatever runs the clients."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from fedquilt.methods.base import State
 class Evaluation:
     """Losses and metrics of all clients, each [M] float32 on the engine's device; NaN where a client has nothing to evaluate.
 
-    Metrics are not scaled (`Metric.scale`). A client that sat the round out keeps its last values.
+    Metrics are not scaled (`Metric.scale`). A client that did not take part keeps its last values.
 
     Attributes:
-        sound: 1 where a client's outputs are finite wherever metrics read them, else 0: then its other values mean nothing.
+        finite: 1 where all outputs that the metrics read are finite, else 0; then the other values mean nothing.
     """
 
     train_loss: Tensor
     val_loss: Tensor
     val: Tensor
     test: Tensor
-    sound: Tensor
+    finite: Tensor
 
     def stacked(self) -> Tensor:
-        """All figures as one tensor, [5, M]."""
+        """All fields as one tensor, [5, M]."""
         return torch.stack([getattr(self, name) for name in EVALUATION_FIELDS])
 
-    def check_sound(self, first: int = 0) -> None:
-        """Refuse models that give no numbers: an argmax or a rank of them would look like a result.
+    def check_finite(self, first: int = 0) -> None:
+        """Raise where a client's outputs are not finite: a metric of them would look like a result.
 
         `first` is the number of the first client.
         """
-        wrong = (torch.nonzero(self.sound == 0).ravel() + first).tolist()
+        wrong = (torch.nonzero(self.finite == 0).ravel() + first).tolist()
         if wrong:
             raise diverged(wrong)
 
@@ -48,7 +48,7 @@ EVALUATION_FIELDS = tuple(field.name for field in fields(Evaluation))
 
 
 def diverged(clients: Sequence[int]) -> FedquiltError:
-    """The error that some clients' models give no finite numbers any more."""
+    """The error for clients whose models give outputs that are not finite."""
     which = ", ".join(map(str, clients[:5])) + (" and others" if len(clients) > 5 else "")
     models = "the models of clients" if len(clients) > 1 else "the model of client"
     return FedquiltError(
@@ -58,41 +58,47 @@ def diverged(clients: Sequence[int]) -> FedquiltError:
 
 
 class Engine(Protocol):
-    """Carries rounds out. Messages have the participants, in rising order, as leading axis.
+    """Runs the clients' part of rounds. Messages have the participants, in rising order, as leading axis.
 
     Attributes:
-        device: where downloads are expected and uploads come from.
-        records: whether its rounds can be recorded and replayed (`fedquilt.devices.cuda_graph`).
-        phases: seconds of the last round by what was done at the clients (train, evaluate); empty where nobody can tell.
-        answered: [n] whose uploads the last round gave, in rising order; None: all participants'.
-        private: whether clients keep what they have to themselves: then `personal` gives nothing, and `state` only what the
-            engine itself needs to go on.
-        told: what else clients told of the last round, for its record.
+        device: the device of downloads and uploads.
+        supports_cuda_graphs: whether `round` can be captured in a CUDA graph (`fedquilt.devices.cuda_graph`).
+        phases: the seconds of the last round by phase (train, evaluate); empty where they are not measured.
+        senders: [n] the clients whose uploads the last round returned, in rising order; None: all participants.
+        clients_are_private: whether models and states never leave the clients. Then `personal` returns nothing, `state` only
+            what the engine itself needs, and clients may withhold their metrics.
+        reported: further values that clients reported about the last round, for its record.
     """
 
     device: torch.device
-    records: bool
+    supports_cuda_graphs: bool
     phases: dict[str, float]
-    answered: Tensor | None
-    private: bool
-    told: dict[str, float]
-
-    def evaluate(self) -> Evaluation:
-        """How all clients stand with the models they have now."""
+    senders: Tensor | None
+    clients_are_private: bool
+    reported: dict[str, float]
 
     def round(
         self, round: int, participants: Tensor, down: Message, evaluate: bool
     ) -> tuple[Message, Evaluation | None]:
-        """Hand `down` to the participants, let them train, collect their uploads; with `evaluate`, how they stand."""
+        """Send `down` to the participants, train them, and return their uploads; with `evaluate`, also all clients' metrics."""
+
+    def settle(self, down: Message) -> Evaluation:
+        """Let clients that were admitted after training take their last step (`Method.newcomer_update`), and evaluate them."""
+
+    def evaluate(self) -> Evaluation:
+        """Evaluate the current models of all clients."""
+
+    def predictions(self) -> list[Tensor]:
+        """The current predictions at all nodes (`Task.predict`): a tensor [n_m, C] for each client, on the CPU."""
 
     def personal(self) -> State:
-        """All clients' personal models now, leading axis the client. Valid until the next round: copy to keep."""
+        """The current personal models of all clients, leading axis the client. Valid until the next round."""
 
     def forget(self) -> None:
-        """Forget what is held of the personal models: they are to be made anew from what the clients keep."""
+        """Drop remembered personal models, so that `personal` derives them from the clients' states again."""
 
     def state(self) -> State:
-        """All that must be saved to go on later."""
+        """The tensors that a checkpoint needs."""
 
     def restore(self, state: State) -> None:
-        """Go on from a saved state."""
+        """Set the state to one that `state` returned."""

@@ -1,9 +1,9 @@
 """The in-process engine: all clients in this process, in cohorts of at most `cohort_size`.
 
-Memory: what one round needs (activations, gradients) grows with the cohort, not with the number of clients. The clients'
-states, O(M P) for P numbers a client, and the uploads of all participants are kept whole; where there are several cohorts and
-the states come to more than a gigabyte they are offloaded to disk (`fedquilt.devices.offload`), and only those of the cohort
-that is computed are in memory.
+Memory: activations and gradients grow with the cohort, not with the number of clients. The clients' states, O(M P) for
+P numbers a client, and the uploads of all participants are held whole. Where there are several cohorts and the states
+exceed a gigabyte, they are offloaded to disk (`fedquilt.devices.offload`), and only those of the current cohort are in
+memory.
 """
 
 from __future__ import annotations
@@ -21,21 +21,33 @@ from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.devices import offload
 from fedquilt.devices.device import Precision, computing_in
-from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, Value, check, declared, dense
+from fedquilt.messages.message import Message, check, dense
+from fedquilt.messages.slicing import join_messages, same_kind, slice_message
 from fedquilt.methods.base import Method, State, Update
 from fedquilt.training.engines.base import EVALUATION_FIELDS, Evaluation, diverged
+from fedquilt.training.engines.registry import IN_PROCESS, EngineOptions, register_engine
 
 # What clients do with a download: state, cohort, download -> update.
 Step = Callable[[State, Cohort, Message], Update]
+# The names that checkpoints have for the fields of `Evaluation`.
+METRICS_PREFIX = "figures."
+_SAVED_NAMES = {name: METRICS_PREFIX + {"finite": "finite"}.get(name, name) for name in EVALUATION_FIELDS}
 
 
 @dataclass
 class _Part:
-    """A cohort, the states of its clients, and their personal models when last asked for."""
+    """One cohort of the engine.
+
+    Attributes:
+        cohort: its clients.
+        state: their states, rows of the engine's tensors.
+        first: the place of its first client among the engine's.
+        personal: their personal models, if they are remembered.
+    """
 
     cohort: Cohort
     state: State
-    first: int  # the place of its first client among the engine's
+    first: int
     personal: State | None = None
 
     @property
@@ -44,12 +56,18 @@ class _Part:
         return slice(self.first, self.first + self.cohort.clients)
 
 
-class InProcess:
-    """Runs every client of a federation here, a cohort at a time; clients come in rising order of their numbers."""
+@register_engine(IN_PROCESS)
+def make_in_process(method: Method, clients: Sequence[Client], options: EngineOptions) -> InProcess:
+    """The engine that a run's options ask for."""
+    return InProcess(method, clients, options.device, options.cohort_size, options.precision)
 
-    answered: Tensor | None = None
-    private = False
-    told: dict[str, float] = {}  # noqa: RUF012 (never changed)
+
+class InProcess:
+    """Runs all clients in this process, one cohort after the other. Clients are in rising order of their numbers."""
+
+    senders: Tensor | None = None
+    clients_are_private = False
+    reported: dict[str, float] = {}  # noqa: RUF012 (never changed)
 
     def __init__(
         self,
@@ -61,27 +79,27 @@ class InProcess:
     ) -> None:
         self.method, self.precision = method, precision
         self.device = torch.device(device)
-        self.records = self.device.type == "cuda"
+        self.supports_cuda_graphs = self.device.type == "cuda"
         self.phases: dict[str, float] = {}
         size = cohort_size or len(clients)
         self.parts: list[_Part] = []
-        self._state: State = {}  # all clients'; the parts have views of it
-        self._uploads: State = {}  # where uploads are joined, when they rest on disk
+        self._state: State = {}  # of all clients; parts have rows of it
+        self._uploads: State = {}  # the joined uploads, where they are offloaded
         self._personal_models: State = {}
         for first in range(0, len(clients), size):
             cohort = Cohort(clients[first : first + size], device)
             self._add(_Part(cohort, method.start(cohort), first), len(clients))
-        self.figures = {name: torch.full((len(clients),), torch.nan, device=device) for name in EVALUATION_FIELDS}
-        self.figures["sound"].fill_(1.0)
+        self.metrics = {name: torch.full((len(clients),), torch.nan, device=device) for name in EVALUATION_FIELDS}
+        self.metrics["finite"].fill_(1.0)
 
     def _add(self, part: _Part, clients: int) -> None:
-        """Take a part in: what its clients keep goes where all clients' is."""
+        """Add a part. Its states are copied into the tensors of all clients, unless it is the only part."""
         if part.cohort.clients == clients:
             self._state = part.state
         elif not self._state:
             size = sum(t[0].numel() * t.element_size() for t in part.state.values()) * clients
-            resting = self.device.type == "cpu" and size > offload.LIMIT
-            make = offload.empty if resting else partial(_empty, device=self.device)
+            offloaded = self.device.type == "cpu" and size > offload.THRESHOLD_BYTES
+            make = offload.offloaded_zeros if offloaded else partial(_empty, device=self.device)
             self._state = {n: make((clients, *t.shape[1:]), t.dtype) for n, t in part.state.items()}
         views = {name: whole[part.places] for name, whole in self._state.items()}
         for name, tensor in part.state.items():
@@ -89,24 +107,24 @@ class InProcess:
                 views[name].copy_(tensor)
         part.state = views
         self.parts.append(part)
-        offload.release(*views.values())
+        offload.release_pages(*views.values())
 
     @property
-    def _rests(self) -> bool:
-        return any(map(offload.rests, self._state.values()))
+    def _offloaded(self) -> bool:
+        return any(map(offload.is_offloaded, self._state.values()))
 
     def evaluate(self) -> Evaluation:
-        """How all clients stand with the models they have now."""
+        """Evaluate the current models of all clients."""
         with computing_in(self.precision):
             for part in self.parts:
                 self._measure(part.places, part.cohort, self._personal(part))
-                offload.release(*part.state.values())
-        return self._report()
+                offload.release_pages(*part.state.values())
+        return self._evaluation()
 
     def round(
         self, round: int, participants: Tensor, down: Message, evaluate: bool
     ) -> tuple[Message, Evaluation | None]:
-        """One round for the participants, cohort by cohort."""
+        """Train the participants, cohort by cohort."""
 
         def step(state: State, cohort: Cohort, down: Message) -> Update:
             update = self.method.local_update(state, cohort, down, round)
@@ -116,17 +134,17 @@ class InProcess:
         self.phases = {}
         with computing_in(self.precision):
             uploads = self._each(step, participants, down, evaluate)
-        return uploads, self._report() if evaluate else None
+        return uploads, self._evaluation() if evaluate else None
 
     def settle(self, down: Message) -> Evaluation:
-        """The last step of clients that were admitted after training, and how they stand after it; nothing is sent."""
+        """Let clients that were admitted after training take their last step, and evaluate them."""
         everyone = torch.cat([part.cohort.ids for part in self.parts])
         with computing_in(self.precision):
             self._each(self.method.newcomer_update, everyone, down, evaluate=True)
-        return self._report()
+        return self._evaluation()
 
     def _each(self, step: Step, participants: Tensor, down: Message, evaluate: bool) -> Message:
-        """Take a step with the participants, cohort by cohort; their uploads."""
+        """Take a step with the participants, cohort by cohort, and join their uploads."""
         uploads: list[Message] = []
         first = 0
         everyone = len(participants) == sum(part.cohort.clients for part in self.parts)
@@ -138,23 +156,23 @@ class InProcess:
                     continue
             mine = slice_message(down, self.method.downloads, first, first + len(chosen))
             upload = self._train(step, part, chosen, mine, evaluate)
-            uploads.append(self._set_aside(upload, first, len(participants)) if self._rests else upload)
+            uploads.append(self._offload_upload(upload, first, len(participants)) if self._offloaded else upload)
             first += len(chosen)
-        if not self._rests:
+        if not self._offloaded:
             return join_messages(uploads)
-        return {name: _as(value, self._uploads[name][:first]) for name, value in uploads[-1].items()}
+        return {name: same_kind(value, self._uploads[name][:first]) for name, value in uploads[-1].items()}
 
-    def _set_aside(self, upload: Message, first: int, senders: int) -> Message:
-        """Put a cohort's upload where all uploads rest on disk, from row `first` on; its rows there."""
+    def _offload_upload(self, upload: Message, first: int, senders: int) -> Message:
+        """Copy a cohort's upload to the rows from `first` on of the offloaded uploads, and return these rows."""
         rows: Message = {}
         for name, value in upload.items():
             tensor = dense(value)
             whole = self._uploads.get(name)
             if whole is None or len(whole) < senders or whole.shape[1:] != tensor.shape[1:]:
-                whole = self._uploads[name] = offload.empty((senders, *tensor.shape[1:]), tensor.dtype)
+                whole = self._uploads[name] = offload.offloaded_zeros((senders, *tensor.shape[1:]), tensor.dtype)
             mine = whole[first : first + len(tensor)].copy_(tensor)
-            offload.release(mine)
-            rows[name] = _as(value, mine)
+            offload.release_pages(mine)
+            rows[name] = same_kind(value, mine)
         return rows
 
     def _train(self, step: Step, part: _Part, chosen: Tensor, down: Message, evaluate: bool) -> Message:
@@ -166,18 +184,18 @@ class InProcess:
         if not everyone:
             for name, tensor in state.items():
                 part.state[name][chosen] = tensor
-        part.personal = update.personal if everyone and not self._rests else None
+        part.personal = update.personal if everyone and not self._offloaded else None
         places = part.places if everyone else part.first + chosen
-        self.figures["train_loss"][places] = update.loss.to(self.device)
+        self.metrics["train_loss"][places] = update.loss.to(self.device)
         if evaluate:
             with self._timed("evaluate"):
                 self._measure(places, cohort, update.personal)
-        offload.release(*part.state.values())
+        offload.release_pages(*part.state.values())
         return update.upload
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
-        """Add the time of a block to a phase of this round; an accelerator works on when the block is over, so not there."""
+        """Add the duration of the block to a phase of this round; not on an accelerator, which works asynchronously."""
         began = time.perf_counter()
         yield
         if self.device.type == "cpu":
@@ -186,31 +204,31 @@ class InProcess:
     def _personal(self, part: _Part) -> State:
         if part.personal is not None:
             return part.personal
-        made = self.method.personal(part.state)
-        if not self._rests:
-            part.personal = made
-        return made
+        models = self.method.personal(part.state)
+        if not self._offloaded:
+            part.personal = models
+        return models
 
     def _measure(self, places: Tensor | slice, cohort: Cohort, personal: State) -> None:
         task = self.method.task
         metric = task.metric(self.method.context.metric).function
         with torch.no_grad():
             outputs = self.method.logits(personal, cohort)
-            self.figures["sound"][places] = task.finite(cohort, outputs)
-            self.figures["val_loss"][places] = task.losses(cohort, outputs, "val")
-            self.figures["val"][places] = metric(cohort, outputs, "val")
-            self.figures["test"][places] = metric(cohort, outputs, "test")
+            self.metrics["finite"][places] = task.finite(cohort, outputs)
+            self.metrics["val_loss"][places] = task.losses(cohort, outputs, "val")
+            self.metrics["val"][places] = metric(cohort, outputs, "val")
+            self.metrics["test"][places] = metric(cohort, outputs, "test")
 
-    def _report(self) -> Evaluation:
-        return Evaluation(**{name: values.clone() for name, values in self.figures.items()})
+    def _evaluation(self) -> Evaluation:
+        return Evaluation(**{name: values.clone() for name, values in self.metrics.items()})
 
     def predictions(self) -> list[Tensor]:
-        """The predictions of each client's personal model at its nodes: a tensor [n_m, C] a client, on the CPU."""
+        """The current predictions at all nodes: a tensor [n_m, C] for each client, on the CPU."""
         out: list[Tensor] = []
         for part in self.parts:
             with torch.no_grad(), computing_in(self.precision):
                 outputs = self.method.logits(self._personal(part), part.cohort)
-            offload.release(*part.state.values())
+            offload.release_pages(*part.state.values())
             wrong = self.method.task.finite(part.cohort, outputs, [part.cohort.nodes]).cpu() == 0
             if bool(wrong.any()):
                 raise diverged(part.cohort.ids[wrong].tolist())
@@ -218,68 +236,39 @@ class InProcess:
         return out
 
     def personal(self) -> State:
-        """All clients' personal models now."""
+        """The current personal models of all clients."""
         if len(self.parts) == 1:
             return self._personal(self.parts[0])
-        if not self._rests:
+        if not self._offloaded:
             parts = [self._personal(part) for part in self.parts]
             return {name: torch.cat([p[name] for p in parts]) for name in parts[0]}
-        clients, whole = len(self.figures["val"]), self._personal_models
+        clients, whole = len(self.metrics["val"]), self._personal_models
         for part in self.parts:
             for name, tensor in self._personal(part).items():
                 if name not in whole:
-                    whole[name] = offload.empty((clients, *tensor.shape[1:]), tensor.dtype)
-                offload.release(whole[name][part.places].copy_(tensor))
-            offload.release(*part.state.values())
+                    whole[name] = offload.offloaded_zeros((clients, *tensor.shape[1:]), tensor.dtype)
+                offload.release_pages(whole[name][part.places].copy_(tensor))
+            offload.release_pages(*part.state.values())
         return whole
 
     def forget(self) -> None:
-        """Forget the personal models."""
+        """Drop the remembered personal models."""
         for part in self.parts:
             part.personal = None
 
     def state(self) -> State:
-        """The clients' states and figures."""
-        return self._state | {"figures." + name: values for name, values in self.figures.items()}
+        """The clients' states and metrics."""
+        return self._state | {_SAVED_NAMES[name]: values for name, values in self.metrics.items()}
 
     def restore(self, state: State) -> None:
-        """Go on from what `state` gave."""
+        """Set the state to one that `state` returned."""
         for name, tensor in self._state.items():
-            for rows, piece in offload.pieces(tensor):
-                piece.copy_(state[name][rows])
+            for rows, chunk in offload.row_chunks(tensor):
+                chunk.copy_(state[name][rows])
         self.forget()
-        for name, values in self.figures.items():
-            values.copy_(state["figures." + name])
+        for name, values in self.metrics.items():
+            values.copy_(state[_SAVED_NAMES[name]])
 
 
 def _empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.empty(shape, dtype=dtype, device=device)
-
-
-def slice_message(message: Message, specs: Sequence[TensorSpec], first: int, last: int) -> Message:
-    """The part of a message for the participants first..last-1; shared tensors go to everyone whole."""
-
-    def cut(name: str, value: Value) -> Value:
-        spec = declared(specs, name)
-        if spec is not None and spec.shared:
-            return value
-        if isinstance(value, Factored):
-            return value.rows(first, last)
-        return Sparse(value.tensor[first:last]) if isinstance(value, Sparse) else value[first:last]
-
-    return {name: cut(name, value) for name, value in message.items()}
-
-
-def join_messages(messages: Sequence[Message]) -> Message:
-    """Uploads of several cohorts as one, participants in rising order."""
-    if len(messages) == 1:
-        return messages[0]
-    joined: Message = {}
-    for name, some in messages[0].items():
-        joined[name] = _as(some, torch.cat([dense(m[name]) for m in messages]))
-    return joined
-
-
-def _as(value: Value, tensor: Tensor) -> Value:
-    """The tensor, sent in the way that `value` is."""
-    return Sparse(tensor) if isinstance(value, Sparse) else tensor

@@ -1,4 +1,4 @@
-"""Rounds in blocks give what they give one by one. There is no accelerator here: stand-ins take the place of recordings."""
+"""Captured rounds give what eager rounds give. There is no accelerator here: stand-ins take the place of CUDA graphs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from fedquilt.messages.message import Message, dense, each_tensor
 from fedquilt.methods import base_adam, fedpub
 from fedquilt.methods.base import methods
 from fedquilt.runs.folder import SeedFolder
-from fedquilt.training import loop, round_blocks
+from fedquilt.training import captured_rounds, loop
+from fedquilt.training.captured_rounds import CapturedRounds
 from fedquilt.training.engines.base import Evaluation
-from fedquilt.training.loop import BEST, SIMILARITY_ROUNDS, Plan, Training
-from fedquilt.training.round_blocks import RoundBlocks, every_count
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import BEST, SIMILARITY_ROUNDS, Plan
 from fedquilt.training.round_result import RoundOutput
 from support.federations import (
     assert_same,
@@ -38,46 +39,46 @@ from support.federations import (
 ROUNDS = 12
 
 
-class Straight:
-    """Records nothing: every function is run."""
+class Eager:
+    """Captures nothing: every function is run."""
 
-    refused: str | None = None
+    failure: str | None = None
 
     def __init__(self) -> None:
-        self.kinds: list[Hashable] = []
+        self.keys: list[Hashable] = []
 
-    def __call__(self, kind: Hashable, function: Callable[[], Any]) -> Any:
-        self.kinds.append(kind)
+    def __call__(self, key: Hashable, function: Callable[[], Any]) -> Any:
+        self.keys.append(key)
         return function()
 
 
-class Replaying(Straight):
-    """What a recording amounts to: from its second time on a kind is one function, with the round number that it had then.
+class Replaying(Eager):
+    """What a CUDA graph does: from the second call on, a key is one function, with the round number of that call.
 
-    It gives what it gave when it was recorded, and it must find what it reads and writes where that was.
+    It returns the tensors of the capture, and everything it reads and writes must be where it was then.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.training: Training | None = None
         self.replayed = 0
-        self.recorded: dict[Hashable, tuple[Callable[[], Any], list[int], Any]] = {}
+        self.graphs: dict[Hashable, tuple[Callable[[], Any], list[int], Any]] = {}
 
-    def __call__(self, kind: Hashable, function: Callable[[], Any]) -> Any:
-        seen = kind in self.kinds
-        self.kinds.append(kind)
+    def __call__(self, key: Hashable, function: Callable[[], Any]) -> Any:
+        seen = key in self.keys
+        self.keys.append(key)
         if not seen:
             return function()
         here = places(self.training)
-        if kind not in self.recorded:
-            with recording():
+        if key not in self.graphs:
+            with capturing():
                 given = function()
-            self.recorded[kind] = function, here, given
+            self.graphs[key] = function, here, given
             return given
-        function, there, given = self.recorded[kind]
+        function, there, given = self.graphs[key]
         assert here == there
         self.replayed += 1
-        with recording():
+        with capturing():
             now = function()
         if not isinstance(given, RoundOutput):
             overwrite(given, now)
@@ -85,12 +86,12 @@ class Replaying(Straight):
 
 
 @contextmanager
-def recording() -> Iterator[None]:
-    before, base_adam.recording = base_adam.recording, lambda tensor: True
+def capturing() -> Iterator[None]:
+    before, base_adam.is_capturing = base_adam.is_capturing, lambda tensor: True
     try:
         yield
     finally:
-        base_adam.recording = before
+        base_adam.is_capturing = before
 
 
 def overwrite(old: tuple[dict, Evaluation], new: tuple[dict, Evaluation]) -> None:
@@ -109,28 +110,26 @@ def places(one: Training) -> list[int]:
     return [tensor.data_ptr() for tensor in (*down, *kept)]
 
 
-def in_blocks(one: Training, recorder: type[Straight] = Replaying) -> Training:
-    """The same training as an accelerator would do it."""
-    stand_in = recorder()
+def in_blocks(one: Training, graphs: type[Eager] = Replaying) -> Training:
+    """The same training as on an accelerator."""
+    stand_in = graphs()
     if isinstance(stand_in, Replaying):
         stand_in.training = one
     if one.method.host_server:
-        one.recorder = stand_in
+        one.runner.capture_clients(stand_in)
     else:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(round_blocks, "CudaGraphCache", lambda: stand_in)
-            one.blocks = RoundBlocks(one)
+        one.captured_rounds = CapturedRounds(one.runner, one.progress, stand_in)
     return one
 
 
-def recorder_of(one: Training) -> Any:
-    return one.recorder if one.blocks is None else one.blocks.recorder
+def graphs_of(one: Training) -> Any:
+    return one.runner.client_graphs if one.captured_rounds is None else one.captured_rounds.graphs
 
 
 def begin(name: str, plan: Plan, folder: Path | None = None, **settings: Any) -> Training:
     clients = ragged_clients()
     method = make_method(name, clients, make_task(clients, epochs=2 if name == "fedavg" else 1), **settings)
-    return make_training(method, clients, plan, folder=None if folder is None else SeedFolder(folder))
+    return make_training(method, clients, plan, store=None if folder is None else SeedFolder(folder))
 
 
 def assert_identical(one: Training, two: Training) -> None:
@@ -162,28 +161,28 @@ def test_every_method_gives_what_it_gives_one_by_one(name: str, settings: dict[s
     whole, block = begin(name, plan, **settings), in_blocks(begin(name, plan, **settings))
     whole.run()
     block.run()
-    assert recorder_of(block).replayed >= 3
+    assert graphs_of(block).replayed >= 3
     assert_identical(block, whole)
 
 
-@pytest.mark.parametrize("recorder", [Straight, Replaying])
+@pytest.mark.parametrize("graphs", [Eager, Replaying])
 @pytest.mark.parametrize(("most", "patience"), [(1, None), (2, 4), (5, None), (32, None), (32, 2), (32, 1)])
 def test_blocks_of_any_length(
-    most: int, patience: int | None, recorder: type[Straight], monkeypatch: pytest.MonkeyPatch
+    most: int, patience: int | None, graphs: type[Eager], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(round_blocks, "MOST", most)
+    monkeypatch.setattr(captured_rounds, "BLOCK_ROUNDS", most)
     plan = Plan(24, patience=patience)
-    whole, block = begin("fedpub", plan, dropout=0.8), in_blocks(begin("fedpub", plan, dropout=0.8), recorder)
+    whole, block = begin("fedpub", plan, dropout=0.8), in_blocks(begin("fedpub", plan, dropout=0.8), graphs)
     lengths: list[int] = []
-    assert block.blocks is not None
-    train = block.blocks.train
+    assert block.captured_rounds is not None
+    train = block.captured_rounds.train
 
     def counted(first: int, stop: int) -> list:
         seen = train(first, stop)
         lengths.append(len(seen))
         return seen
 
-    block.blocks.train = counted  # type: ignore[method-assign]
+    block.captured_rounds.train = counted  # type: ignore[method-assign]
     whole.run()
     block.run()
     assert max(lengths) <= most
@@ -207,20 +206,15 @@ def test_bytes_that_depend_on_the_numbers_are_each_rounds_own() -> None:
     assert block.progress.upload_bytes == whole.progress.upload_bytes
 
 
-def test_uploads_are_counted_before_downloads() -> None:
-    one, two = torch.tensor(3), torch.tensor(5)
-    assert every_count(RoundOutput(0, torch.arange(2), {"a": one, "b": 4}, {"c": two}, None)) == [one, 4, two]
-
-
-def test_a_block_ends_where_similarities_are_noted() -> None:
+def test_a_block_ends_where_similarities_are_stored() -> None:
     whole, block = begin("fedpub", Plan(53), dropout=0.8), in_blocks(begin("fedpub", Plan(53), dropout=0.8))
     seen: list[Tensor] = []
     whole.on_round = lambda record: seen.append(whole.server["similarity"].clone())
     whole.run()
-    assert block.blocks is not None
+    assert block.captured_rounds is not None
     ends: list[int] = []
-    train = block.blocks.train
-    block.blocks.train = lambda first, stop: (ends.append(stop), train(first, stop))[1]  # type: ignore[method-assign]
+    train = block.captured_rounds.train
+    block.captured_rounds.train = lambda first, stop: (ends.append(stop), train(first, stop))[1]  # type: ignore[method-assign]
     block.run()
     assert set(block.similarities) == {r for r in SIMILARITY_ROUNDS if r < 53} | {BEST}
     assert {r + 1 for r in SIMILARITY_ROUNDS if r < 53} <= set(ends)
@@ -229,15 +223,15 @@ def test_a_block_ends_where_similarities_are_noted() -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 7])
-def test_the_last_round_is_a_kind_of_its_own(rounds: int) -> None:
+def test_the_last_round_has_a_key_of_its_own(rounds: int) -> None:
     """Nothing is aggregated after it."""
     whole, block = begin("fedavg", Plan(rounds)), in_blocks(begin("fedavg", Plan(rounds)))
     whole.run()
     block.run()
-    kinds = recorder_of(block).kinds
-    assert kinds.count(kinds[-1]) == 1
-    assert kinds.count(kinds[0]) == 1
-    assert len(set(kinds)) == min(rounds, 3)
+    keys = graphs_of(block).keys
+    assert keys.count(keys[-1]) == 1
+    assert keys.count(keys[0]) == 1
+    assert len(set(keys)) == min(rounds, 3)
     assert_identical(block, whole)
 
 
@@ -261,7 +255,7 @@ def test_what_the_server_keeps_stays_where_it_is() -> None:
         server["similarity"] = server["similarity"].clone()
         return out
 
-    block.method.aggregate = replacing  # type: ignore[method-assign]
+    block.runner.aggregate = replacing
     block.run()
     assert all(block.server[name] is tensor for name, tensor in kept.items())
     whole = begin("fedpub", Plan(8))
@@ -270,19 +264,19 @@ def test_what_the_server_keeps_stays_where_it_is() -> None:
 
 
 def test_a_round_that_fails_leaves_the_server_in_its_place() -> None:
-    """As one does that turns out not to be recordable: then it is done again."""
+    """As a round does that cannot be captured: then it is run again."""
     block = in_blocks(begin("fedpub", Plan(8)))
     block.advance(2)
     kept, before = dict(block.server), {name: tensor.clone() for name, tensor in block.server.items()}
-    assert block.blocks is not None
+    assert block.captured_rounds is not None
 
     def broken(server: dict, *rest: Any) -> dict:
         server["similarity"] = server["similarity"].clone()
         raise RuntimeError("a look at the numbers")
 
-    block.aggregate = broken
+    block.runner.aggregate = broken
     with pytest.raises(RuntimeError, match="a look"):
-        block.blocks._round(2)
+        block.captured_rounds._round(2)
     assert all(block.server[name] is tensor for name, tensor in kept.items())
     assert_same(block.server, before)
 
@@ -294,15 +288,15 @@ def test_diverging_is_told_as_it_is_one_by_one() -> None:
         assert each.records == []
 
 
-# -- figures as they are told to be --------------------------------------------------------------------
+# -- scripted metrics ---------------------------------------------------------------------------------
 
 
 class Scripted:
     """An engine that trains nothing and reports what it is told, round by round."""
 
-    device, records, answered, private = torch.device("cpu"), False, None, False
+    device, supports_cuda_graphs, senders, clients_are_private = torch.device("cpu"), False, None, False
     phases: ClassVar[dict[str, float]] = {}
-    told: ClassVar[dict[str, float]] = {}
+    reported: ClassVar[dict[str, float]] = {}
 
     def __init__(self, val: list[float], broken: int | None = None) -> None:
         self.val, self.broken, self.now, self.forgotten = val, broken, -1, 0
@@ -328,7 +322,7 @@ class Scripted:
 def scripted(val: list[float], plan: Plan, block: bool, broken: int | None = None) -> Training:
     method = make_method("local", ragged_clients((9, 9)))
     one = Training(method, Scripted(val, broken), plan)
-    return in_blocks(one, Straight) if block else one
+    return in_blocks(one, Eager) if block else one
 
 
 def told(one: Training) -> tuple:
@@ -449,7 +443,7 @@ def test_factors_may_have_another_rank_in_every_round(monkeypatch: pytest.Monkey
     """What clients have in common changes as they train, and how many columns it takes."""
     monkeypatch.setattr(fedpub, "MANY", 2)
     monkeypatch.setattr("fedquilt.nn.kernel_average.TOLERANCE", 0.02)
-    whole, block = begin("fedpub", Plan(ROUNDS)), in_blocks(begin("fedpub", Plan(ROUNDS)), Straight)
+    whole, block = begin("fedpub", Plan(ROUNDS)), in_blocks(begin("fedpub", Plan(ROUNDS)), Eager)
     ranks = set()
     whole.on_round = lambda record: ranks.add(len(each_tensor(whole.down["model.conv1.weight"])[1]))
     whole.run()
@@ -458,11 +452,11 @@ def test_factors_may_have_another_rank_in_every_round(monkeypatch: pytest.Monkey
     assert_identical(block, whole)
 
 
-# -- recordings ------------------------------------------------------------------------------------------
+# -- CUDA graphs -----------------------------------------------------------------------------------------
 
 
-def test_a_training_that_cannot_be_recorded_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(graph: object, pool: object) -> None:
+def test_a_training_that_cannot_be_captured_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(graph: object, pool: object, capture_error_mode: str) -> None:
         raise RuntimeError("no accelerator")
 
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
@@ -470,26 +464,26 @@ def test_a_training_that_cannot_be_recorded_gives_the_same(monkeypatch: pytest.M
     monkeypatch.setattr(torch.cuda, "graph", refuse)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     block, whole = begin("fedavg", Plan(9)), begin("fedavg", Plan(9))
-    block.blocks = RoundBlocks(block)
-    assert isinstance(block.blocks.recorder, CudaGraphCache)
-    assert (whole.recorded, block.recorded) == (None, "rounds")
+    block.captured_rounds = CapturedRounds(block.runner, block.progress)
+    assert isinstance(block.captured_rounds.graphs, CudaGraphCache)
+    assert (whole.captured, block.captured) == (None, "rounds")
     block.run()
     whole.run()
-    assert block.recorded == "nothing: no accelerator"
+    assert block.captured == "nothing: no accelerator"
     assert_identical(block, whole)
 
 
-def test_who_is_trained_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On an accelerator, with everyone taking part, unless the server has to look at the numbers."""
-    monkeypatch.setattr(round_blocks, "CudaGraphCache", Straight)
-    monkeypatch.setattr(loop, "CudaGraphCache", {tuple[Message, Evaluation | None]: Straight})
+def test_which_trainings_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an accelerator, with all clients taking part; only the clients' part where the server reads values."""
+    monkeypatch.setattr(captured_rounds, "CudaGraphCache", {RoundOutput: Eager})
+    monkeypatch.setattr(loop, "CudaGraphCache", {tuple[Message, Evaluation | None]: Eager})
     clients = ragged_clients()
     for name, method in methods().items():
-        for share, records in ((1.0, True), (0.6, True), (1.0, False)):
+        for share, able in ((1.0, True), (0.6, True), (1.0, False)):
             one = make_training(make_method(name, clients), clients, Plan(3))
-            one.engine.records = records
+            one.engine.supports_cuda_graphs = able
             again = Training(one.method, one.engine, Plan(3, share))
-            steady = records and share == 1 and not method.single_round
-            assert (again.blocks is not None) == (steady and not method.host_server), name
-            assert (again.recorder is not None) == (steady and method.host_server), name
-            assert again.recorded == (None if not steady else "clients" if method.host_server else "rounds")
+            steady = able and share == 1 and not method.single_round
+            assert (again.captured_rounds is not None) == (steady and not method.host_server), name
+            assert (again.runner.client_graphs is not None) == (steady and method.host_server), name
+            assert again.captured == (None if not steady else "clients" if method.host_server else "rounds")

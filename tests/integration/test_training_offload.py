@@ -16,7 +16,8 @@ from fedquilt.methods import fedpub
 from fedquilt.methods.base import methods
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.training.engines.in_process import InProcess
-from fedquilt.training.loop import Plan, Training
+from fedquilt.training.loop import Training
+from fedquilt.training.plan import Plan
 from support.federations import (
     assert_same,
     assert_same_training,
@@ -42,7 +43,7 @@ SHARES = [1.0, 0.6]
 
 @pytest.fixture
 def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offload, "LIMIT", 0)
+    monkeypatch.setattr(offload, "THRESHOLD_BYTES", 0)
 
 
 def begin(
@@ -55,11 +56,11 @@ def begin(
 ) -> Training:
     name, settings, many = variant
     monkeypatch.setattr(fedpub, "MANY", many)
-    monkeypatch.setattr(offload, "LIMIT", 0 if rest else 2**40)
+    monkeypatch.setattr(offload, "THRESHOLD_BYTES", 0 if rest else 2**40)
     clients = ragged_clients()
     method = make_method(name, clients, make_task(clients), **settings)
     place = None if folder is None else SeedFolder(folder)
-    return make_training(method, clients, Plan(ROUNDS, share, checkpoint_seconds=-1.0), size, folder=place)
+    return make_training(method, clients, Plan(ROUNDS, share, checkpoint_seconds=-1.0), size, store=place)
 
 
 WHOLE: dict[str, Training] = {}
@@ -92,11 +93,11 @@ def test_training_is_bit_identical(
     whole, resting = in_memory(variant, share), begin(variant, share, True, monkeypatch)
     state = resting.engine.state()
     names = [name for name in state if not name.startswith("figures.")]
-    assert all(offload.rests(state[name]) for name in names)
-    assert not any(offload.rests(tensor) for tensor in whole.engine.state().values())
+    assert all(offload.is_offloaded(state[name]) for name in names)
+    assert not any(offload.is_offloaded(tensor) for tensor in whole.engine.state().values())
     resting.run()
     assert all(resting.engine.state()[name] is state[name] for name in names)
-    assert all(map(offload.rests, resting.progress.best.models.values())) or not names
+    assert all(map(offload.is_offloaded, resting.progress.best.models.values())) or not names
     resting.engine.personal()  # those of the last round, beside the best ones
     assert_identical(resting, whole)
 
@@ -125,7 +126,7 @@ def test_a_resumed_training_is_bit_identical(
         first.run()
     resumed = begin(variant, share, True, monkeypatch, tmp_path)
     resumed.run()
-    assert all(offload.rests(t) for n, t in resumed.engine.state().items() if not n.startswith("figures."))
+    assert all(offload.is_offloaded(t) for n, t in resumed.engine.state().items() if not n.startswith("figures."))
     assert_identical(resumed, whole)
 
 
@@ -135,7 +136,7 @@ def test_looked_at_a_few_rows_at_a_time(
 ) -> None:
     """Then sums are added up in another order, and all else stays."""
     whole = in_memory(variant, 1.0)
-    monkeypatch.setattr(offload, "ROWS", 2)
+    monkeypatch.setattr(offload, "CHUNK_ROWS", 2)
     resting = begin(variant, 1.0, True, monkeypatch)
     resting.run()
     for mine, other in zip(resting.records, whole.records, strict=True):
@@ -157,17 +158,17 @@ def engine_of(name: str, size: int | None = SIZE, **settings: Any) -> InProcess:
 def test_one_cohort_does_not_rest() -> None:
     """All of it is in use all the time."""
     for size in (None, 5, 9):
-        assert not any(map(offload.rests, engine_of("fedavg", size).state().values()))
+        assert not any(map(offload.is_offloaded, engine_of("fedavg", size).state().values()))
 
 
 @pytest.mark.parametrize("room", [0, 1])
 def test_states_rest_from_the_limit_on(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     state = engine_of("fedavg", None).state()
     size = sum(t.numel() * t.element_size() for n, t in state.items() if not n.startswith("figures."))
-    monkeypatch.setattr(offload, "LIMIT", size - 1 + room)
+    monkeypatch.setattr(offload, "THRESHOLD_BYTES", size - 1 + room)
     engine = engine_of("fedavg")
     for name, tensor in engine.state().items():
-        assert offload.rests(tensor) == (room == 0 and not name.startswith("figures.")), name
+        assert offload.is_offloaded(tensor) == (room == 0 and not name.startswith("figures.")), name
 
 
 @pytest.mark.usefixtures("on_disk")
@@ -177,14 +178,14 @@ def test_uploads_rest_and_are_sent_as_they_were(share: float) -> None:
     down = engine.method.server_start()[1]
     chosen = torch.arange(5) if share == 1 else torch.tensor([0, 3, 4])
     uploads, _ = engine.round(0, chosen, down, evaluate=False)
-    assert all(offload.rests(tensor) for value in uploads.values() for tensor in each_tensor(value))
+    assert all(offload.is_offloaded(tensor) for value in uploads.values() for tensor in each_tensor(value))
     assert isinstance(uploads["model.conv1.weight"], Sparse)
     assert not isinstance(uploads["model.conv1.bias"], Sparse)
     assert all(len(each_tensor(value)[0]) == len(chosen) for value in uploads.values())
     kept = copied(uploads)
     personal = engine.personal()
     for name, weight in personal.items():
-        assert offload.rests(weight)
+        assert offload.is_offloaded(weight)
         assert torch.equal(weight[chosen], kept["model." + name])
     # The next round's go to the same place.
     again, _ = engine.round(1, chosen, down, evaluate=False)
@@ -209,7 +210,7 @@ def test_more_senders_than_before_find_room() -> None:
 @pytest.mark.parametrize("name", methods())
 def test_state_and_restore(name: str, sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Into other cohorts, and from disk into memory, a few rows at a time."""
-    monkeypatch.setattr(offload, "ROWS", 2)
+    monkeypatch.setattr(offload, "CHUNK_ROWS", 2)
     engine = engine_of(name, sizes[0])
     down = engine.method.server_start()[1]
     engine.evaluate()
@@ -236,18 +237,18 @@ def test_settling_and_diverging_are_told_as_in_memory() -> None:
     assert torch.allclose(engine.settle({}).val_loss, other.settle({}).val_loss, atol=1e-5)
     broken = engine_of("fedavg", lr=1e30)
     with pytest.raises(FedquiltError, match=r"from the models of clients 0, 1, 2, 3, 4 any more"):
-        broken.round(0, torch.arange(5), {}, evaluate=True)[1].check_sound()
+        broken.round(0, torch.arange(5), {}, evaluate=True)[1].check_finite()
 
 
 @pytest.mark.usefixtures("on_disk")
 def test_a_training_that_is_gone_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gc.collect()
-    before = len(offload._resting)
+    before = len(offload._mappings)
     training = begin(("fedpub", {}, 2), 1.0, True, monkeypatch)
     training.run()
     assert isinstance(training.down["model.conv1.weight"], Factored)
-    assert offload.rests(training.down["model.conv1.weight"].stack)
-    assert len(offload._resting) > before
+    assert offload.is_offloaded(training.down["model.conv1.weight"].stack)
+    assert len(offload._mappings) > before
     del training
     gc.collect()
-    assert len(offload._resting) == before
+    assert len(offload._mappings) == before

@@ -1,0 +1,39 @@
+"""Cut a message into the parts of some clients, and join the parts of several cohorts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, Value, declared, dense
+
+
+def slice_message(message: Message, specs: Sequence[TensorSpec], first: int, last: int) -> Message:
+    """The part of a message for the participants first .. last - 1. A shared tensor is part of every slice."""
+
+    def cut(name: str, value: Value) -> Value:
+        spec = declared(specs, name)
+        if spec is not None and spec.shared:
+            return value
+        if isinstance(value, Factored):
+            return value.rows(first, last)
+        return Sparse(value.tensor[first:last]) if isinstance(value, Sparse) else value[first:last]
+
+    return {name: cut(name, value) for name, value in message.items()}
+
+
+def join_messages(messages: Sequence[Message]) -> Message:
+    """The uploads of several cohorts as one message, participants in the given order."""
+    if len(messages) == 1:
+        return messages[0]
+    return {
+        name: same_kind(value, torch.cat([dense(message[name]) for message in messages]))
+        for name, value in messages[0].items()
+    }
+
+
+def same_kind(value: Value, tensor: Tensor) -> Value:
+    """`tensor` as `Sparse` where `value` is, else itself."""
+    return Sparse(tensor) if isinstance(value, Sparse) else tensor

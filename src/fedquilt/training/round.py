@@ -1,0 +1,130 @@
+"""One round: download, local training, upload, aggregation. The same for every method and every engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from fedquilt.devices.cuda_graph import CudaGraphCache
+from fedquilt.messages.message import Message, check, each_tensor, message_bytes_on_device, moved
+from fedquilt.methods.base import Method, State
+from fedquilt.training.client_sampling import participants
+from fedquilt.training.engines.base import Engine, Evaluation
+from fedquilt.training.plan import Plan
+from fedquilt.training.progress import BestRound
+from fedquilt.training.round_result import RoundOutput
+from fedquilt.training.upload_transforms import UploadTransform
+
+# As `Method.aggregate`: server state, uploads, senders, receivers -> downloads.
+Aggregate = Callable[[State, Message, Tensor, Tensor], Message]
+
+
+class RoundRunner:
+    """Runs one round at a time, and holds what the server has between rounds.
+
+    Attributes:
+        server: the server's state, changed in place.
+        down: the download of the next round.
+        aggregate: the server's step.
+        aggregate_seconds: the duration of the last `aggregate`.
+        client_graphs: CUDA graphs of the clients' part of a round, where only this part is captured; else None.
+        fixed_addresses: whether downloads are copied into the memory of the previous download, from which a CUDA graph reads.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        engine: Engine,
+        plan: Plan,
+        upload_transforms: Sequence[UploadTransform] = (),
+        aggregate: Aggregate | None = None,
+    ) -> None:
+        self.method, self.engine, self.plan = method, engine, plan
+        self.upload_transforms = tuple(upload_transforms)
+        self.aggregate: Aggregate = aggregate or method.aggregate
+        self.aggregate_seconds = 0.0
+        self.client_graphs: CudaGraphCache[tuple[Message, Evaluation | None]] | None = None
+        self.fixed_addresses = False
+        self.server_device = torch.device("cpu") if method.host_server else engine.device
+        server, down = method.server_start()
+        self.server, self.down = moved_state(server, self.server_device), moved(down, engine.device)
+        self._all_clients: Tensor | None = None
+
+    def capture_clients(self, graphs: CudaGraphCache[tuple[Message, Evaluation | None]]) -> None:
+        """From now on capture the clients' part of a round in CUDA graphs."""
+        self.client_graphs, self.fixed_addresses = graphs, True
+
+    def run(self, round: int) -> RoundOutput:
+        """Run a round. No value is copied to the host."""
+        method, context = self.method, self.method.context
+        here = participants(context.seed, round, context.clients, self.plan.participation)
+        check(self.down, method.downloads, method.name, "download")
+        bytes_down = message_bytes_on_device(self.down, method.downloads, len(here))
+        uploads, evaluation = self._train_clients(round, here)
+        senders = here if self.engine.senders is None else self.engine.senders
+        for transform in self.upload_transforms:
+            uploads = transform.applied(uploads, method.uploads, round, senders, self.down)
+        bytes_up = message_bytes_on_device(uploads, method.uploads, len(senders))
+        began = time.perf_counter()
+        if not self.plan.is_last(round):
+            self._set_download(self.aggregate(self.server, uploads, *self._senders_and_receivers(round, senders)))
+        self.aggregate_seconds = time.perf_counter() - began
+        return RoundOutput(round, senders, bytes_up, bytes_down, evaluation)
+
+    def keep_best(self, best: BestRound, better: Tensor | None = None) -> None:
+        """Copy the personal models and the similarity between clients to `best`; see `BestRound.copy_models`."""
+        best.copy_models(self.engine.personal(), self.method.similarity(self.server), better)
+
+    def graph_key(self, round: int) -> Hashable:
+        """The key of a round's CUDA graph: rounds with equal keys run the same kernels on the same memory."""
+        addresses = tuple(tensor.data_ptr() for value in self.down.values() for tensor in each_tensor(value))
+        plan, kind = self.plan, self.method.round_kind(round)
+        return round == 0, plan.is_last(round), kind, plan.evaluates(round), tuple(self.down), addresses
+
+    def _train_clients(self, round: int, here: Tensor) -> tuple[Message, Evaluation | None]:
+        """The clients' part of the round: uploads, and their metrics where the round is evaluated."""
+        step = partial(self.engine.round, round, here, self.down, self.plan.evaluates(round))
+        if self.client_graphs is None:
+            return step()
+        out = self.client_graphs(self.graph_key(round), step)
+        self.engine.forget()  # a replayed graph changes the states, not the models that the engine remembers
+        return out
+
+    def _senders_and_receivers(self, round: int, senders: Tensor) -> tuple[Tensor, Tensor]:
+        """The senders of this round and the participants of the next, on the server's device.
+
+        Where both are all clients it is the same tensor in every round, so that a CUDA graph may read it.
+        """
+        context = self.method.context
+        if self._all_clients is not None and len(senders) == context.clients:
+            return self._all_clients, self._all_clients
+        receivers = participants(context.seed, round + 1, context.clients, self.plan.participation)
+        senders, receivers = senders.to(self.server_device), receivers.to(self.server_device)
+        if len(senders) == len(receivers) == context.clients:
+            self._all_clients = senders
+            return senders, senders
+        return senders, receivers
+
+    def _set_download(self, down: Message) -> None:
+        """Set the next download; copied into the memory of the previous one if addresses are fixed and the shapes fit."""
+        if not self.fixed_addresses or _shapes(down) != _shapes(self.down):
+            self.down = down
+            return
+        for name, value in down.items():
+            for new, old in zip(each_tensor(value), each_tensor(self.down[name]), strict=True):
+                if new is not old:
+                    old.copy_(new)
+
+
+def _shapes(message: Message) -> dict[str, list[torch.Size]]:
+    """The shapes of all tensors of a message."""
+    return {name: [tensor.shape for tensor in each_tensor(value)] for name, value in message.items()}
+
+
+def moved_state(state: Mapping[str, Tensor], device: torch.device) -> State:
+    """The same tensors on a device."""
+    return {name: tensor.to(device) for name, tensor in state.items()}
