@@ -10,8 +10,6 @@ SOURCE = Path(fedquilt.__file__).parent
 TESTS = Path(__file__).parent
 # Tests of several modules together, of the docs and of what measures ourselves; and what several tests share.
 APART = {"integration", "docs", "benchmarks", "support"}
-# Made by a generator that is tested, or executed by another program.
-WITHOUT = {"runs/run_options.py"}
 # Tests of the whole package.
 OF_ALL = {"test_mirror.py", "test_import_order.py", "test_dependencies.py"}
 
@@ -19,13 +17,11 @@ OF_ALL = {"test_mirror.py", "test_import_order.py", "test_dependencies.py"}
 def modules() -> set[str]:
     paths = (path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
     return {
-        path.as_posix()
-        for path in paths
-        if not path.name.startswith("__") and path.parts[:2] != ("federation", "app") and path.as_posix() not in WITHOUT
+        path.as_posix() for path in paths if not path.name.startswith("__") and path.parts[:2] != ("federation", "app")
     }
 
 
-def tested() -> set[str]:
+def mirrored() -> set[str]:
     paths = (path.relative_to(TESTS) for path in TESTS.rglob("test_*.py"))
     return {
         path.with_name(path.name.removeprefix("test_")).as_posix()
@@ -35,9 +31,9 @@ def tested() -> set[str]:
 
 
 def test_every_module_has_a_test_file_of_its_own() -> None:
-    assert sorted(modules() - tested()) == []
+    assert sorted(modules() - mirrored()) == []
 
 
 def test_every_test_file_is_named_after_a_module() -> None:
     packages = {path.parent.relative_to(SOURCE).as_posix() + ".py" for path in SOURCE.rglob("__init__.py")}
-    assert sorted(tested() - modules() - packages) == []
+    assert sorted(mirrored() - modules() - packages) == []
