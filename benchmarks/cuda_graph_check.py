@@ -3,7 +3,8 @@
 It repeats the case of tests/integration/test_training_cuda_graphs.py for one method (FedSSA by default), captured and
 eager, and reports, without a test framework:
 
-- eager against eager: whether the method itself is deterministic here, and if not, the first operation whose result differs;
+- eager against eager: whether the method itself is deterministic here, and if not, the first operation whose result differs
+  (uninitialised memory counts too);
 - captured against eager: the first round whose training loss differs, the largest difference of a metric, the first weight;
 - what was captured ("clients", "rounds", or why not), and how often CUDA or PyTorch warned, with the first warning.
 
@@ -168,7 +169,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     case = (chosen.method, chosen.rounds, chosen.every, chosen.device)
     print(f"torch {torch.__version__}, {chosen.method}, evaluated every {chosen.every} of {chosen.rounds} rounds")
-    print(f"first operation that differs between two eager trainings: {first_different_operation(*case) or 'none'}")
     expected, _ = run(make_training(*case, captured=False))
     wrong, warned = 0, 0
     for turn in range(chosen.repeat):
@@ -181,6 +181,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if apart or said or failed:
                 kind = f"captured ({training.captured})" if captured else "eager"
                 print(f"turn {turn}, {kind}: {apart or 'equal'}; {len(said)} warnings{': ' + said[0] if said else ''}")
+    if wrong:
+        print(f"first operation that differs between two eager trainings: {first_different_operation(*case) or 'none'}")
     print(f"{wrong} of {2 * chosen.repeat} trainings differ or were not captured; {warned} warnings")
     return int(bool(wrong or warned))
 

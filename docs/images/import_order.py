@@ -30,7 +30,7 @@ def main() -> None:
         lines[folder(module)] += len(path.read_text(encoding="utf-8").splitlines())
     edges = Counter((folder(m), folder(o)) for m, others in imports().items() for o in others)
     plt.rcParams.update({"font.family": "sans-serif", "svg.hashsalt": "fedquilt", "font.size": 9})
-    figure, axes = plt.subplots(figsize=(8.2, 9.2))
+    figure, axes = plt.subplots(figsize=(7.2, 9.2))
     place = {name: y for y, name in enumerate(rooms)}
     for name, y in place.items():
         box = FancyBboxPatch(
@@ -53,7 +53,7 @@ def main() -> None:
                 alpha=0.35,
             )
             axes.add_patch(arrow)
-    axes.set_xlim(-0.1, 8.2)
+    axes.set_xlim(-0.1, 6.0)
     axes.set_ylim(-0.1, len(rooms) + 0.1)
     axes.axis("off")
     axes.set_title(

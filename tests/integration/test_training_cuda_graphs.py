@@ -24,7 +24,6 @@ ROUNDS = 12
 # Methods of which two runs of the same rounds may differ in last bits, captured or not, and why.
 NOT_REPRODUCIBLE = {
     "fedhero": "sums over latent neighbours by atomic additions (index_add)",
-    "fedssa": "k-means at the server turns a last bit into another cluster",
     "fediih": "the gradient of index_select adds atomically",
 }
 # Methods of whose rounds nothing is captured, and why.
