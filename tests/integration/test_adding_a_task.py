@@ -85,7 +85,7 @@ def added() -> Iterator[None]:
 
     register_task(NAME)(DegreeRegression)
     yield
-    del base._TASKS[NAME]
+    base.TASKS.remove(NAME)
 
 
 @pytest.mark.parametrize("method", ["local", "fedavg", "fedper", "fedpub", "fediih", "fedhero", "fedsheafhn"])

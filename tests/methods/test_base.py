@@ -118,7 +118,7 @@ def test_epochs_are_the_tasks_unless_the_user_says(name: str) -> None:
 
 
 def test_two_methods_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="two methods are called 'fedavg'"):
+    with pytest.raises(ValueError, match="the method 'fedavg' is registered twice"):
         register("fedavg")(FedAvg)
     assert find_method("fedavg") is FedAvg
 

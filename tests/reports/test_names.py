@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fedquilt.reports.names import _KNOWN, MetricName, method_title, metric_name
-from fedquilt.tasks.base import tasks
+from fedquilt.tasks.base import TASKS
 from fedquilt.tasks.metric import Metric
 from support.cli import environment
 
@@ -18,14 +18,14 @@ def test_metric_labels() -> None:
 
 
 def test_what_is_known_here_is_what_the_tasks_say() -> None:
-    for task in tasks().values():
+    for task in TASKS.all().values():
         for name, metric in task.metrics.items():
             if name in _KNOWN:
                 assert _KNOWN[name] == MetricName(metric.title, metric.scale == 100.0, metric.higher_is_better)
 
 
 def test_a_metric_of_another_task_is_read_as_the_task_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = next(iter(tasks().values()))
+    task = next(iter(TASKS.all().values()))
     rmse = Metric("rmse", "RMSE", lambda *_: NotImplemented, higher_is_better=False, scale=1.0)
     monkeypatch.setattr(task, "metrics", {**task.metrics, "rmse": rmse})
     name = metric_name("rmse")

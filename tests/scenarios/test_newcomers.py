@@ -137,7 +137,7 @@ def test_a_method_that_cannot_admit_names_those_that_can() -> None:
 
 
 def test_where_no_method_can_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    for method in list(base._METHODS.values()):
+    for method in base.methods().values():
         monkeypatch.setattr(method, "admits", False)
     with pytest.raises(FedquiltError, match="none of the methods here can"):
         check_admits(find_method("fedavg"))

@@ -96,7 +96,7 @@ def registered(cls: type[Method], name: str) -> Iterator[type[Method]]:
     try:
         yield cls
     finally:
-        del base._METHODS[name]
+        base.METHODS.remove(name)
 
 
 def make_training(

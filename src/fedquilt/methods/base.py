@@ -15,19 +15,16 @@ the only things that cross between a client and the server (see `fedquilt.messag
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.errors import unknown
+from fedquilt.common.registry import Registry
 from fedquilt.messages.message import Message, TensorSpec, declared
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.tasks import NODE_CLASSIFICATION
@@ -248,7 +245,7 @@ class Method(ABC):
         return {}
 
 
-_METHODS: dict[str, type[Method]] = {}
+METHODS: Registry[type[Method]] = Registry("method", "fedquilt.methods")
 _M = TypeVar("_M", bound=type[Method])
 
 
@@ -256,10 +253,8 @@ def register(name: str) -> Callable[[_M], _M]:
     """Register a method under `name`, by which commands, studies and engines find it."""
 
     def decorate(cls: _M) -> _M:
-        if name in _METHODS:
-            raise ValueError(f"two methods are called '{name}'")
+        METHODS.add(name, cls)
         cls.name = name
-        _METHODS[name] = cls
         return cls
 
     return decorate
@@ -267,21 +262,9 @@ def register(name: str) -> Callable[[_M], _M]:
 
 def methods() -> dict[str, type[Method]]:
     """All methods by name: those of this folder (a new file is all a new method needs) and any registered elsewhere."""
-    _import_all()
-    return dict(sorted(_METHODS.items()))
-
-
-@cache
-def _import_all() -> None:
-    """Import every module of this folder, once."""
-    package = importlib.import_module("fedquilt.methods")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"fedquilt.methods.{module.name}")
+    return dict(sorted(METHODS.all().items()))
 
 
 def find_method(name: str) -> type[Method]:
     """The method called `name`, or an error with the nearest right one."""
-    known = methods()
-    if name not in known:
-        raise unknown("method", name, known)
-    return known[name]
+    return METHODS.find(name)

@@ -37,9 +37,9 @@ def metric_name(metric: str) -> MetricName:
     """The metric as its task describes it; a metric that no task has is taken for a percentage."""
     if metric in _KNOWN:
         return _KNOWN[metric]
-    from fedquilt.tasks.base import tasks
+    from fedquilt.tasks.base import TASKS
 
-    for task in tasks().values():
+    for task in TASKS.all().values():
         if found := task.metrics.get(metric):
             return MetricName(found.title, found.scale == 100.0, found.higher_is_better)
     return MetricName(metric.replace("_", " ").strip())

@@ -6,11 +6,8 @@ coordinator for a made-up client, `predict` for the table it writes. Nothing els
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -20,6 +17,7 @@ from torch import Tensor
 from fedquilt.cohort.client import Client, clients_of
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws
+from fedquilt.common.registry import Registry
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import Split
@@ -124,7 +122,7 @@ class Task(ABC):
         """The table that `predict` writes: its header, then a row a node; `names` are those of the outputs."""
 
 
-_TASKS: dict[str, type[Task]] = {}
+TASKS: Registry[type[Task]] = Registry("task", "fedquilt.tasks")
 _T = TypeVar("_T", bound=type[Task])
 
 
@@ -132,40 +130,21 @@ def register_task(name: str) -> Callable[[_T], _T]:
     """Make a task known by `name`."""
 
     def decorate(cls: _T) -> _T:
-        if name in _TASKS:
-            raise ValueError(f"two tasks are called '{name}'")
+        TASKS.add(name, cls)
         cls.name = name
-        _TASKS[name] = cls
         return cls
 
     return decorate
 
 
-def tasks() -> dict[str, type[Task]]:
-    """All tasks by name: those of this folder (a new file is all a new task needs) and any registered elsewhere."""
-    _import_all()
-    return dict(sorted(_TASKS.items()))
-
-
-@cache
-def _import_all() -> None:
-    """Import every module of this folder, once."""
-    package = importlib.import_module("fedquilt.tasks")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"fedquilt.tasks.{module.name}")
-
-
 def find_task(name: str) -> Task:
     """The task called `name`, or an error with the nearest right name."""
-    known = tasks()
-    if name not in known:
-        raise unknown("task", name, known)
-    return known[name]()
+    return TASKS.find(name)()
 
 
 def find_metric(name: str) -> Metric:
     """The metric called `name`, of whichever task has it: for tables of runs, which name only the metric."""
-    for task in tasks().values():
-        if name in task.metrics:
-            return task.metrics[name]
-    raise unknown("metric", name, {metric for task in tasks().values() for metric in task.metrics})
+    known = {metric.name: metric for task in TASKS.all().values() for metric in task.metrics.values()}
+    if name not in known:
+        raise unknown("metric", name, known)
+    return known[name]
