@@ -95,7 +95,7 @@ def train(
 
 
 def assert_alike(one: Training, two: Training) -> None:
-    assert len(one.records) == len(two.records) == one.rounds
+    assert len(one.records) == len(two.records) == one.plan.rounds
     for mine, other in zip(one.records, two.records, strict=True):
         for key in ("val", "test", "train_loss", "val_loss"):
             assert mine[key] == pytest.approx(other[key], rel=1e-5, abs=1e-5), (mine["round"], key)

@@ -40,7 +40,7 @@ def test_without_reported_metrics_the_last_models_are_kept(tmp_path: Path) -> No
     for model, facts in site_models(tmp_path):
         assert (facts["round"], facts["finished"]) == (3, True)
         assert "conv1.weight" in model
-    assert predict(read_site(tmp_path / "site-0/site.yaml")).probabilities.shape == (SIZES[0], 3)
+    assert predict(read_site(tmp_path / "site-0/site.yaml")).values.shape == (SIZES[0], 3)
 
 
 def test_the_coordinators_folder_is_a_run_without_models(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_what_crosses_is_what_is_counted_and_little_more(tmp_path: Path) -> None
 def test_a_site_predicts_with_the_model_it_left_with(tmp_path: Path) -> None:
     federation(tmp_path, ragged_clients(SIZES), method="fedpub").run()
     for path, client in zip(sorted(tmp_path.glob("site-*/site.yaml")), ragged_clients(SIZES), strict=True):
-        assert predict(read_site(path)).probabilities.shape == (client.graph.nodes, 3)
+        assert predict(read_site(path)).values.shape == (client.graph.nodes, 3)
 
 
 PROTECTED = {"clip": 1.0, "noise": 20.0, "delta": 1e-5, "epsilon": 0.85}
@@ -182,11 +182,11 @@ def test_metrics_of_an_evaluation_are_in_the_ledger(tmp_path: Path) -> None:
 def test_a_model_that_was_never_trained_does_not_replace_one_that_was(tmp_path: Path) -> None:
     grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
-    before = predict(read_site(tmp_path / "site-0/site.yaml")).probabilities
+    before = predict(read_site(tmp_path / "site-0/site.yaml")).values
     header = next(unpack(m.content)[0] for _, m in grid.sent if unpack(m.content)[0]["kind"] == "finish")
     said, _ = ask(grid, 1000, {**header, "run": "0123456789abcdef", "best": 0, "client": 0}, b"", "query")
     assert "refused" not in said
-    assert (predict(read_site(tmp_path / "site-0/site.yaml")).probabilities == before).all()
+    assert (predict(read_site(tmp_path / "site-0/site.yaml")).values == before).all()
 
 
 @pytest.mark.parametrize(
