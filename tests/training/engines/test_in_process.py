@@ -263,3 +263,9 @@ def test_each_chunk_gets_its_own_part_of_a_download(cohort_size: int) -> None:
             assert len(each["ids"]) <= cohort_size
             for name, tensor in each["down"].items():
                 assert name == "graph_seed" or len(tensor) == len(each["ids"])
+
+
+def test_checkpoints_name_metrics_as_they_always_did() -> None:
+    engine, _ = start("local")
+    saved = {name for name in engine.state() if name.startswith("figures.")}
+    assert saved == {"figures.train_loss", "figures.val_loss", "figures.val", "figures.test", "figures.sound"}

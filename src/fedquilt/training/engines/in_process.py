@@ -31,7 +31,7 @@ from fedquilt.training.engines.registry import IN_PROCESS, EngineOptions, regist
 Step = Callable[[State, Cohort, Message], Update]
 # The names that checkpoints have for the fields of `Evaluation`.
 METRICS_PREFIX = "figures."
-_SAVED_NAMES = {name: METRICS_PREFIX + {"finite": "finite"}.get(name, name) for name in EVALUATION_FIELDS}
+_SAVED_NAMES = {name: METRICS_PREFIX + ("sound" if name == "finite" else name) for name in EVALUATION_FIELDS}
 
 
 @dataclass
