@@ -6,7 +6,7 @@ over the clients that vote for it, or over all where nobody votes.
 
 - *median* of each coordinate (Yin et al., 2018): the middle value, or the mean of the two in the middle.
 - *trimmed* mean of each coordinate (the same paper): the mean without the share `trim` of the smallest values and as many of
-  the largest. With three or more clients and `trim` > 0, at least one is left out on each side, even if the share rounds to none.
+  the largest. With three or more clients and `trim` > 0, at least one is left out on each side, even if the share rounds to 0.
 - *clipped* (centred clipping, Karimireddy et al., 2021, around the median): c + mean_m min(1, r / |w_m - c|) (w_m - c), where
   c is the coordinate median and r is `clip` times the median of the clients' distances |w_m - c| from it.
 
@@ -32,9 +32,7 @@ Rule = Literal["median", "trimmed", "clipped"]
 CHUNK = 2**24  # numbers sorted at once
 SPARE = 1e-6  # tolerance for rounding: a client whose weight equals the share to remove is removed entirely
 FEWEST = 3  # the fewest clients; the median of fewer is their mean
-MIDDLE = (
-    0.5 - 1e-4
-)  # share of the weight removed on each side for a median; less than half, so that some weight is left
+MIDDLE = 0.5 - 1e-4  # share of the weight removed on each side for a median; below half, so that some is left
 
 
 @dataclass(frozen=True)
