@@ -50,7 +50,7 @@ def takes_run_options(
     """Give a command the options of a run.
 
     The command has a keyword-only parameter `options`, which receives a dict of their values by name, None for an option that
-    was not given. In a panel of `--help`, the command's parameters before `options` come first, then the run's, then those after.
+    was not given. In a panel of `--help`, the command's parameters before `options` come first, then the run's, then the rest.
 
     Args:
         leave_out: options of a run that the command does not have.

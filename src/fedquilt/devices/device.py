@@ -38,7 +38,7 @@ def computing_in(precision: Precision) -> Iterator[None]:
 
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """Use so many CPU threads in a `with` block; None leaves the number as it is."""
+    """Use `count` CPU threads in a `with` block; None leaves the number unchanged."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

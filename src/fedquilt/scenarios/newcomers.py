@@ -1,6 +1,6 @@
 """Newcomers: clients that are admitted after training. They exchange one message each way with a frozen server.
 
-A newcomer trains as clients do in round 0, uploads what they upload then, receives an answer (`Method.newcomer_download`)
+A newcomer trains and uploads like a client in round 0, receives a download (`Method.newcomer_download`)
 and takes a last step with it (`Method.newcomer_update`). The server and the clients that trained do not change.
 """
 

@@ -71,7 +71,7 @@ class Trials:
         return [_as_trial(number, frozen) for number, frozen in enumerate(found, start=1)]
 
     def importances(self) -> dict[str, float]:
-        """Compute the share of the difference between trials that each setting explains, largest first; empty if there are few."""
+        """Compute the share of the difference between trials that each setting explains, largest first; empty if too few."""
         done = {trial.val for trial in self.ended() if trial.val is not None}
         if len(done) < FEWEST_FOR_IMPORTANCES:
             return {}
