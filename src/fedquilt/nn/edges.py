@@ -80,7 +80,7 @@ class Links:
     def _dot(self, c: Tensor, z: Tensor) -> Tensor:
         if not self.count:
             return z.new_zeros(0)
-        # The sampled product supports single precision only, and at most R^2 pairs.
+        # The sampled product is used only for single precision and patterns of at most R^2 pairs.
         if z.device.type == "cpu" and z.dtype == torch.float32 and self.count <= self.rows**2:
             product: Tensor = torch.sparse.sampled_addmm(self._pattern, c.contiguous(), z.contiguous().T, beta=0.0)
             return product.values()
