@@ -15,7 +15,7 @@ from fedquilt.partition.kind import KINDS
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 
-MANY_ROUNDS = 1_000_000  # so that a training does not end while it is measured
+MANY_ROUNDS = 1_000_000  # rounds of a measured training, so that it does not end during the measurement
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def parse_case(text: str) -> Case:
 
 
 def chosen_cases(named: Sequence[str] | None, quick: bool = False) -> list[Case]:
-    """The named cases, else the defaults (none where `quick`); the one that needs no file is always last."""
+    """Return the named cases, else the defaults (none if `quick`). The case that needs no file is always added last."""
     defaults = () if quick else DEFAULTS
     return [*(defaults if named is None else map(parse_case, named)), SYNTHETIC]
 
@@ -67,12 +67,12 @@ class LoadedCase:
     device: str
 
     def resolve(self, method: str) -> ResolvedRun:
-        """A run of the method with its default settings."""
+        """Return a run of the method with its default settings."""
         return ResolvedRun(config_of(self.case, method, self.device), self.graph)
 
 
 def config_of(case: Case, method: str, device: str) -> RunConfig:
-    """The configuration of a run that does not end while it is measured."""
+    """Return the configuration of a run that does not end while it is measured."""
     cut = {"dataset": case.dataset, "partition": case.partition, "clients": case.clients}
     return RunConfig.build(cut | {"method": method, "device": device, "rounds": MANY_ROUNDS})
 

@@ -1,4 +1,4 @@
-"""The figure of a bench: milliseconds a round of each method, a panel for each case, the plain loop marked."""
+"""The figure of a bench: milliseconds per round of each method and of the plain loop, with a panel for each case."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLUMNS = 3  # panels in a row
-# Shape, fill and colour all differ, so that they can be told apart in grey and by colour-blind readers.
+# Marks differ in shape, fill and colour, so that they can be told apart in grey and by colour-blind readers.
 _LOOKS: dict[str, dict[str, Any]] = {
     OURS: {"marker": "o", "color": style.PALETTE[0], "markersize": 6.5},
     PLAIN_LOOP: {"marker": "D", "color": style.PALETTE[1], "markersize": 6, "markerfacecolor": "white"},
@@ -23,7 +23,7 @@ _LINE: dict[str, Any] = {"color": style.PALETTE[1], "linestyle": "--", "linewidt
 
 
 def bench_figure(result: Result, titles: dict[str, str]) -> Figure:
-    """Medians over turns as marks, the middle half of the turns as lines; time on a logarithmic scale.
+    """Draw medians over turns as marks and the middle half of the turns as lines; time is on a logarithmic scale.
 
     `titles` names the methods; the fastest is on top. The dashed line is the plain FedAvg loop.
     """

@@ -1,7 +1,7 @@
-"""A folder with results over time, and what became slower between two of them.
+"""Store results over time in a folder, and find which methods became slower between two results.
 
-Milliseconds do not compare between days on a shared machine. Compared is the time of a round in rounds of the plain FedAvg
-loop, both timed in turns in the same process.
+Milliseconds of different days on a shared machine are not comparable. So the time of a method's round is divided by that of a
+round of the plain FedAvg loop, timed in turns in the same process, and these ratios are compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SLOWER = 0.2  # a ratio more than this share above the earlier one counts as slo
 
 @dataclass(frozen=True)
 class Change:
-    """A round of a method in rounds of the plain FedAvg loop, before and now: medians, and from the best turns."""
+    """The ratio of a method's round to a round of the plain FedAvg loop, before and now: medians, and from the best turns."""
 
     case: str
     method: str
@@ -35,7 +35,7 @@ class Change:
 
     @property
     def slower(self) -> bool:
-        """Whether it is slower by more than `SLOWER`, in the best turns too: other load seldom slows all turns."""
+        """Whether it is slower by more than `SLOWER`, also in the best turns, because other load seldom slows all turns."""
         return min(self.share, self.best_now / self.best_before - 1) > SLOWER
 
     def __str__(self) -> str:
@@ -44,7 +44,7 @@ class Change:
 
 
 def changes(now: Result, before: Result) -> list[Change]:
-    """What changed in all that both results measured, in the order of the newer one."""
+    """Return the change of each method and case that both results measured, in the order of the newer one."""
     earlier = before.ours()
     return [
         Change(
@@ -65,7 +65,7 @@ def comparable(one: Result, two: Result) -> bool:
 
 
 def newest_before(folder: Path, now: Result, note: Callable[[str], None]) -> tuple[Path, Result] | None:
-    """The newest earlier result in the folder of the same device and number of threads.
+    """Find the newest earlier result in the folder with the same device and number of threads.
 
     A file that is not a result is skipped; `note` is called with a sentence that names it.
     """
@@ -92,7 +92,7 @@ def store(folder: Path, result: Result) -> Path:
 
 
 def comparison_sentences(now: Result, before: Result, where: str) -> list[str]:
-    """What is slower in `now` than in an earlier result, which is called `where`."""
+    """Return sentences about what is slower in `now` than in the earlier result `before`, which they call `where`."""
     found = changes(now, before)
     slower = [change for change in found if change.slower]
     sentences = []

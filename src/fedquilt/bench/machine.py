@@ -1,4 +1,4 @@
-"""The machine and the versions that a bench ran with; they say which results compare."""
+"""Describe the machine and the versions that a bench ran with; they determine which results are comparable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def about(device: torch.device, threads: int) -> dict[str, Any]:
-    """Versions, the machine, the commit of this code if there is one, and the date (UTC)."""
+    """Return versions, the machine, the commit of this code if there is one, and the date (UTC)."""
     import torch_geometric
 
     return {
@@ -48,8 +48,8 @@ def device_name(device: torch.device) -> str:
 
 
 def commit(folder: Path = PACKAGE) -> str | None:
-    """The commit of the package in `folder`, with -changed where the code differs from it; None outside a checkout."""
-    # An installed copy may lie inside somebody else's repository.
+    """Return the commit of the package in `folder`, with -changed if the code differs from it; None outside a checkout."""
+    # An installed copy may be inside another project's repository.
     if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
     head = _git(folder, "rev-parse", "--short", "HEAD")
@@ -57,7 +57,7 @@ def commit(folder: Path = PACKAGE) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """The output of a git command; None where it fails or git is not installed."""
+    """Return the output of a git command; None if it fails or git is not installed."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True)
     except OSError:

@@ -1,4 +1,4 @@
-"""A whole bench: on each case all methods and the plain loops take turns; then peak memory is measured."""
+"""Run a whole bench: time all methods and the plain loops in turns on each case, then measure peak memory."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.base import find_method, methods
 
-# Called with what is measured, how many steps of it are done, and of how many.
+# Called with a text that says what is measured, the number of steps done, and the total number of steps.
 Watch = Callable[[str, int, int], None]
 
 
 def chosen_methods(names: Sequence[str] | None) -> list[str]:
-    """The methods to measure, with FedAvg, the baseline, first. None: all that take more than one round."""
+    """Return the methods to measure, with FedAvg, the baseline, first. None: all that take more than one round."""
     if names is None:
         names = [name for name, method in methods().items() if not method.single_round]
     for name in names:
@@ -33,7 +33,7 @@ def chosen_methods(names: Sequence[str] | None) -> list[str]:
 
 
 def chosen_device(name: str) -> torch.device:
-    """The device of that name; an error for one that cannot be timed."""
+    """Return the device of that name; raise an error for one that cannot be timed."""
     device = pick_device(name)
     if device.type not in ("cpu", "cuda"):
         raise FedquiltError(f"A bench cannot run on '{name}'; use auto, cpu or cuda.")
@@ -53,7 +53,7 @@ def bench(
 
     Args:
         cases, methods: what to measure; FedAvg must be among the methods.
-        turns: how many turns each side has; device: where.
+        turns: how many turns each side has; device: the device to measure on.
         with_memory: measure peak memory too; data: the folder with graphs, for the processes that measure it.
         watch: called with the progress, never while something is timed.
     """
@@ -75,7 +75,7 @@ def bench(
 
 
 def time_case(loaded: LoadedCase, methods: Sequence[str], turns: int, device: torch.device, watch: Watch) -> list[Row]:
-    """The rows of one case: our methods, and the plain loops of those that have one, timed in turns."""
+    """Time our methods, and the plain loops of those that have one, in turns on one case; return their rows."""
     name = str(loaded.case)
     watch(name, 0, turns)
     sides: dict[tuple[str, str], Side] = {}

@@ -21,20 +21,20 @@ _STATUS = Path("/proc/self/status")
 
 
 def peak_mb() -> float:
-    """Peak resident memory of this process so far, in MB. Not ru_maxrss, which a child inherits from its parent."""
+    """Return the peak resident memory of this process in MB. Does not use ru_maxrss, which a child inherits from its parent."""
     line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
 
 
 def peak_memory(loaded: LoadedCase, method: str, device: torch.device, data: Path | None = None) -> Memory:
-    """Peak memory of the first `ROUNDS` rounds of a training."""
+    """Measure the peak memory of the first `ROUNDS` rounds of a training."""
     on_cuda = device.type == "cuda"
     before, peak = _on_cuda(loaded, method, device) if on_cuda else _in_process(loaded, method, data)
     return Memory(str(loaded.case), method, before, peak)
 
 
 def _on_cuda(loaded: LoadedCase, method: str, device: torch.device) -> tuple[float, float]:
-    """MB that are allocated before the training, and at most during it."""
+    """Return the MB allocated before the training, and the peak during it."""
     gc.collect()  # frees the tensors of earlier measurements
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
@@ -44,7 +44,7 @@ def _on_cuda(loaded: LoadedCase, method: str, device: torch.device) -> tuple[flo
 
 
 def _in_process(loaded: LoadedCase, method: str, data: Path | None) -> tuple[float, float]:
-    """The same of a separate process with as many threads as this one."""
+    """Measure the same in a separate process with as many threads as this one."""
     if not _STATUS.exists():
         raise FedquiltError(f"The peak memory of a process is read from {_STATUS}, which this system does not have.")
     command = [sys.executable, "-m", "fedquilt.bench.memory", str(loaded.case), method, str(torch.get_num_threads())]

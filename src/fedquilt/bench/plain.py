@@ -1,7 +1,7 @@
-"""The plain loop over clients with PyTorch Geometric: the usual way to write a simulation, as the baseline of speed.
+"""The plain loop over clients with PyTorch Geometric: the usual way to write a simulation, used as the baseline of speed.
 
-One `torch.nn.Module` and one Adam a client, cached GCN normalisation, dense features; local epochs, an evaluation of every
-client, and an aggregation a round. FED-PUB adds masks, functional embeddings and the similarity-weighted average.
+Each client has one `torch.nn.Module` and one Adam, with cached GCN normalisation and dense features. A round is local epochs,
+an evaluation of every client, and an aggregation. FED-PUB adds masks, functional embeddings and similarity-weighted averages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedquilt.nn.functional_embedding import random_graph
 
 
 def data_of(client: Client, device: torch.device) -> Data:
-    """A client's graph as PyG `Data`, with masks of the labelled nodes of each part."""
+    """Convert a client's graph to PyG `Data`, with masks of the labelled nodes of each part."""
     data = client.graph.to_data()
     split = torch.from_numpy(client.split)
     data.train_mask, data.val_mask, data.test_mask = ((split == part) & (data.y >= 0) for part in (TRAIN, VAL, TEST))
@@ -39,7 +39,7 @@ class Gcn(nn.Module):
         self.classifier: nn.Module = nn.Linear(hidden, classes)
 
     def forward(self, data: Data) -> Tensor:
-        """Logits of every node [N, C]."""
+        """Compute the logits of every node, [N, C]."""
         h = F.dropout(F.relu(self.conv1(data.x, data.edge_index)), 0.5, self.training)
         h = F.dropout(F.relu(self.conv2(h, data.edge_index)), 0.5, self.training)
         return self.classifier(h)
@@ -56,12 +56,12 @@ class MaskedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
-        """The linear map of the masked weight."""
+        """Apply the linear map with the masked weight."""
         return F.linear(x, self.weight * self.mask, self.bias)
 
 
 class MaskedGcn(Gcn):
-    """The same with masks on the three weight matrices."""
+    """`Gcn` with masks on the three weight matrices."""
 
     def __init__(self, features: int, hidden: int, classes: int) -> None:
         super().__init__(features, hidden, classes)
@@ -86,7 +86,7 @@ class PlainFedAvg:
         self.epochs = settings.epochs
 
     def loss(self, client: int, model: Gcn, data: Data) -> Tensor:
-        """The loss of a client's local training."""
+        """Compute the loss of a client's local training."""
         return F.cross_entropy(model(data)[data.train_mask], data.y[data.train_mask])
 
     def advance(self, rounds: int) -> None:
@@ -95,7 +95,7 @@ class PlainFedAvg:
             self.round()
 
     def round(self) -> tuple[float, float]:
-        """One round; the mean validation and test accuracy."""
+        """Train one round; return the mean validation and test accuracy."""
         val, test = [], []
         for client, (model, optimiser, data) in enumerate(zip(self.models, self.optimisers, self.data, strict=True)):
             model.train()
@@ -133,7 +133,7 @@ class PlainFedPub(PlainFedAvg):
         self.received: list[dict[str, Tensor]] | None = None
 
     def loss(self, client: int, model: Gcn, data: Data) -> Tensor:
-        """With a term that holds the masked weights near the received ones."""
+        """Compute the loss with a proximal term, which keeps the masked weights near the received ones."""
         loss = super().loss(client, model, data)
         if self.received is None:
             return loss
@@ -145,7 +145,7 @@ class PlainFedPub(PlainFedAvg):
 
     @torch.no_grad()
     def aggregate(self) -> None:
-        """Give each client an average of all models, weighted by how alike they treat the random graph."""
+        """Give each client an average of all models, weighted by the similarity of their outputs on the random graph."""
         embeddings = []
         for model in self.models:
             first = model.conv1.lin

@@ -23,11 +23,11 @@ class Row:
 
     Attributes:
         case, side, method: what was timed; epochs: its local epochs a round.
-        turns_ms: milliseconds a round in each turn; ms: their median; best_ms: their minimum.
-        to_fedavg: time of a round over that of a FedAvg round by fedquilt, the median over turns.
-        to_plain_fedavg: the same over a round of the plain FedAvg loop; comparable between results.
+        turns_ms: milliseconds per round in each turn; ms: their median; best_ms: their minimum.
+        to_fedavg: ratio of the time of a round to that of a FedAvg round by fedquilt, the median over turns.
+        to_plain_fedavg: ratio to a round of the plain FedAvg loop; comparable between results.
         best_to_plain_fedavg: the same from the best turns.
-        speedup: time of the plain loop's round over ours, of the same method; None where it has no plain loop.
+        speedup: ratio of the plain loop's time to ours, for the same method; None if it has no plain loop.
         speedup_best: the same from the best turns.
     """
 
@@ -70,7 +70,7 @@ class Result:
     left_out: list[str]
 
     def busyness(self) -> float:
-        """Time of the median turn over that of the best, the median over sides: about 1 on a machine with no other load."""
+        """Ratio of the median turn's time to the best turn's, the median over sides: about 1 if there is no other load."""
         return median(row.ms / row.best_ms for row in self.rows)
 
     def ours(self) -> dict[tuple[str, str], Row]:
@@ -79,7 +79,7 @@ class Result:
 
 
 def rows_of(case: str, times: dict[tuple[str, str], list[float]], epochs: dict[str, int]) -> list[Row]:
-    """The rows of a case from the milliseconds in each turn of each (side, method).
+    """Compute the rows of a case from the milliseconds in each turn of each (side, method).
 
     A ratio is the median of the ratios within each turn: within a turn the load of the machine is about the same.
     """

@@ -13,18 +13,18 @@ HOW_TO_READ = (
     "'Plain/ours' how many of our rounds fit in one of the plain PyG loop; times are milliseconds, medians over turns."
 )
 
-BUSY = 1.25  # median over best turn; above this, other processes used the machine too
+BUSY = 1.25  # ratio of the median to the best turn; above it, other processes probably used the machine too
 
 
 def busy_sentences(result: Result) -> list[str]:
-    """A warning where other processes used the machine too; else an empty list."""
+    """Return a warning if other processes used the machine too; else an empty list."""
     times = result.busyness()
     warning = f"The machine was busy, medians are {times:.1f} times the best turns; trust Best/best, or measure again."
     return [warning] if times > BUSY else []
 
 
 def bench_table(result: Result) -> Table:
-    """A row for each method on each case; the plain loop, where there is one, in the same row."""
+    """Build a table with a row for each method on each case; a plain loop, if there is one, is in the same row."""
     about = result.about
     threads = "1 thread" if about["threads"] == 1 else f"{about['threads']} threads"
     title = f"{about['device_name']}, {threads}, torch {about['torch']}"
@@ -59,7 +59,7 @@ def _times(row: Row, plain: Row | None) -> list[str]:
 
 
 def milliseconds(value: float) -> str:
-    """Three significant digits, as many as repeat."""
+    """Format milliseconds with three significant digits; more are not reproducible."""
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 import torch
 
-# A turn is several rounds, since on CUDA metrics are copied to the host every few rounds only.
+# A turn is several rounds, because on CUDA metrics are copied to the host only every few rounds.
 ROUNDS_A_TURN = 5
 WARM_UP, WARM_UP_CUDA = 3, 8
 
@@ -16,7 +16,7 @@ Name = TypeVar("Name")
 
 
 class Side(Protocol):
-    """What is timed: one of our trainings, or a plain loop."""
+    """Something to time: one of our trainings, or a plain loop."""
 
     def advance(self, rounds: int) -> None:
         """Train `rounds` more rounds."""
@@ -25,7 +25,7 @@ class Side(Protocol):
 def take_turns(
     sides: Mapping[Name, Side], turns: int, device: torch.device, on_turn: Callable[[int], None] = lambda done: None
 ) -> dict[Name, list[float]]:
-    """Milliseconds a round of each side in each turn, after warm-up rounds.
+    """Measure the milliseconds per round of each side in each turn, after warm-up rounds.
 
     `on_turn` is called between turns with the number of turns done; its own time is not counted.
     """

@@ -1,4 +1,4 @@
-"""`python -m fedquilt.cli`, for where the console script is not on the path."""
+"""`python -m fedquilt.cli` runs the command line where the console script is not on the path."""
 
 import sys
 

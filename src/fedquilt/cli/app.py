@@ -32,7 +32,7 @@ SITE = "A site of your own"
 
 
 def example(*commands: str) -> str:
-    """The end of a help text: commands to try."""
+    """Format the end of a help text: commands to try."""
     return "\n\n".join(["[dim]For example:[/]", *(f"[bold cyan]{command}[/]" for command in commands)])
 
 
@@ -154,6 +154,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return errors.explain(error, debug)
     else:
-        if status == errors.STOPPED:  # Typer's own word for Ctrl-C
+        if status == errors.STOPPED:  # Typer's exit status for Ctrl-C
             errors.explain(errors.StoppedError("stopped."), debug)
     return status if isinstance(status, int) else 0

@@ -139,7 +139,7 @@ def bench(
 
 
 def _names(methods: str | None) -> list[str] | None:
-    """The names in a list with commas; None stays None, which means all."""
+    """Split a comma-separated list of names; None stays None, which means all."""
     if methods is None:
         return None
     names = [name.strip() for name in methods.split(",") if name.strip()]
@@ -152,7 +152,7 @@ def _names(methods: str | None) -> list[str] | None:
 def _watching(quiet: bool) -> Iterator[Watch]:
     """Show progress: a live bar for each case on a terminal, plain lines elsewhere, nothing if quiet.
 
-    It is drawn between turns, never while something is timed.
+    The display is updated between turns, never while something is timed.
     """
     if quiet:
         yield lambda what, done, total: None

@@ -58,7 +58,7 @@ def show_results(folder: Path, table: list[dict[str, Any]], as_json: bool) -> No
 
 
 def _method_names(methods: str | None, values: dict[str, Any]) -> list[str]:
-    """The methods to compare: the option's, else the config file's. Removes `methods` and `method` from `values`."""
+    """Return the methods to compare: the option's, else the config file's. Removes `methods` and `method` from `values`."""
     listed = values.pop("methods", None)
     single = values.pop("method", None)
     if methods is not None:

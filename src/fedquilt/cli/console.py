@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.console import Console
 
-# The width in a file or a pipe: wide enough that tables are not folded.
+# The width of the output in a file or a pipe: wide enough that tables are not folded.
 _WIDE = 130
 
 
 def results() -> Console:
-    """The console on stdout, for tables and paths."""
+    """Return the console on stdout, for tables and paths."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _WIDE
@@ -22,10 +22,10 @@ def results() -> Console:
 
 
 def say(text: str) -> None:
-    """Print one line on stdout as it is: never folded, no markup."""
+    """Print one line on stdout unchanged: never folded, no markup."""
     print(text, file=sys.stdout, flush=True)
 
 
 def aside(text: str) -> None:
-    """Print one line on stderr as it is."""
+    """Print one line on stderr unchanged."""
     print(text, file=sys.stderr, flush=True)

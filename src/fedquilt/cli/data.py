@@ -122,7 +122,7 @@ def partition(
 
 
 def _here(entry: Dataset, folder: Path) -> str:
-    """Whether a dataset's file is in the data folder, whatever its parameters."""
+    """Say whether a file of the dataset, with any parameters, is in the data folder."""
     if entry.raw is None:
         return "built in"
     patterns = [re.sub(r"\{\w+\}", "*", name) for name in entry.files or (entry.name,)]

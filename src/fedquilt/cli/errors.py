@@ -24,7 +24,7 @@ class StoppedError(Exception):
 
 @contextmanager
 def resumable(folders: list[Path]) -> Iterator[None]:
-    """Turn Ctrl-C inside the block into a sentence that names the folder to resume, if there is one yet."""
+    """Turn Ctrl-C inside the block into a `StoppedError` that names the folder to resume, if there is one yet."""
     try:
         yield
     except KeyboardInterrupt:
@@ -49,7 +49,7 @@ def explain(error: BaseException, debug: bool) -> int:
 
 
 def usage_sentence(error: Any) -> str:
-    """One sentence for a wrong option, argument or command; empty where the help was already shown."""
+    """Return one sentence for a wrong option, argument or command; empty if the help was already shown."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return ""
     context = getattr(error, "ctx", None)

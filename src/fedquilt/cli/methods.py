@@ -40,12 +40,12 @@ def methods(
 
 
 def short(name: str) -> str:
-    """A message's name without the pattern: `model.*` is `model`."""
+    """Return a message's name without the pattern: `model.*` becomes `model`."""
     return name.removesuffix("*").removesuffix(".")
 
 
 def meanings(settings: type) -> dict[str, str]:
-    """The meaning of each field of a settings class, from the `Attributes:` of its docstring and its bases'."""
+    """Return the meaning of each field of a settings class, from the `Attributes:` of its docstring and its bases'."""
     found: dict[str, str] = {}
     for cls in reversed(settings.__mro__):
         section = re.search(r"^Attributes:\n((?:[ ]{4}.*\n?|\n)+)", inspect.cleandoc(cls.__doc__ or ""), re.MULTILINE)
@@ -102,14 +102,14 @@ def _print_messages(heading: str, specs: tuple[TensorSpec, ...]) -> None:
 
 
 def _idea(method: type[Method]) -> list[str]:
-    """The paragraph about the idea in the docstring of the method's file: the second one."""
+    """Return the lines of the method's idea: the second paragraph of its module's docstring."""
     module = inspect.getmodule(method)
     paragraphs = inspect.cleandoc((module.__doc__ if module else None) or "").split("\n\n")
     return [" ".join(paragraph.split()) for paragraph in paragraphs[1:2]]
 
 
 def _varying(method: type[Method]) -> set[str]:
-    """The settings whose default depends on the dataset or the partition."""
+    """Return the settings whose default depends on the dataset or the partition."""
     from fedquilt.datasets.catalogue import datasets
     from fedquilt.methods.base import RunContext
 

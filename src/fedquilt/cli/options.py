@@ -1,4 +1,4 @@
-"""The options that commands share. Those of a run are made from `RunConfig`."""
+"""The options that commands share. Those of a run are generated from `RunConfig`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPTIONS = options_of(RunConfig)
 
 
 def _typer_option(option: RunOption) -> Any:
-    """A run option as Typer declares it."""
+    """Convert a run option to a Typer option."""
     about = option.about
     return typer.Option(
         *(flag for flag in (option.flag, about.short) if flag),
@@ -34,14 +34,14 @@ def _typer_option(option: RunOption) -> Any:
 
 
 def _command_line_type(option: RunOption) -> Any:
-    """The type in which Typer reads a run option; None where it was not given."""
+    """Return the type in which Typer reads a run option; its value is None if the option is not given."""
     if option.about.kind is not None:
         return option.about.kind | None
     if get_origin(option.type) is dict:
         return list[str] | None  # NAME=VALUE, repeated
     if option.type in (bool, int, float):
         return option.type | None
-    return str | None  # also lists, with commas, and choices, which `RunConfig` checks
+    return str | None  # also for choices and comma-separated lists, which `RunConfig` checks
 
 
 def takes_run_options(
@@ -49,13 +49,13 @@ def takes_run_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of a run.
 
-    The command has a keyword-only parameter `options`, and gets a dict of them in it: by name, None where one was not given.
-    In a panel of `--help`, the command's parameters before `options` come first, then the run's, then those after.
+    The command has a keyword-only parameter `options`, which receives a dict of their values by name, None for an option that
+    was not given. In a panel of `--help`, the command's parameters before `options` come first, then the run's, then the rest.
 
     Args:
         leave_out: options of a run that the command does not have.
         panels: the panels of `--help`, in their order.
-        schema: declares the options; a test may use one of its own.
+        schema: the model that declares the options; a test may use its own.
     """
     run_options = {name: option for name, option in options_of(schema).items() if name not in leave_out}
 
@@ -84,12 +84,12 @@ def takes_run_options(
 
 
 def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseModel] = RunConfig) -> dict[str, Any]:
-    """The values of a run's options: those of the config file, then those given on the command line over them.
+    """Merge the values of a run's options: those given on the command line override those of the config file.
 
     Args:
-        given: as `takes_run_options` gives them; None is left to the file or the default.
+        given: the dict from `takes_run_options`; for None, the value of the file or the default is used.
         config: the config file, if any.
-        schema: declares the options.
+        schema: the model that declares the options.
     """
     values = read_options(config) if config is not None else {}
     declared = options_of(schema)
@@ -104,7 +104,7 @@ def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseM
     settings, assigned = values.get("settings") or {}, parse_settings(given.get("settings") or [])
     if not isinstance(settings, Mapping):
         raise FedquiltError(f"The settings in {config} must be names and values, such as 'lr: 0.005'.")
-    # Local epochs are an option and a setting. What the command line says in one comes before what the file says in the other.
+    # Local epochs are both an option and a setting. If the command line gives one, it overrides the other in the file.
     if given.get("epochs") is not None:
         settings = {name: value for name, value in settings.items() if name != "epochs"}
     elif "epochs" in assigned:
@@ -114,7 +114,7 @@ def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseM
 
 
 def whole_numbers(option: str, text: str) -> list[int]:
-    """The numbers in the text of an option, such as "0,1,2"."""
+    """Parse the whole numbers in the text of an option, such as "0,1,2"."""
     try:
         return [int(piece) for piece in text.split(",")]
     except ValueError:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from fedquilt.runs.config import RunConfig
     from fedquilt.runs.execute import Watcher
 
-_LINES = 10  # lines per seed where there is no terminal
-_REFRESHES = 4  # per second: drawing a bar costs milliseconds, as much as a small round
+_LINES = 10  # lines per seed if stderr is not a terminal
+_REFRESHES = 4  # refreshes per second; drawing a bar takes milliseconds, as long as a small round
 
 
 @dataclass
@@ -40,7 +40,7 @@ class SeedProgress:
         """Add a round's record."""
         self.done = record["round"] + 1
         seconds = record["seconds"]
-        # A moving average, because the first rounds are slower. Rounds replayed by a resume count with their own seconds.
+        # A moving average, because the first rounds are slower. Rounds restored by a resume count with their recorded seconds.
         self.pace = seconds if math.isnan(self.pace) else 0.9 * self.pace + 0.1 * seconds
         self.epsilon = record.get("epsilon", math.nan)
         val = record.get("val")
@@ -51,7 +51,7 @@ class SeedProgress:
 
     @property
     def left(self) -> float:
-        """Estimated seconds until the run's last seed is done; NaN before the first round."""
+        """Estimate the seconds until the run's last seed is done; NaN before the first round."""
         return self.pace * (self.rounds - self.done + self.seeds_after * self.rounds)
 
 
@@ -59,13 +59,13 @@ class ProgressDisplay(Protocol):
     """Shows the progress of seeds."""
 
     def start(self, progress: SeedProgress) -> None:
-        """A seed starts."""
+        """Called when a seed starts."""
 
     def update(self, progress: SeedProgress) -> None:
-        """A round is done."""
+        """Called when a round is done."""
 
     def close(self) -> None:
-        """The training ended."""
+        """Called when the training has ended."""
 
 
 class LineDisplay:
@@ -76,7 +76,7 @@ class LineDisplay:
         self._shown = 0
 
     def start(self, progress: SeedProgress) -> None:
-        """Print the last line of the seed before, if there was one."""
+        """Print the last line of the previous seed, if there was one."""
         self.close()
         self._current, self._shown = progress, 0
 
@@ -137,11 +137,11 @@ class BarDisplay:
             self._tasks[progress.method] = task, seeds
         else:
             task, seeds = self._tasks[progress.method]
-            # A seed that stopped early counts with all its rounds.
+            # A seed that stopped early counts as if all its rounds were done.
             self._bars.update(task, completed=(seeds - progress.seeds_after - 1) * progress.rounds, **fields)
 
     def update(self, progress: SeedProgress) -> None:
-        """Move the bar; it is redrawn at its own rate."""
+        """Update the bar; it is redrawn `_REFRESHES` times per second."""
         task, seeds = self._tasks[progress.method]
         finished = progress.done == progress.rounds and not progress.seeds_after
         self._bars.update(
@@ -160,7 +160,7 @@ class BarDisplay:
 
 @contextmanager
 def watching(quiet: bool) -> Iterator[Watcher | None]:
-    """Show progress during a `with` block; gives the watcher for the training, None when quiet."""
+    """Show progress during a `with` block; yield the watcher for the training, None when quiet."""
     if quiet:
         yield None
         return
@@ -172,7 +172,7 @@ def watching(quiet: bool) -> Iterator[Watcher | None]:
 
 
 def watcher(display: ProgressDisplay) -> Watcher:
-    """A `Watcher` that shows the progress of each seed."""
+    """Return a `Watcher` that shows the progress of each seed."""
 
     def watch(config: RunConfig, seed: int, rounds: int) -> Callable[[dict[str, Any]], None]:
         after = len(config.seeds) - config.seeds.index(seed) - 1
@@ -189,17 +189,17 @@ def watcher(display: ProgressDisplay) -> Watcher:
 
 
 def number(value: float) -> str:
-    """A metric in percent, or a dash before the first evaluation."""
+    """Format a metric in percent, or a dash before the first evaluation."""
     return f"{value:.2f}" if math.isfinite(value) else "-"
 
 
 def spent(progress: SeedProgress) -> str:
-    """The privacy budget spent so far, where uploads are protected."""
+    """Format the privacy budget spent so far; empty if uploads are not protected."""
     return "" if math.isnan(progress.epsilon) else f", epsilon {progress.epsilon:.3g}"
 
 
 def duration(seconds: float) -> str:
-    """`42 s`, `3 min`, `2 h 5 min`."""
+    """Format a duration as `42 s`, `3 min` or `2 h 5 min`."""
     if not math.isfinite(seconds):
         return "? s"
     if seconds < 90:

@@ -89,7 +89,7 @@ def _check_minimum(given: Mapping[str, tuple[int | None, int]]) -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """Treat SIGTERM and SIGHUP as Ctrl-C inside the block: processes are stopped, and a sentence says how to resume."""
+    """Treat SIGTERM and SIGHUP as Ctrl-C inside the block, so that processes are stopped and the user is told how to resume."""
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt

@@ -61,7 +61,7 @@ def report(
 
 
 def _of_study(name: str, into: Path) -> Page:
-    """The page of a study; an error where the name is neither a study nor a study file."""
+    """Return the page of a study; raise an error if the name is neither a study nor a study file."""
     from fedquilt.errors import FedquiltError
     from fedquilt.studies.catalogue_files import study_names
 

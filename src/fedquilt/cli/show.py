@@ -43,7 +43,7 @@ def show(
 
 
 def _suffixes(kinds: str) -> list[str]:
-    """ "png,pdf" as .png and .pdf; an error for a format that cannot be drawn."""
+    """Convert "png,pdf" to .png and .pdf; raise an error for a format that cannot be drawn."""
     suffixes = [f".{kind.strip().lower()}" for kind in kinds.split(",")]
     for suffix in suffixes:
         if suffix not in PICTURES:

@@ -141,7 +141,7 @@ def run(
         raise StoppedError("stopped; run the same command again to go on.") from None
     _report(plan, into)
     if progress.failed:
-        raise typer.Exit(1)  # the report has named them
+        raise typer.Exit(1)  # the report has named the failed cells
 
 
 @study.command("report")
@@ -196,7 +196,7 @@ def _report(plan: StudyPlan, into: Path) -> Path:
 
 
 def parse_only(given: list[str]) -> dict[str, list[str]]:
-    """`["dataset=cora,citeseer,clients=10"]` as levels by axis; a level without an axis belongs to the axis before it."""
+    """Parse `["dataset=cora,citeseer,clients=10"]` to levels by axis; a level without an axis belongs to the axis before it."""
     from fedquilt.errors import FedquiltError
 
     wanted: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Progress displays of a study: a live table on a terminal, lines where the output is no terminal."""
+"""Progress displays of a study: a live table on a terminal, else lines."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fedquilt.studies.progress import StudyProgress
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_REFRESHES = 4  # of the live table, per second
+_REFRESHES = 4  # refreshes of the live table per second
 _EVERY = 2.0  # the least number of seconds between two lines
 
 
 def sentence(progress: StudyProgress) -> str:
-    """The progress in words, such as `12 of 396 cells done, 1 failed, 8 min left`."""
+    """Describe the progress, such as `12 of 396 cells done, 1 failed, 8 min left`."""
     parts = [f"{progress.done} of {progress.total} cells done"]
     if progress.failed:
         parts.append(f"{progress.failed} failed")
@@ -43,7 +43,7 @@ class ProgressLines(StudyProgress):
         aside(sentence(self))
 
     def end(self, job: int, cell: Cell, outcome: str, seconds: float, left: float) -> None:
-        """Print a line where the cell failed, was the last one, or the last line is long enough ago."""
+        """Print a line if the cell failed, was the last one, or the last line was printed at least `_EVERY` seconds ago."""
         super().end(job, cell, outcome, seconds, left)
         over = self.done + self.failed == self.total
         if outcome == "failed" or over or time.monotonic() - self._last >= _EVERY:
@@ -90,7 +90,7 @@ class LiveProgress(StudyProgress):
 
 
 def progress_display(quiet: bool) -> StudyProgress:
-    """The display that suits stderr; one that shows nothing when quiet."""
+    """Return the live display if stderr is a terminal, else lines; when quiet, a display that shows nothing."""
     if quiet:
         return StudyProgress()
     return LiveProgress() if sys.stderr.isatty() else ProgressLines()

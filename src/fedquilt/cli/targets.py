@@ -1,4 +1,4 @@
-"""Check the files and folders that a command is to write, before its work is done."""
+"""Check the files and folders that a command will write, before it starts its work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PICTURES = (".png", ".pdf", ".svg")
 
 
 def check_target(path: Path | None, suffixes: tuple[str, ...], force: bool) -> None:
-    """Refuse a place that cannot be written to, has another ending, or holds something already."""
+    """Refuse a path that cannot be written to, has another suffix, or exists already (unless `force`)."""
     if path is None:
         return
     if path.suffix.lower() not in suffixes:
@@ -24,7 +24,7 @@ def check_target(path: Path | None, suffixes: tuple[str, ...], force: bool) -> N
 
 
 def check_new_folder(path: Path) -> None:
-    """Refuse a folder that holds something already, is a file, or could not be made."""
+    """Refuse a folder that is not empty, is a file, or could not be created."""
     with refused_where_unwritable(path):
         if path.is_file() or (path.is_dir() and any(path.iterdir())):
             raise FedquiltError(f"{path} is already there; choose another name.")

@@ -116,7 +116,7 @@ def _beside_defaults(tuned: Tuned) -> str:
 
 
 def table(tuned: Tuned, metric: str) -> Any:
-    """A table of the best trials and the defaults, with validation metrics only."""
+    """Build a table of the best trials and the defaults, with validation metrics only."""
     from rich.table import Table
 
     done = sorted((t for t in tuned.trials if t.val is not None), key=lambda t: (-(t.val or 0), t.number))
@@ -138,7 +138,7 @@ def _value(value: Any) -> str:
 
 
 def _written_by_search(path: Path | None) -> bool:
-    """Whether a search wrote the file; then the next search may overwrite it."""
+    """Return whether a search wrote the file; if so, the next search may overwrite it."""
     from fedquilt.tuning.outcome import MARK
 
     return path is not None and path.is_file() and path.read_bytes().startswith(MARK.encode())
@@ -146,7 +146,7 @@ def _written_by_search(path: Path | None) -> bool:
 
 @contextmanager
 def watching(quiet: bool) -> Iterator[Watch | None]:
-    """Show a search's progress: a live bar on a terminal, a line per trial in a file or a pipe; gives None when quiet."""
+    """Show a search's progress: a live bar on a terminal, a line per trial in a file or a pipe. Yields None when quiet."""
     if quiet:
         yield None
     elif not sys.stderr.isatty():
@@ -157,7 +157,7 @@ def watching(quiet: bool) -> Iterator[Watch | None]:
 
 
 def in_words(trial: Trial) -> str:
-    """The outcome of a trial in words."""
+    """Describe the outcome of a trial."""
     if trial.state == "done":
         return f"val {number(trial.val or 0.0)}"
     return f"stopped after {trial.rounds} rounds" if trial.state == "stopped" else f"failed: {trial.why}"

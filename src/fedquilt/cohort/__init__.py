@@ -1,1 +1,1 @@
-"""Many clients laid side by side as one computation. A client is a cohort of one."""
+"""Compute many clients together: clients, cohorts, the layout of their rows, and their random numbers."""

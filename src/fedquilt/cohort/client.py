@@ -1,4 +1,4 @@
-"""A client, and cutting a graph into clients."""
+"""`Client`, and a function that cuts a graph into clients."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fedquilt.partition.partition import Partition
 
 @dataclass(frozen=True, eq=False)
 class Client(Memo):
-    """What one data owner holds: a graph of its own and which of its nodes are for training, validation and test.
+    """The data of one owner: its own graph, and the split of its nodes into training, validation and test nodes.
 
     Attributes:
-        id: its number in the federation, 0..M-1; its randomness derives from it.
+        id: its number in the federation, 0..M-1; its random numbers derive from it.
         graph: its graph.
         split: [n] int8, TRAIN, VAL, TEST or NONE; a node without a target is NONE.
-        held_out: what the task keeps out of the graph, such as edges to predict, by a name that the task chooses.
+        held_out: arrays that the task removed from the graph, such as edges to predict, by names that the task chooses.
     """
 
     id: int
@@ -52,8 +52,8 @@ class Client(Memo):
 def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Client]:
     """Cut `graph` into its clients: each holds its nodes, the edges among them, and their part of the split.
 
-    Costs O(nodes + edges) over all clients together, not per client. What they hold is gathered once for all of them; a
-    client has its piece of that, not a copy.
+    Takes O(nodes + edges) over all clients together, not per client. The data of all clients is gathered once; each client
+    has a view of its part, not a copy.
     """
     held, owner = partition.flat()
     ends = np.concatenate([[0], np.cumsum(partition.sizes)])
@@ -80,7 +80,7 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
 
 
 def _induced(graph: Graph, partition: Partition, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The edges inside clients as places u < v in `Partition.flat`, sorted: two [E'] int64."""
+    """Return the edges inside clients, sorted, as indices u < v into `Partition.flat`: two arrays [E'] int64."""
     rows = graph.adjacency()[held]
     place = np.full(graph.nodes, -1, dtype=np.int64)
     v = np.empty(rows.nnz, dtype=np.int64)
@@ -98,7 +98,7 @@ def _induced(graph: Graph, partition: Partition, held: np.ndarray) -> tuple[np.n
 
 
 def _some_rows(x: Features, rows: slice) -> Features:
-    """Consecutive rows without a copy."""
+    """Return consecutive rows without a copy."""
     if isinstance(x, np.ndarray):
         return x[rows]
     first, last = x.indptr[rows.start], x.indptr[rows.stop]

@@ -1,10 +1,10 @@
-"""Many clients laid side by side as one computation. A client is a cohort of one.
+"""`Cohort`: many clients computed together as one block-diagonal graph. A single client is a cohort of one.
 
 The clients' subgraphs form one block-diagonal graph, and a layer's weights are stacked: [M, in, out]. No weight is
 shared between blocks, so one backward pass of the summed losses gives each client the gradient it would have computed
-alone. How rows lie is in `fedquilt.cohort.rows`.
+alone. `fedquilt.cohort.rows` describes the layout of rows.
 
-Memory: O(R F) for dense features (R rows), or 16 bytes a non-zero for sparse ones, plus O(R H) activations a layer.
+Memory: O(R F) for dense features (R rows), or 16 bytes per non-zero for sparse ones, plus O(R H) activations per layer.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
 
 
 class TrainingRows(Rows):
-    """The training nodes of a cohort as rows of their own: the loss reads them only, so the last layers compute no others.
+    """The training nodes of a cohort as separate rows. The loss needs only them, so the last layers compute only them.
 
     Attributes:
-        index: [T] the cohort's row of each of these rows (padding: some row of the same client).
-        real: the rows that are no padding, in the order of `Cohort.train`.
-        position: the *node's* place within its client, so that dropout draws what it would draw over all nodes.
+        index: [T] the number of each row in the cohort (for padding: some row of the same client).
+        real: the rows that are not padding, in the order of `Cohort.train`.
+        position: the *node's* position within its client, so that dropout draws the same as over all nodes.
     """
 
     def __init__(self, cohort: Cohort) -> None:
         trains = np.concatenate([client.split for client in cohort.members]) == TRAIN
         owner = np.repeat(np.arange(cohort.clients), cohort.sizes)[trains]
-        # These rows are few, so that padding costs little, and counts of random draws differ a lot between small clients.
+        # More padding is allowed: there are few such rows, and their number differs a lot between small clients.
         super().__init__(np.bincount(owner, minlength=cohort.clients).tolist(), cohort.device, padding=2.0)
         self._cohort, self._rows = cohort, cohort.taken[trains]
         self.real = torch.from_numpy(self.taken).to(cohort.device)
@@ -48,7 +48,7 @@ class TrainingRows(Rows):
         self.index = self.position + torch.from_numpy(cohort.start).to(cohort.device)[self.client]
 
     def chosen(self, matrix: sp.csr_matrix) -> SparseMatrix:
-        """These rows of one of the cohort's matrices: [R, R] -> [T, R]."""
+        """Select these rows of one of the cohort's matrices: [R, R] -> [T, R]."""
         rows = matrix[self._rows]
         lengths = np.diff(rows.indptr)
         return SparseMatrix(self.padded(rows.data, rows.indices, lengths, self._cohort.rows)).to(self.device)
@@ -69,7 +69,7 @@ class Cohort(Rows, Memo):
 
     Attributes:
         ids: [M] int64, the clients' numbers in the federation.
-        features: width of the input.
+        features: F, the number of features.
         train, val, test: the rows of the nodes of each part.
     """
 
@@ -85,12 +85,12 @@ class Cohort(Rows, Memo):
         self.train, self.val, self.test = (torch.nonzero(split == part).ravel() for part in (TRAIN, VAL, TEST))
 
     def take(self, chosen: Sequence[int]) -> Cohort:
-        """The cohort of some of its clients, by their places in this cohort."""
+        """Return the cohort of some of the clients, given by their indices in this cohort."""
         return Cohort([self.members[m] for m in chosen], self.device, self.padding)
 
     @cached_property
     def training(self) -> TrainingRows:
-        """The training nodes as rows of their own."""
+        """The training nodes as separate rows."""
         return TrainingRows(self)
 
     # -- operators, computed on first use -----------------------------------------------------------------
@@ -140,7 +140,7 @@ class Cohort(Rows, Memo):
     # -- means over a client's rows ----------------------------------------------------------------------------------
 
     def counts(self, index: Tensor) -> Tensor:
-        """How many of the rows in `index` each client has: [M] float32; counted once for train, val, test and nodes."""
+        """Count the rows in `index` of each client: [M] float32. The counts of train, val, test and nodes are cached."""
         known = next((name for name in ("train", "val", "test", "nodes") if index is getattr(self, name)), None)
         counted: Tensor = self._count(index) if known is None else self.once(known, lambda c: c._count(index))
         return counted
@@ -155,18 +155,18 @@ class Cohort(Rows, Memo):
 
     @cached_property
     def train_weight(self) -> Tensor:
-        """[T] float32: 1 / (number of the client's training nodes) for each training row, so that a sum is a mean."""
+        """[T] float32: 1 / (number of the client's training nodes) for each training row; a sum so weighted is a mean."""
         return 1.0 / self.train_count[self.client[self.train]]
 
     def sum_over(self, values: Tensor, index: Tensor) -> Tensor:
-        """Each client's sum of `values` [T], which belong to rows `index` [T] in rising order: [M]."""
-        if values.is_cuda:  # a segment a client; adding to few places from everywhere would queue up there
+        """Sum `values` [T] of the rows `index` [T] (in rising order) for each client: [M]."""
+        if values.is_cuda:  # one segment per client; atomic additions to so few addresses would be slow
             lengths = self.counts(index).long()
             return torch.segment_reduce(values.float(), "sum", lengths=lengths, unsafe=True, initial=0.0)
         return torch.zeros(self.clients).index_add_(0, self.client[index], values.float())
 
     def mean_over(self, values: Tensor, index: Tensor) -> Tensor:
-        """Each client's mean of `values` [T], which belong to rows `index` [T] in rising order; NaN where it has none: [M]."""
+        """Average `values` [T] of the rows `index` [T] (in rising order) for each client: [M], NaN if it has no rows."""
         return self.sum_over(values, index) / self.counts(index)
 
     @cached_property
@@ -176,17 +176,17 @@ class Cohort(Rows, Memo):
 
     @cached_property
     def first_row(self) -> Tensor:
-        """[M] int64: each client's first row, as `start`, on the device."""
+        """[M] int64: each client's first row; `start` as a tensor on the device."""
         return torch.from_numpy(self.start).to(self.device)
 
     @cached_property
     def nodes(self) -> Tensor:
-        """The rows that are no padding."""
+        """The rows that are not padding."""
         return torch.nonzero(self.position < self.node_count[self.client]).ravel()
 
     @cached_property
     def _is_node(self) -> Tensor:
-        """[R, 1] whether a row is no padding."""
+        """[R, 1]: whether a row is a node, not padding."""
         return (self.position < self.node_count[self.client]).unsqueeze(1)
 
     def node_mean(self, rows: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
-"""Random numbers that belong to the client: a hash of (client, step, layer, position).
+"""Random numbers of clients, computed as a hash of (client, step, layer, position).
 
-A few integer operations, no state, the same on every device, in every cohort, and after a resume.
+The hash takes a few integer operations and has no state. The numbers are the same on every device, in every cohort, and after
+a resume.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ _GOLDEN = -7046029254386353131  # 2^64 / golden ratio, as a signed 64-bit number
 _MIX = (-4658895280553007687, -7723592293110705685)  # splitmix64's multipliers
 _LOW = 0x7FEB352D  # lowbias32's multipliers
 _HIGH = -2073254261  # 0x846CA68B
-_LAYERS = 64  # layers a step may have
+_LAYERS = 64  # the most layers in a step
 
 
 def _mix64(x: Tensor) -> Tensor:
-    """splitmix64's finaliser on int64 (shifts made logical by masking)."""
+    """Apply splitmix64's finaliser to int64 (masks turn arithmetic shifts into logical ones)."""
     x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _MIX[0]
     x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _MIX[1]
     return x ^ ((x >> 31) & 0x1FFFFFFFF)
 
 
 def _wrapped(number: int) -> int:
-    """The signed 64-bit number that is equal to it modulo 2^64."""
+    """Return the signed 64-bit number that equals `number` modulo 2^64."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 class Placed(Protocol):
-    """Rows that belong to clients: [R] whose each is, and its place there."""
+    """Rows that belong to clients: `client` [R] and `position` [R] within the client."""
 
     client: Tensor
     position: Tensor
@@ -49,34 +50,34 @@ class Draws:
     """The random numbers of one training step of a cohort.
 
     Attributes:
-        keys: [M] int64, a number that belongs to each client (see `client_keys`).
-        step: the training step, counted from the one that the keys stand for.
+        keys: [M] int64, the random key of each client (see `client_keys`).
+        step: the training step, counted from the step that the keys were advanced to (see `advanced`).
     """
 
     keys: Tensor
     step: int
 
     def words(self, rows: Placed, count: int, layer: int) -> Tensor:
-        """[R, count] int32, all 32 bits random: row r's numbers depend on its client and its place there only."""
+        """Draw [R, count] int32 with 32 random bits each. A row's numbers depend only on its client and its position there."""
         low, high = self.keyed(layer)
         column = torch.arange(count, device=low.device, dtype=torch.int32)
         counter = rows.position.to(torch.int32) * count
         x = (counter + low[rows.client]).unsqueeze(1) + column
         x ^= (x >> 16) & 0xFFFF
         x *= _LOW
-        x ^= high[rows.client].unsqueeze(1)  # two keyed words: streams of different clients and steps never run along
+        x ^= high[rows.client].unsqueeze(1)  # a second word, so that streams of clients and steps do not overlap
         x ^= (x >> 15) & 0x1FFFF
         x *= _HIGH
         x ^= (x >> 16) & 0xFFFF
         return x
 
     def keyed(self, layer: int) -> tuple[Tensor, Tensor]:
-        """The two words [M] int32 that a client's numbers in a layer are a hash of, beside their place."""
+        """Compute the two words [M] int32 from which, with the position, a client's numbers in a layer are hashed."""
         key = _mix64(self.keys + _wrapped((self.step * _LAYERS + layer + 1) * _GOLDEN))
         return key.to(torch.int32), (key >> 32).to(torch.int32)
 
     def normal(self, rows: Rows, width: int, layer: int) -> Tensor:
-        """[R, width] float32 standard normal numbers, by Box and Muller's transform of uniform ones."""
+        """Draw [R, width] float32 standard normal numbers, by the Box-Muller transform of uniform ones."""
         half = (width + 1) // 2
         uniform = self.words(rows, 2 * half, layer).float().mul_(2.0**-32).add_(0.5)  # in [0, 1]
         radius = uniform[:, :half].clamp_min(2.0**-33).log_().mul_(-2.0).sqrt_()
@@ -84,23 +85,23 @@ class Draws:
         return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)[:, :width]
 
     def below(self, rows: Rows, limits: Tensor, count: int, layer: int) -> Tensor:
-        """[R, count] int64 whole numbers from 0 to limit - 1, the limit [M] being that of the row's client."""
+        """Draw [R, count] int64 from 0 to limit - 1, where `limits` [M] holds the limit of each client."""
         return (self.words(rows, count, layer) & 0x7FFFFFFF).long() % limits[rows.client].unsqueeze(1)
 
 
 def advanced(keys: Tensor, clock: Tensor) -> Tensor:
-    """Keys [M] whose step e is step clock + e of `keys`: the clock [M] is a tensor, so that a CUDA graph can advance it."""
+    """Advance keys [M]: step e of the result is step clock + e of `keys`. CUDA graphs can change the tensor `clock` [M]."""
     return keys + clock * _wrapped(_LAYERS * _GOLDEN)
 
 
 def client_keys(seed: int, cohort: Cohort) -> Tensor:
-    """[M] int64: a number for each client of the cohort, from the seed and the client's id alone."""
+    """Return the random key of each client, [M] int64; it depends only on the seed and the client's id."""
     keys = [client.once(key_name(seed), partial(_client_key, seed)) for client in cohort.members]
     return torch.tensor(keys, dtype=torch.int64, device=cohort.device)
 
 
 def key_name(seed: int) -> str:
-    """The name under which a client has its key of a seed (`Client.once`)."""
+    """Return the name under which a client stores its key of a seed (`Client.once`)."""
     return f"random key of seed {seed}"
 
 
@@ -109,7 +110,7 @@ def _client_key(seed: int, client: Client) -> int:
 
 
 def key_of_words(words: Tensor, layer: int) -> int:
-    """The key of a client whose `Draws(key, 0).keyed(layer)` are these words, [2] int32."""
+    """Invert `Draws.keyed`: return the key for which `Draws(key, 0).keyed(layer)` gives these words, [2] int32."""
     low, high = words.tolist()
     x = (low & 0xFFFFFFFF) | (high & 0xFFFFFFFF) << 32
     # Undo splitmix64's finaliser: each of its three steps is a bijection on 64-bit numbers.

@@ -1,4 +1,4 @@
-"""Constant features that all clients of a cohort multiply with weights of their own."""
+"""`FeatureMatrix`: the constant features of a cohort, multiplied by each client's own weights."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from fedquilt.cohort.rows import Rows
 from fedquilt.cohort.sparse import SparseMatrix
 from fedquilt.graphs.arrays import Features
 
-# Share of non-zeros up to which a product with sparse features beats a dense one (the dense kernel is that much faster).
+# Up to this share of non-zeros, a product with sparse features is faster than a dense one.
 SPARSE_LIMIT = 0.15
 
 
 class FeatureMatrix:
-    """Constant features X [R, F] that all clients multiply with weights of their own: X_m W_m, or (P X)_m W_m.
+    """Constant features X [R, F], multiplied by each client's own weights: X_m W_m, or (P X)_m W_m.
 
-    Sparse: client m's columns are shifted by m F, so the product with all clients' stacked weights is ONE sparse product
-    with ``W.reshape(M F, H)``. Dense: one batched product, or one a client.
+    Sparse: client m's columns are shifted by m F, so the product with all clients' stacked weights is one sparse product
+    with ``W.reshape(M F, H)``. Dense: one batched product, or one product per client.
 
-    A propagation P is constant too. It is multiplied into X once, unless that fills a sparse X up so much that P (X W)
-    costs less than (P X) W: on Cora in ten parts 57 thousand non-zeros a product instead of 159 thousand.
+    The propagation operator P is constant too. P X is computed once, unless it has so many more non-zeros than a sparse X that
+    P (X W) costs less than (P X) W: on Cora in ten parts, 57 thousand non-zeros per product instead of 159 thousand.
     """
 
     def __init__(self, cohort: Rows, parts: Sequence[Features], operator: SparseMatrix | None = None) -> None:
-        """Features X_m [n_m, F], a part a client, and P [R, R]."""
+        """`parts` holds X_m [n_m, F] of each client; `operator` is P [R, R], or None."""
         self.cohort = cohort
         self.sparse: SparseMatrix | None = None
         self.dense: Tensor | None = None
@@ -48,7 +48,7 @@ class FeatureMatrix:
             self.dense = torch.from_numpy(x if isinstance(x, np.ndarray) else x.toarray()).to(cohort.device)
 
     def __matmul__(self, weight: Tensor) -> Tensor:
-        """X_m W_m (or P_m X_m W_m) for every client: weight [M, F, H] -> [R, H]."""
+        """Compute X_m W_m (or P_m X_m W_m) for every client: weight [M, F, H] -> [R, H]."""
         if self.sparse is not None:
             product = self.sparse @ weight.reshape(-1, weight.shape[-1])
         else:
@@ -58,7 +58,7 @@ class FeatureMatrix:
 
 
 def _laid(cohort: Rows, parts: Sequence[Features]) -> Features:
-    """The clients' features in their rows: [R, F] float32, sparse where any client's are."""
+    """Place the clients' features in their rows: [R, F] float32, sparse if any client's are."""
     if any(sp.issparse(part) for part in parts):
         blocks = [part if sp.issparse(part) else sp.csr_matrix(part) for part in parts]
         return cohort.diagonal(blocks, [0] * len(blocks), blocks[0].shape[1]).astype(np.float32, copy=False)
@@ -72,7 +72,7 @@ def _filled(x: Features) -> int:
 
 
 def as_scipy(matrix: SparseMatrix) -> sp.csr_matrix:
-    """The same numbers for products on the host; on the CPU no copy."""
+    """Return the matrix as scipy CSR on the host; without a copy if it is on the CPU."""
     csr = matrix.forward
     parts = (part.cpu().numpy() for part in (csr.values(), csr.col_indices(), csr.crow_indices()))
     return sp.csr_matrix(tuple(parts), shape=matrix.shape)

@@ -1,4 +1,4 @@
-"""Sums of rows by group, in a fixed order: the same bits every time, on a CPU and on an accelerator."""
+"""Sum rows by group in a fixed order, so that results are reproducible bit by bit, on an accelerator too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memo for values derived from immutable data."""
+"""`Memo`: cache values that are derived from immutable data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Memo:
         return {}
 
     def once(self, name: Hashable, make: Callable[[Self], Any]) -> Any:
-        """The value called `name`: computed by `make` the first time, then read from memory."""
+        """Return the value called `name`; `make` computes it the first time, later calls return the stored one."""
         if name not in self._memo:
             self._memo[name] = make(self)
         return self._memo[name]
 
     def preset(self, name: Hashable, value: Any) -> None:
-        """Store a known value, which `once` then gives instead of computing it."""
+        """Store a known value, which `once` then returns instead of computing it."""
         self._memo[name] = value

@@ -1,4 +1,4 @@
-"""Products with a constant sparse matrix, forward and backward in one product each."""
+"""Products with a constant sparse matrix; forward and backward are one sparse product each."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 
 from fedquilt.devices.device import has_kernels
 
-# torch warns on first use that CSR support is in beta, and that invariants are not checked: once a run, to every user.
+# torch warns on first use that CSR support is in beta, and that invariants are not checked. Users cannot act on either.
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 warnings.filterwarnings("ignore", message="Sparse invariant checks are implicitly disabled")
 
 
 def _to_csr(matrix: sp.csr_matrix) -> Tensor:
-    """A scipy CSR matrix as a torch CSR tensor with 32-bit indices (half the index traffic of 64-bit ones)."""
+    """Convert a scipy CSR matrix to a torch CSR tensor with 32-bit indices (half the memory traffic of 64-bit ones)."""
     matrix = matrix.tocsr()
     matrix.sort_indices()
     return torch.sparse_csr_tensor(
@@ -30,9 +30,9 @@ def _to_csr(matrix: sp.csr_matrix) -> Tensor:
 
 
 class SparseMatrix:
-    """A constant sparse matrix S [R, K] that autograd can multiply with: it keeps S and its transpose.
+    """A constant sparse matrix S [R, K] whose product autograd can differentiate. It stores S and its transpose.
 
-    Memory: 8 bytes a non-zero (16 with the transpose), plus 4 a row.
+    Memory: 8 bytes per non-zero (16 with the transpose), plus 4 per row.
     """
 
     def __init__(self, matrix: sp.csr_matrix) -> None:
@@ -48,7 +48,7 @@ class SparseMatrix:
         return moved
 
     def __matmul__(self, dense: Tensor) -> Tensor:
-        """S @ dense, [R, K] x [K, H] -> [R, H], with gradient S^T @ grad to `dense`."""
+        """Compute S @ dense, [R, K] x [K, H] -> [R, H]; the gradient of `dense` is S^T @ grad."""
         if dense.shape[0] != self.shape[1]:
             raise RuntimeError(
                 f"a matrix of shape {self.shape} cannot be multiplied with one of shape {tuple(dense.shape)}"
@@ -65,8 +65,8 @@ def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
         return sum_rows(offsets, columns, values, dense)
     if dense.is_cuda:
         return csr @ dense
-    # A row of the product is a weighted sum of rows of `dense`: a bag of embeddings. That kernel prefetches the rows it
-    # gathers, and is 1.3 to 3 times as fast as the library's sparse product at 128 columns.
+    # A row of the product is a weighted sum of rows of `dense`, which is what an embedding bag computes. Its kernel prefetches
+    # the rows it gathers, and is 1.3 to 3 times as fast as the library's sparse product at 128 columns.
     return torch.embedding_bag(dense.contiguous(), columns, offsets, False, 0, False, values, True)[0]
 
 

@@ -43,8 +43,8 @@ def register_synthetic(
         description: one line.
         size: nodes, edges, features and classes of the graph with default arguments.
         protocol: the defaults of a run on it.
-        natural_clients: takes the same arguments; gives [N] the client each node belongs to.
-        node_groups: takes the same arguments; gives [N] the group of similar clients each node belongs to.
+        natural_clients: a function of the same arguments that returns the client of each node, [N].
+        node_groups: a function of the same arguments that returns the group of similar clients of each node, [N].
     """
 
     def decorate(generate: Callable[..., Graph]) -> Callable[..., Graph]:
@@ -77,7 +77,7 @@ def in_catalogue(name: str) -> bool:
 
 
 def choose(name: str) -> Choice:
-    """The dataset and parameters that a name such as `cora` or `syn-cora:h=0.30,r=1` stands for."""
+    """Return the dataset and parameters for a name such as `cora` or `syn-cora:h=0.30,r=1`."""
     base, _, parameters = name.partition(":")
     if not in_catalogue(name):
         raise unknown("dataset", base, CATALOGUE.all())
@@ -85,9 +85,9 @@ def choose(name: str) -> Choice:
 
 
 def natural_clients(name: str) -> np.ndarray | None:
-    """[N] the client each node of a dataset belongs to by construction; None for any other graph.
+    """Return the client of each node of a dataset that defines clients, [N]; None for any other graph.
 
-    Several graphs put side by side are one client each.
+    In a disjoint union of several graphs, each graph is one client.
     """
     if not in_catalogue(name):
         return None
@@ -99,7 +99,7 @@ def natural_clients(name: str) -> np.ndarray | None:
 
 
 def node_groups(name: str) -> np.ndarray | None:
-    """[N] the group of similar clients each node of a dataset belongs to by construction; None where there is none."""
+    """Return the group of similar clients of each node, [N]; None for a dataset that defines no groups."""
     if not in_catalogue(name):
         return None
     choice = choose(name)

@@ -1,4 +1,4 @@
-"""One entry of the catalogue, and the graph that a name with parameters stands for."""
+"""`Dataset`, one entry of the catalogue, and `Choice`, a dataset with the values of its parameters."""
 
 from __future__ import annotations
 
@@ -66,9 +66,11 @@ class Dataset:
         parameters: the parameters a name may carry, by key.
         files: the names, without `.npz`, that it may have in the data folder, the preferred one first; `{h}` stands for a
             parameter. Default: the dataset's name.
-        parts: for some parameters, the parameters of several graphs that are put side by side; empty for one graph.
-        natural_clients: for some parameters, [N] the client each node belongs to by construction.
-        node_groups: for some parameters, [N] the group of similar clients each node belongs to; pictures are ordered by it.
+        parts: a function of the parameters. Returns the parameters of the graphs that are joined as a disjoint union; empty
+            for one graph.
+        natural_clients: a function of the parameters. Returns the client of each node, [N].
+        node_groups: a function of the parameters. Returns the group of similar clients of each node, [N], which orders
+            figures.
     """
 
     name: str
@@ -120,7 +122,7 @@ class Choice:
 
     @property
     def parts(self) -> list[Choice]:
-        """The choices whose graphs this one puts side by side, in order; none where it is one graph."""
+        """The choices whose graphs form this disjoint union, in order; empty for a single graph."""
         parts = self.dataset.parts(self.parameters) if self.dataset.parts else []
         return [Choice(self.dataset, part) for part in parts]
 

@@ -188,7 +188,7 @@ def _remove_empty_folders(folder: Path) -> None:
 
 @contextmanager
 def _bounded_waits() -> Iterator[None]:
-    """Give every wait for a server a timeout: PyTorch Geometric sets none."""
+    """Set a timeout for all network waits in the block, because PyTorch Geometric sets none."""
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)
     try:
@@ -198,7 +198,7 @@ def _bounded_waits() -> Iterator[None]:
 
 
 def _reach(address: str) -> None:
-    """Fail at once, not minutes later, when a server cannot be reached. Any reply counts, even a refusal."""
+    """Raise an error at once, not minutes later, if a server cannot be reached. Any HTTP reply counts as reached."""
     with suppress(urllib.error.HTTPError):
         urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=TIMEOUT).close()
 

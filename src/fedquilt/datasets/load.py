@@ -48,7 +48,7 @@ def load_graph(
 
 
 def data_folder(data: str | os.PathLike[str] | None = None) -> Path:
-    """The folder in which named graphs are looked up: the given one, else FEDQUILT_DATA, else the user's cache folder."""
+    """Return the folder with named graphs: the given one, else FEDQUILT_DATA, else the user's cache folder."""
     if data:
         return Path(data)
     if chosen := os.environ.get("FEDQUILT_DATA"):
@@ -75,7 +75,7 @@ def _by_name(choice: Choice, data: Path | None) -> Graph:
 
 
 def _part(choice: Choice, data: Path | None) -> Graph:
-    """One graph of several that are put side by side. Its size must be the catalogue's, so that they fit together."""
+    """Load one graph of a disjoint union. Its size must be the catalogue's, so that the graphs fit together."""
     graph, entry = _by_name(choice, data), choice.dataset
     found, expected = (f"{g.nodes} nodes, {g.features} features and {g.classes} classes" for g in (graph, entry))
     if found != expected:

@@ -18,7 +18,7 @@ _ATTRIBUTES = ("attr_indptr", "attr_indices", "attr_data", "attr_shape")
 
 
 def read_h2gcn(path: Path, name: str) -> Graph:
-    """A graph in H2GCN's npz layout: the adjacency and the attributes as CSR matrices, and labels."""
+    """Read a graph in H2GCN's npz layout: the adjacency and the attributes as CSR matrices, and labels."""
     arrays = load_arrays(path, (*_ADJACENCY, *_ATTRIBUTES, "attr_matrix", "labels"))
     dense = "attr_matrix" in arrays
     for key in (*_ADJACENCY, *(("attr_matrix",) if dense else _ATTRIBUTES), "labels"):
@@ -31,9 +31,9 @@ def read_h2gcn(path: Path, name: str) -> Graph:
 
 
 def read_nifty_credit(folder: Path, name: str) -> Graph:
-    """The credit graph as NIFTY publishes it: people in credit.csv, edges in credit_edges.txt.
+    """Read the credit graph as NIFTY publishes it: people in credit.csv, edges in credit_edges.txt.
 
-    The label is NoDefaultNextMonth. Features are all other columns but Single, as NIFTY does.
+    The label is NoDefaultNextMonth. As in NIFTY, all other columns but Single are features.
     """
     table, edge_list = folder / "credit.csv", folder / "credit_edges.txt"
     for path in (table, edge_list):
@@ -53,7 +53,7 @@ def read_nifty_credit(folder: Path, name: str) -> Graph:
 
 
 def read_ogb(folder: Path, name: str) -> Graph:
-    """A graph as the Open Graph Benchmark unpacks it: raw/*.csv.gz, and its given split in split/time."""
+    """Read a graph as the Open Graph Benchmark unpacks it: raw/*.csv.gz, and its given split in split/time."""
     raw, split = folder / "raw", folder / "split" / "time"
     edges = _numbers(raw / "edge.csv.gz", delimiter=",", dtype=np.int64)
     x = _numbers(raw / "node-feat.csv.gz", delimiter=",", dtype=np.float32)

@@ -17,7 +17,7 @@ Two settings make captures reliable:
   read of a value by autograd's thread still fails, because waiting for a stream that is being captured is an error in
   every mode.
 
-Memory: the CUDA graphs of a training share one pool, as large as what a round needs beside the states.
+Memory: the CUDA graphs of a training share one pool, as large as the memory of one round without the states.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CudaGraphCache(Generic[T]):
         return key in self._graphs or (key in self._seen and self.failure is None)
 
     def __call__(self, key: Hashable, function: Callable[[], T]) -> T:
-        """Run the function, or replay the CUDA graph of its key; the function's result."""
+        """Run the function, or replay the CUDA graph of its key, and return the function's result."""
         if key not in self._graphs and (not self.is_ready(key) or not self._capture(key, function)):
             self._seen.add(key)
             return function()
@@ -62,7 +62,7 @@ class CudaGraphCache(Generic[T]):
         return result
 
     def _capture(self, key: Hashable, function: Callable[[], T]) -> bool:
-        """Capture the function, which does not execute it; whether that worked."""
+        """Capture the function without executing it; return whether that worked."""
         graph = torch.cuda.CUDAGraph()
         try:
             with (
@@ -91,7 +91,7 @@ def _without_garbage_collection() -> Iterator[None]:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The first error of a chain: ending a failed capture raises another one, which says less."""
+    """Return the first error of a chain: ending a failed capture raises another one, which is less informative."""
     while error.__context__ is not None:
         error = error.__context__
     return error

@@ -21,7 +21,7 @@ _DEVICE = re.compile(r"cpu|mps|cuda(:(0|[1-9][0-9]?))?")
 
 @contextmanager
 def computing_in(precision: Precision) -> Iterator[None]:
-    """Compute the dense products of a `with` block in this precision; all else, also the sums of products, is float32.
+    """Compute the dense products of a `with` block in this precision; all else, including their accumulation, is float32.
 
     "mixed" rounds factors to TF32 (10 bits after the point) on an accelerator; on a CPU it is the same as "float32".
     """
@@ -38,7 +38,7 @@ def computing_in(precision: Precision) -> Iterator[None]:
 
 @contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """Use so many CPU threads in a `with` block; None leaves the number as it is."""
+    """Use `count` CPU threads in a `with` block; None leaves the number unchanged."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -48,7 +48,7 @@ def using_threads(count: int | None) -> Iterator[None]:
 
 
 def pick_device(name: str, asked: str = "--device") -> torch.device:
-    """The device called `name`; "auto" is a CUDA device where there is one, else the CPU.
+    """Return the device called `name`; "auto" is a CUDA device where there is one, else the CPU.
 
     `asked` is the option that names it, for error messages.
     """

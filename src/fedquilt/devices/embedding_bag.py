@@ -1,4 +1,4 @@
-"""Dot products of pairs of rows without gathering the rows first: the gradient of a bag of embeddings.
+"""Dot products of pairs of rows without gathering the rows first, computed as the gradient of an embedding bag.
 
 The operator `aten._embedding_bag_per_sample_weights_backward` is private. Where a PyTorch does not have it, rows are gathered.
 """
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def pair_products(c: Tensor, z: Tensor, source: Tensor, target: Tensor, offsets: Tensor) -> Tensor:
-    """c_u . z_v of every pair (u, v): c, z [R, d] -> [E].
+    """Compute c_u . z_v of every pair (u, v): c, z [R, d] -> [E].
 
     Args:
         c, z: the rows.
@@ -20,6 +20,6 @@ def pair_products(c: Tensor, z: Tensor, source: Tensor, target: Tensor, offsets:
     gradient = getattr(torch.ops.aten, "_embedding_bag_per_sample_weights_backward", None)
     if gradient is None:
         return (c.index_select(0, source) * z.index_select(0, target)).sum(1)
-    # The gradient of a weighted sum of rows with respect to its weights is just this product.
+    # These products are the gradient of a weighted sum of rows with respect to its weights.
     products: Tensor = gradient(c.contiguous(), z.contiguous(), target, offsets, source, 0)
     return products

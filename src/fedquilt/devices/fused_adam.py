@@ -27,7 +27,7 @@ def adam_update(
     Args:
         weights, grads, first, second: tensors of equal shapes: the weights, their gradients, and the two moments.
         steps: for each of them the number of this step, from 1 on, as a tensor of one number.
-        lr, betas, weight_decay, epsilon: Adam's.
+        lr, betas, weight_decay, epsilon: Adam's settings.
     """
     if hasattr(torch, "_fused_adam_"):
         torch._fused_adam_(

@@ -1,4 +1,4 @@
-"""Triton kernels for CUDA devices: operations that no library kernel does in one pass. Triton comes with PyTorch for CUDA."""
+"""Triton kernels for CUDA devices: operations that no library kernel does in one pass. PyTorch for CUDA includes Triton."""
 
 # mypy: disallow-untyped-defs=False
 from __future__ import annotations
@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024
-MAX_COLUMNS = 128  # that one warp sums at a time
+MAX_COLUMNS = 128  # the most columns that one warp sums at a time
 
 
 @triton.jit
@@ -44,14 +44,14 @@ class Adam:
     def __init__(self, step: Tensor, betas: tuple[float, float], epsilon: float) -> None:
         """`step` [M] is the number of the step that each client takes."""
         self.clients, self.betas, self.epsilon = len(step), betas, epsilon
-        # 1 - beta^t, without the cancellation of single precision at small t.
+        # 1 - beta^t; computed by expm1 in double precision, because it cancels in single precision at small t.
         one, two = (-torch.expm1(step.double() * math.log(beta)) for beta in betas)
         self.length, self.root = one.reciprocal().float(), two.rsqrt().float()
 
     def __call__(
         self, weight: Tensor, grad: Tensor, first: Tensor, second: Tensor, lr: float | Tensor, decay: float
     ) -> None:
-        """One step of one weight. Shapes: all [M, ...] contiguous; a learning rate for each client is [M]."""
+        """Take one step of one weight. Shapes: all [M, ...] contiguous; a learning rate for each client is [M]."""
         entries = weight.numel() // self.clients
         each = isinstance(lr, Tensor)
         rates, rate = (lr, 0.0) if each else (self.root, lr)
@@ -76,7 +76,7 @@ def _sum_rows(offsets, columns, weights, x, out, width, BLOCK: tl.constexpr):
 
 
 def sum_rows(offsets: Tensor, columns: Tensor, weights: Tensor, x: Tensor) -> Tensor:
-    """sum_i weights_i x[columns_i] over i = offsets_r .. offsets_{r+1} - 1 at every row r: a sparse product.
+    """Compute a sparse product: at every row r, sum_i weights_i x[columns_i] over i = offsets_r .. offsets_{r+1} - 1.
 
     One group of threads sums each row in order, so the result is deterministic. At 128 columns it takes 0.4 to 0.8 of the
     library's time.

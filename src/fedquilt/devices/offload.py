@@ -1,4 +1,4 @@
-"""Offload tensors to disk: the states of clients that are not computed at the moment, where they would not fit into memory.
+"""Offload tensors to disk: client states that are not in use, where all states together would not fit into memory.
 
 An offloaded tensor is a file that is mapped into memory. It is read and written like any other tensor; the operating
 system holds the pages in use and writes the others to disk. `release_pages` tells it that some rows are not in use. The
@@ -23,15 +23,15 @@ from torch import Tensor
 
 from fedquilt.errors import FedquiltError
 
-THRESHOLD_BYTES = 2**30  # states of all clients together that are larger are offloaded
-CHUNK_ROWS = 256  # rows of an offloaded tensor that are in memory at a time
+THRESHOLD_BYTES = 2**30  # states are offloaded if those of all clients together are larger
+CHUNK_ROWS = 256  # how many rows of an offloaded tensor are processed at a time
 _SPARE_BYTES = 2**30  # left free on the disk
 
 _mappings: dict[int, mmap.mmap] = {}  # by the address of the first byte
 
 
 def offloaded_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """An offloaded tensor of zeros. Disk space is reserved now: to run out of it while writing would kill the process."""
+    """Create an offloaded tensor of zeros. Disk space is reserved now: running out of it later would kill the process."""
     size = max(1, math.prod(shape)) * torch.empty((), dtype=dtype).element_size()
     folder = tempfile.gettempdir()
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -80,7 +80,7 @@ def _mapping(tensor: Tensor) -> mmap.mmap | None:
 
 
 def release_pages(*tensors: Any) -> None:
-    """Let the system take the memory of offloaded tensors back; their values stay. Other tensors are ignored."""
+    """Let the system reclaim the memory of offloaded tensors; their values stay on disk. Other tensors are ignored."""
     for tensor in tensors:
         mapping = _mapping(tensor)
         if mapping is None:
@@ -95,7 +95,7 @@ def release_pages(*tensors: Any) -> None:
 
 
 def row_chunks(stack: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """The rows of a stack [M, ...] and their places: `CHUNK_ROWS` at a time where it is offloaded, else all at once."""
+    """Yield slices of a stack [M, ...] and their rows: `CHUNK_ROWS` rows at a time if it is offloaded, else all at once."""
     if not is_offloaded(stack):
         yield slice(0, len(stack)), stack
         return

@@ -13,7 +13,7 @@ Features: TypeAlias = np.ndarray | sp.csr_matrix
 
 
 def undirected(edges: Any, nodes: int, where: str = "the graph") -> np.ndarray:
-    """[2, E] int64: each edge once with ``u < v``, sorted, without self-loops and duplicates."""
+    """Clean edges: return [2, E] int64, each edge once with ``u < v``, sorted, without self-loops and duplicates."""
     array = np.asarray(edges)
     if array.ndim != 2 or array.shape[0] != 2:
         raise FedquiltError(f"{where} has edges of shape {shape_text(array)}; they must be 2 x E, one column an edge.")
@@ -28,7 +28,7 @@ def undirected(edges: Any, nodes: int, where: str = "the graph") -> np.ndarray:
             f"{where} has an edge {u}-{v} to a node that is not there; nodes are numbered 0 to {nodes - 1}."
         )
     low, high = np.minimum(*array), np.maximum(*array)
-    # A sort and a comparison: ten times as fast as np.unique, whose newer versions hash.
+    # Sorting and comparing is ten times as fast as np.unique, which uses hashing in newer versions.
     keys = np.sort((low * nodes + high)[low != high])
     keys = keys[np.diff(keys, prepend=-1) > 0]
     first = keys // nodes
@@ -36,7 +36,7 @@ def undirected(edges: Any, nodes: int, where: str = "the graph") -> np.ndarray:
 
 
 def label_array(y: Any, where: str) -> np.ndarray:
-    """[N] int64 labels; NaN becomes -1, which means unlabelled."""
+    """Convert labels to [N] int64; NaN becomes -1, which means unlabelled."""
     array = np.asarray(y)
     if array.ndim != 1:
         raise FedquiltError(f"{where} has labels of shape {shape_text(array)}; give one whole number for each node.")
@@ -50,7 +50,7 @@ def label_array(y: Any, where: str) -> np.ndarray:
 
 
 def feature_array(x: Any, where: str) -> Features:
-    """[N, F] float32 features; a sparse matrix stays sparse (CSR)."""
+    """Convert features to [N, F] float32; a sparse matrix stays sparse (CSR)."""
     if sp.issparse(x):
         matrix = sp.csr_matrix(x, dtype=np.float32)
         matrix.sum_duplicates()
@@ -66,7 +66,7 @@ def feature_array(x: Any, where: str) -> Features:
 
 
 def from_tensor(x: Any) -> Any:
-    """A tensor as an array, a sparse tensor as a CSR matrix."""
+    """Convert a tensor to an array, and a sparse tensor to a CSR matrix."""
     import torch
 
     x = x.detach().cpu()
@@ -77,10 +77,10 @@ def from_tensor(x: Any) -> Any:
 
 
 def as_sparse(x: Features) -> sp.csr_matrix:
-    """Features as CSR."""
+    """Convert features to CSR."""
     return x if sp.issparse(x) else sp.csr_matrix(x)
 
 
 def shape_text(array: np.ndarray) -> str:
-    """A shape as errors write it, such as `2 x 5`."""
+    """Format an array's shape for error messages, such as `2 x 5`."""
     return " x ".join(str(side) for side in array.shape) or "()"

@@ -101,7 +101,7 @@ class Graph:
 
     @classmethod
     def from_data(cls, data: Data, name: str = "graph", labelled: bool = True) -> Graph:
-        """A graph from PyTorch Geometric's `Data`, cleaned and validated like one from a file.
+        """Convert PyTorch Geometric's `Data` to a graph, cleaned and validated like one from a file.
 
         Edges are made undirected, self-loops and duplicates dropped. Sparse `x` stays sparse. `train_mask`, `val_mask` and
         `test_mask` become the given split when all three are there and have one dimension. Unless `labelled`, `y` may be
@@ -111,7 +111,7 @@ class Graph:
             if getattr(data, key, None) is None and (labelled or key != "y"):
                 raise FedquiltError(f"{name} has no `{key}`; give a Data with edge_index, x and y.")
         masks = {part: getattr(data, f"{part}_mask", None) for part in PARTS}
-        # A two-dimensional mask holds several splits; which of them is meant only the user knows.
+        # A two-dimensional mask holds several splits, and it is unknown which one the user means.
         found = {part: mask.cpu().numpy() for part, mask in masks.items() if mask is not None and mask.dim() == 1}
         y = np.full(data.x.shape[0], -1) if getattr(data, "y", None) is None else from_tensor(data.y)
         return cls.from_arrays(
@@ -161,7 +161,7 @@ class Graph:
         return operators.adjacency(self.edges, self.nodes)
 
     def subgraph(self, nodes: np.ndarray, name: str | None = None) -> Graph:
-        """The graph induced by `nodes` (sorted, distinct), renumbered 0..len(nodes)-1."""
+        """Return the graph induced by `nodes` (sorted, distinct), renumbered 0..len(nodes)-1."""
         place = np.full(self.nodes, -1, dtype=np.int64)
         place[nodes] = np.arange(len(nodes))
         kept = place[self.edges]
@@ -179,7 +179,7 @@ class Graph:
         )
 
     def to_data(self) -> Data:
-        """The same graph as PyTorch Geometric's `Data`: both directions of each edge, dense features."""
+        """Convert the graph to PyTorch Geometric's `Data`: both directions of each edge, dense features."""
         import torch
         from torch_geometric.data import Data
 

@@ -94,7 +94,7 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
 
 
 def load_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """The arrays among `keys` that an npz file has. Each way in which a file can be bad has its own error."""
+    """Load the arrays among `keys` that an npz file has. Each kind of damage has its own error message."""
     if path.is_dir():
         raise FedquiltError(f"{path} is a folder, not a file; name the npz file in it.")
     if not path.exists():
@@ -131,7 +131,7 @@ def load_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
 
 
 def csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Any, where: str) -> sp.csr_matrix:
-    """A CSR matrix from a file's arrays. Checked in full, because bad indices would crash much later."""
+    """Build a CSR matrix from a file's arrays. It is checked in full, because bad indices would crash much later."""
     try:
         matrix = sp.csr_matrix(
             (data.astype(np.float32), indices.astype(np.int64), indptr.astype(np.int64)),
@@ -160,7 +160,7 @@ def _features(arrays: dict[str, np.ndarray], where: str) -> Any:
 
 
 def _small(values: np.ndarray) -> np.ndarray:
-    """Values as bytes where all are whole numbers from 0 to 255: the file is a quarter of the size."""
+    """Convert values to bytes if all are whole numbers from 0 to 255; this makes the file a quarter of the size."""
     as_bytes = values.astype(np.uint8) if values.size and values.min() >= 0 and values.max() <= 255 else values
     return as_bytes if np.array_equal(as_bytes, values) else values
 

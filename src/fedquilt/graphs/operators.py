@@ -1,4 +1,4 @@
-"""Constant matrices of an undirected graph, made in one pass over its edges.
+"""Constant matrices of an undirected graph, built in one pass over its edges.
 
 Edges are [2, E], each once with ``u < v``. If they are sorted, as in every `Graph`, the entries of each row are sorted too.
 """
@@ -19,7 +19,7 @@ def gcn(edges: np.ndarray, nodes: int, looped: np.ndarray) -> sp.csr_matrix:
 
     Args:
         edges: [2, E].
-        nodes: rows and columns.
+        nodes: the number of rows and columns.
         looped: the rows that are nodes and get a self-loop, sorted; any other row is padding and stays zero.
     """
     a = _symmetric(edges, looped, nodes)

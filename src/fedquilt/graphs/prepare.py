@@ -13,7 +13,7 @@ from fedquilt.graphs.protocol import Protocol
 
 
 def prepare(graph: Graph, protocol: Protocol) -> Graph:
-    """The graph prepared as the protocol says; node order is kept."""
+    """Prepare the graph as the protocol says; the order of nodes does not change."""
     if protocol.largest_component:
         graph = largest_component(graph)
     if protocol.normalise_features:
@@ -22,7 +22,7 @@ def prepare(graph: Graph, protocol: Protocol) -> Graph:
 
 
 def largest_component(graph: Graph) -> Graph:
-    """The subgraph of the largest connected component; of equally large ones, the one with the lowest node."""
+    """Return the subgraph of the largest connected component; of equally large ones, the one with the lowest node."""
     from scipy.sparse.csgraph import connected_components
 
     count, component = connected_components(graph.adjacency(), directed=False)
@@ -32,7 +32,7 @@ def largest_component(graph: Graph) -> Graph:
 
 
 def normalise(x: Features) -> Features:
-    """Each row divided by the sum of its absolute values; a row of zeros stays zero."""
+    """Divide each row by the sum of its absolute values; a row of zeros stays zero."""
     sums = np.asarray(abs(x).sum(axis=1), dtype=np.float32).reshape(-1, 1)
     scale = np.divide(1, sums, out=np.zeros_like(sums), where=sums > 0)
     if isinstance(x, np.ndarray):

@@ -11,7 +11,7 @@ class Protocol:
     """The defaults of a run on one graph, as published results use it. The class's own defaults are for a user's own graph.
 
     Attributes:
-        metric: what a client is scored by; "auc" for graphs with two very unequal classes.
+        metric: the metric by which clients are evaluated; "auc" for graphs with two very unequal classes.
         largest_component: keep only the largest connected component.
         normalise_features: divide each node's features by their sum.
         split: the shares of the labelled nodes for training, validation and test.

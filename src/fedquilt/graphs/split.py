@@ -19,10 +19,10 @@ FEWEST_FOLDS = 3  # one to train, one to validate, one to test
 
 
 class Split(Protocol):
-    """A way to split the labelled nodes of a graph; `parse_split` gives one."""
+    """A way to split the labelled nodes of a graph; `parse_split` returns one."""
 
     def draw(self, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
-        """The split of a run's seed: [N] int8 of TRAIN, VAL, TEST or NONE. Each `attempt` is another draw from that seed."""
+        """Draw the split of a run's seed: [N] int8 of TRAIN, VAL, TEST or NONE. Each `attempt` is another draw from it."""
 
 
 class Shares(NamedTuple):
@@ -48,7 +48,7 @@ class Folds:
     count: int
 
     def draw(self, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
-        """Fold seed % count tests and the one after it validates, in assignment number seed // count."""
+        """Test on fold seed % count and validate on the next one, in assignment number seed // count."""
         units, unit_of = _units(graph)
         if len(units) < self.count:
             raise FedquiltError(
@@ -74,13 +74,13 @@ class Given:
 
 
 def draw_split(graph: Graph, fractions: tuple[float, float, float], seed: int, attempt: int = 0) -> np.ndarray:
-    """A random split over the labelled nodes of the whole graph, before anyone partitions it.
+    """Draw a random split of the labelled nodes of the whole graph, before it is partitioned.
 
     Args:
         graph: the graph; its unlabelled nodes belong to no part.
         fractions: the shares for train, val and test; they sum to 1 or less.
         seed: the run's seed.
-        attempt: the number of the draw from this seed, for a caller that rejects some.
+        attempt: the number of the draw from this seed, for callers that draw again.
 
     Returns:
         [N] int8 of TRAIN, VAL, TEST or NONE.
@@ -104,7 +104,7 @@ def draw_split(graph: Graph, fractions: tuple[float, float, float], seed: int, a
 
 
 def _units(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
-    """The units that are split, sorted, and [N] the unit of each node.
+    """Return the units that are split, sorted, and the unit of each node [N].
 
     A unit is a labelled node, or all copies of one node where the graph marks copies.
     """
@@ -131,7 +131,7 @@ def given_split(graph: Graph) -> np.ndarray:
 
 
 def parse_split(text: str) -> Split:
-    """`"20/40/40"` as `Shares`, `"5fold"` as `Folds`, `"given"` as `Given`."""
+    """Parse `"20/40/40"` as `Shares`, `"5fold"` as `Folds`, `"given"` as `Given`."""
     if text == GIVEN:
         return Given()
     if folds := re.fullmatch(r"(\d+)fold", text):

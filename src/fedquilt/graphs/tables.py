@@ -23,7 +23,7 @@ WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 
 @dataclass
 class _Nodes:
-    """The rows of nodes.csv or nodes.parquet, in their order: texts as written, features as numbers."""
+    """The rows of nodes.csv or nodes.parquet in file order: ids, labels and splits as text, features as numbers."""
 
     path: Path
     ids: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ def _read_nodes(path: Path, labelled: bool) -> _Nodes:
 
 
 def _columns_of_nodes(path: Path, header: list[str], labelled: bool) -> tuple[dict[str, int], list[int]]:
-    """The positions of the columns id, label and split, and those of the features."""
+    """Find the positions of the columns id, label and split, and those of the features."""
     lower = [name.strip().lower() for name in header]
     for name in ("id", "label") if labelled else ("id",):
         if name not in lower:
@@ -258,7 +258,7 @@ def _parquet_edge_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of a csv file, its header first, blank lines left out."""
+    """Yield (line number, cells) of a csv file, its header first, without blank lines."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -300,7 +300,7 @@ def _read_text(path: Path) -> str:
 
 
 def _text(value: Any) -> str:
-    """A parquet cell as csv has it; 3.0 is 3, since a column with gaps turns whole numbers into floats."""
+    """Format a parquet cell as in a csv file. 3.0 becomes 3, because a column with gaps stores whole numbers as floats."""
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return ""
     if isinstance(value, float) and value.is_integer():

@@ -1,4 +1,4 @@
-"""The disjoint union: several graphs side by side as one, with no edge between them."""
+"""The disjoint union: several graphs as one, with no edge between them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fedquilt.graphs.graph import Graph
 
 
 def disjoint_union(name: str, graphs: Sequence[Graph]) -> Graph:
-    """One graph of all nodes, in the order of the graphs. All graphs have the same features and classes.
+    """Join graphs to one graph, with nodes in the order of the graphs. All graphs have the same features and classes.
 
-    Features are sparse. Given splits and ids are dropped. Nodes with equal features are marked as copies of one another:
-    synthetic graphs often join the same nodes in several ways.
+    Features are sparse. Given splits and ids are dropped. Nodes with equal features are marked as copies of one another,
+    because synthetic graphs often contain the same nodes with different edges.
     """
     x = sp.vstack([as_sparse(graph.x) for graph in graphs], format="csr")
     first = np.cumsum([0, *(graph.nodes for graph in graphs)])
@@ -32,7 +32,7 @@ def disjoint_union(name: str, graphs: Sequence[Graph]) -> Graph:
 
 
 def equal_rows(x: sp.csr_matrix) -> np.ndarray:
-    """[N, F] -> [N] int64: a number for each row, the same for equal rows, in the order in which they first appear."""
+    """Number the rows so that equal rows have the same number, in order of first appearance: [N, F] -> [N] int64."""
     x = x.copy()
     x.sum_duplicates()
     x.eliminate_zeros()

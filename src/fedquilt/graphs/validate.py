@@ -13,7 +13,7 @@ MOST_CLASSES = 10_000
 
 
 def check_edges(edges: np.ndarray, nodes: int, where: str) -> None:
-    """Edges are [2, E], join existing nodes, and have ``u < v``."""
+    """Check that edges are [2, E], join existing nodes, and have ``u < v``."""
     if edges.ndim != 2 or edges.shape[0] != 2:
         raise FedquiltError(f"{where} has edges of shape {shape_text(edges)}; they must be 2 x E, one column an edge.")
     if edges.size and (edges.min() < 0 or edges.max() >= nodes):
@@ -25,7 +25,7 @@ def check_edges(edges: np.ndarray, nodes: int, where: str) -> None:
 
 
 def check_features(x: Features, nodes: int, names: tuple[str, ...] | None, ids: np.ndarray | None, where: str) -> None:
-    """Features are [N, F] finite numbers, F > 0, with F distinct names where they are named."""
+    """Check that features are [N, F] finite numbers, F > 0, with F distinct names if they have names."""
     rows, columns = x.shape
     if rows != nodes:
         raise FedquiltError(
@@ -59,7 +59,7 @@ def _check_feature_names(names: tuple[str, ...], columns: int, where: str) -> No
 
 
 def check_labels(y: np.ndarray, classes: int, names: tuple[str, ...] | None, labelled: bool, where: str) -> None:
-    """Labels are -1 .. classes-1. If `labelled`, at least one node has a label."""
+    """Check that labels are -1 .. classes-1 and, if `labelled`, that at least one node has a label."""
     lowest, highest = int(y.min()), int(y.max())
     if lowest < -1:
         raise FedquiltError(f"{where} has the label {lowest}; labels are 0, 1, 2, ... and -1 means unlabelled.")
@@ -80,7 +80,7 @@ def check_labels(y: np.ndarray, classes: int, names: tuple[str, ...] | None, lab
 
 
 def check_masks(masks: dict[str, np.ndarray], nodes: int, where: str) -> None:
-    """Masks are the three of `PARTS`, bool [N] each, and disjoint."""
+    """Check that there are three masks, named as in `PARTS`, each bool [N], and that they are disjoint."""
     if set(masks) != set(PARTS):
         raise FedquiltError(f"{where} has some masks only; give all of train_mask, val_mask and test_mask, or none.")
     for part in PARTS:
@@ -102,7 +102,7 @@ def check_masks(masks: dict[str, np.ndarray], nodes: int, where: str) -> None:
 
 
 def check_ids(ids: np.ndarray, nodes: int, where: str) -> None:
-    """Ids are N distinct values."""
+    """Check that ids are N distinct values."""
     if ids.shape != (nodes,):
         raise FedquiltError(f"{where} has ids of shape {shape_text(ids)} but {nodes} nodes; give one id for each node.")
     distinct, counts = np.unique(ids, return_counts=True)

@@ -1,7 +1,7 @@
 """Messages: named tensors that a method declares. Nothing else crosses between a client and the server.
 
-A method declares every name with a sentence about what it reveals. In every engine, a name that was not declared is an error
-before anything crosses.
+A method declares every name with a sentence about what it reveals. In every engine, an undeclared name is an error before
+anything is sent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class TensorSpec:
         name: its name, or a pattern with ``*``.
         reveals: one sentence, in plain words, about what the receiver learns from it.
         shared: the same tensor for every client (downloads only); otherwise the leading axis is the client.
-        count: a count, such as of training nodes (uploads only). Under differential privacy a one is sent instead.
+        count: whether it is a count, such as of training nodes (uploads only). Under differential privacy a 1 is sent instead.
     """
 
     name: str
@@ -35,15 +35,15 @@ class TensorSpec:
 
 @dataclass(frozen=True, eq=False)
 class Sparse:
-    """A tensor that is sent as the values of its non-zero entries, and one bit an entry for their positions.
+    """A tensor that is sent as the values of its non-zero entries, and one bit per entry for their positions.
 
-    It holds the dense tensor (leading axis the client); `wire.encode` makes the bytes.
+    It holds the dense tensor (leading axis the client); `wire.encode` converts it to bytes.
     """
 
     tensor: Tensor
 
     def bytes_each(self) -> Tensor:
-        """[M] the bytes of each client's part: 4 a non-zero value and a bit an entry, or 4 an entry if that is less."""
+        """[M] bytes of each client's part: 4 per non-zero value and a bit per entry, or 4 per entry if that is less."""
         entries = self.tensor[0].numel()
         filled = self.tensor.flatten(1).count_nonzero(dim=1)
         return (filled * 4 + (entries + 7) // 8).clamp_max(entries * 4)
@@ -53,7 +53,7 @@ class Sparse:
 class Factored:
     """A download [M, ...] whose rows are computed when they are sent: row m = left[m] @ right + own[m] * stack[m].
 
-    So averages for ten thousand clients never have to be in memory at once.
+    So averages for ten thousand clients need not be in memory at once.
 
     Attributes:
         left, right: [M, r] and [r, ...].
@@ -78,7 +78,7 @@ Message = dict[str, Value]
 
 
 def declared(specs: Sequence[TensorSpec], name: str) -> TensorSpec | None:
-    """The declaration of `name`, by its name or its pattern; None where there is none."""
+    """Return the declaration that `name` equals or whose pattern it matches; None if there is none."""
     return next((c for c in specs if c.name == name or fnmatchcase(name, c.name)), None)
 
 
@@ -108,7 +108,7 @@ def each_tensor(value: Value) -> tuple[Tensor, ...]:
 
 
 def moved(message: Mapping[str, Value], device: torch.device) -> Message:
-    """The same message on a device."""
+    """Return the same message on a device."""
 
     def move(value: Value) -> Value:
         if isinstance(value, Factored):
@@ -119,14 +119,14 @@ def moved(message: Mapping[str, Value], device: torch.device) -> Message:
 
 
 def message_bytes(message: Mapping[str, Value], specs: Sequence[TensorSpec], receivers: int) -> dict[str, int]:
-    """Bytes by name, summed over all clients. A shared tensor counts once for every client that receives it."""
+    """Compute the bytes by name, summed over all clients. A shared tensor counts once for every client that receives it."""
     return {name: int(count) for name, count in message_bytes_on_device(message, specs, receivers).items()}
 
 
 def message_bytes_on_device(
     message: Mapping[str, Value], specs: Sequence[TensorSpec], receivers: int
 ) -> dict[str, int | Tensor]:
-    """The same without synchronising with the device: bytes that depend on the numbers are scalars on their device."""
+    """Compute the same without synchronising: byte counts that depend on values are returned as scalars on their device."""
     out: dict[str, int | Tensor] = {}
     for name, value in message.items():
         spec = declared(specs, name)

@@ -11,7 +11,7 @@ from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, Val
 
 
 def slice_message(message: Message, specs: Sequence[TensorSpec], first: int, last: int) -> Message:
-    """The part of a message for the participants first .. last - 1. A shared tensor is part of every slice."""
+    """Return the part of a message for the participants first .. last - 1. A shared tensor is part of every slice."""
 
     def cut(name: str, value: Value) -> Value:
         spec = declared(specs, name)
@@ -25,7 +25,7 @@ def slice_message(message: Message, specs: Sequence[TensorSpec], first: int, las
 
 
 def join_messages(messages: Sequence[Message]) -> Message:
-    """The uploads of several cohorts as one message, participants in the given order."""
+    """Join the uploads of several cohorts to one message, participants in the given order."""
     if len(messages) == 1:
         return messages[0]
     return {
@@ -35,5 +35,5 @@ def join_messages(messages: Sequence[Message]) -> Message:
 
 
 def same_kind(value: Value, tensor: Tensor) -> Value:
-    """`tensor` as `Sparse` where `value` is, else itself."""
+    """Return `tensor` as `Sparse` if `value` is `Sparse`, else unchanged."""
     return Sparse(tensor) if isinstance(value, Sparse) else tensor

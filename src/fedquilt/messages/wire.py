@@ -1,10 +1,10 @@
 """The wire format: one client's message as safetensors bytes, never pickle.
 
-A dense tensor is stored as it is. A sparse tensor is stored as ``name#values`` (float32) and ``name#kept`` (one bit an entry,
+A dense tensor is stored as it is. A sparse tensor is stored as ``name#values`` (float32) and ``name#kept`` (one bit per entry,
 packed), or dense where that is smaller; its shape is in the header's metadata under ``sparse``.
 
-`decode` takes bytes from strangers. It checks the whole header in memory before it makes a tensor, so it never allocates more
-than a small multiple of the bytes that came, and it raises ValueError on everything that `encode` does not write.
+`decode` reads untrusted bytes. It checks the whole header before it creates a tensor, so it never allocates more than a small
+multiple of the received bytes. It raises ValueError on everything that `encode` does not write.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from fedquilt.messages.message import Message, Sparse, Value, dense
 _VALUES, _KEPT = "#values", "#kept"
 _METADATA, _SHAPES = "__metadata__", "sparse"
 _LENGTH = struct.Struct("<Q")
-HEADER_LIMIT = 2**22  # bytes: names, shapes and offsets of some ten thousand tensors
-RANK_LIMIT, SIZE_LIMIT = 16, 2**48  # axes of a tensor, and entries along one
-# Bytes an entry of each dtype that may cross, by its name in safetensors.
+HEADER_LIMIT = 2**22  # bytes; enough for the names, shapes and offsets of some ten thousand tensors
+RANK_LIMIT, SIZE_LIMIT = 16, 2**48  # the most axes of a tensor, and the most entries along one
+# Bytes per entry of each dtype that may be sent, by its name in safetensors.
 _ENTRY_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
 
 def encode(message: Mapping[str, Value]) -> bytes:
-    """The bytes of one client's message (no client axis; a `Sparse` has a leading axis of one)."""
+    """Encode one client's message as bytes. Tensors have no client axis; a `Sparse` has a leading axis of one."""
     tensors: dict[str, Tensor] = {}
     shapes: dict[str, list[int]] = {}
     for name, value in message.items():
@@ -54,12 +54,12 @@ def encode(message: Mapping[str, Value]) -> bytes:
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    """A contiguous copy: safetensors refuses tensors that share memory."""
+    """Return a contiguous copy, because safetensors refuses tensors that share memory."""
     return tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def decode(data: bytes) -> Message:
-    """The message that `encode` wrote. Raises ValueError on anything else."""
+    """Decode a message that `encode` wrote. Raises ValueError on anything else."""
     try:
         metadata = _checked_metadata(data)
         shapes = _parse_json(metadata.get(_SHAPES, "{}"))
@@ -74,7 +74,7 @@ def decode(data: bytes) -> Message:
 
 
 def _checked_metadata(data: bytes) -> dict[str, str]:
-    """The header's metadata, after every entry of the header was checked.
+    """Check every entry of the header and return its metadata.
 
     The layout is: the header's length (8 bytes, little-endian), the header (JSON), the tensors' bytes. Together the tensors
     have to cover the rest of the data, without holes and without overlaps.
@@ -102,7 +102,7 @@ def _checked_metadata(data: bytes) -> dict[str, str]:
 
 
 def _checked_offsets(name: str, entry: Any) -> tuple[int, int]:
-    """The first and the last offset of a tensor's bytes, where they fit its dtype and shape."""
+    """Return the first and the last offset of a tensor's bytes, after a check that they fit its dtype and shape."""
     if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
         raise ValueError(f"'{name}' has no dtype, shape and offsets, or more than these")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
@@ -128,7 +128,7 @@ def _is_shape(value: object) -> bool:
 
 
 def _parse_json(text: str) -> Any:
-    """JSON without repeated names, NaN and infinities."""
+    """Parse JSON; refuse repeated names, NaN and infinities."""
     return json.loads(text, object_pairs_hook=_table, parse_constant=_refuse_constant)
 
 
@@ -154,7 +154,7 @@ def _check_booleans(tensors: Mapping[str, Tensor]) -> None:
 
 
 def _assemble(tensors: dict[str, Tensor], shapes: object) -> Message:
-    """Put sparse tensors together again, after a check that their parts fit the shapes that the sender claims."""
+    """Rebuild sparse tensors from their parts, after a check that the parts fit the shapes that the sender states."""
     if not isinstance(shapes, dict):
         raise ValueError("the shapes of its sparse tensors are not a table")
     message: Message = {}

@@ -1,7 +1,7 @@
 """The inner-product decoder of a variational graph autoencoder (Kipf and Welling, 2016), over a cohort.
 
-p(A_uv = 1) = sigmoid(r_u . r_v). All pairs of nodes would cost n^2; each step takes every edge (u, v) once, and for each of
-them a random pair (u, w) of the same client, which is hardly ever an edge.
+p(A_uv = 1) = sigmoid(r_u . r_v). Scoring all pairs of nodes would cost n^2. Instead, each step scores every edge (u, v) once,
+and for each edge one random pair (u, w) of the same client, which is hardly ever an edge.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fedquilt.cohort.draws import Draws
 from fedquilt.cohort.rows import Rows
 from fedquilt.nn.edges import Links
 
-NOISE_LAYER, PAIR_LAYER = 60, 61  # which of a step's random numbers; layers of a model have the first ones
+NOISE_LAYER, PAIR_LAYER = 60, 61  # the `layer` of these draws in `Draws`; a model's own layers use low numbers
 
 
 class Pairs:
-    """The undirected edges of a cohort, each once, which a decoder learns to tell from random pairs."""
+    """The undirected edges of a cohort, each once. A decoder learns to tell them from random pairs."""
 
     def __init__(self, cohort: Cohort) -> None:
         edges = [client.graph.edges[:, np.lexsort(client.graph.edges[::-1])] for client in cohort.members]
@@ -34,18 +34,21 @@ class Pairs:
         self.weight = 1.0 / torch.tensor(counts, device=cohort.device).clamp_min(1)[self.rows.client]
 
     def others(self, draws: Draws, layer: int) -> Links:
-        """A random pair (u, w) for every edge (u, v), w any node of the same client."""
+        """Draw a random pair (u, w) for every edge (u, v); w is any node of the same client."""
         target = draws.below(self.rows, self._sizes, 1, layer).flatten() + self._first
         return self.edges.retargeted(target)
 
 
 def reconstruction(pairs: Pairs, z: Tensor, draws: Draws, layer: int) -> Tensor:
-    """-log p(A | z), the mean over a client's edges and as many random pairs, summed over clients: z [R, d] -> scalar."""
+    """Compute -log p(A | z): the mean over a client's edges and as many random pairs, summed over clients.
+
+    Shapes: z [R, d] -> scalar.
+    """
     edge, other = pairs.edges.dot(z, z), pairs.others(draws, layer).dot(z, z)
     return 0.5 * ((F.softplus(-edge) + F.softplus(other)) * pairs.weight).sum()
 
 
 def expected_reconstruction(cohort: Cohort, mean: Tensor, logvar: Tensor, draws: Draws) -> Tensor:
-    """-E_q[log p(A | z)] for q = N(mean, exp(logvar)), from one draw a node (reparameterised): [R, d] -> scalar."""
+    """Estimate -E_q[log p(A | z)] for q = N(mean, exp(logvar)) from one reparameterised draw per node: [R, d] -> scalar."""
     sample = mean + (0.5 * logvar).exp() * draws.normal(cohort, mean.shape[1], NOISE_LAYER)
     return reconstruction(cohort.once("pairs", Pairs), sample, draws, PAIR_LAYER)

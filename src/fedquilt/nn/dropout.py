@@ -1,4 +1,4 @@
-"""Dropout whose randomness belongs to the client (see `fedquilt.cohort.draws`)."""
+"""Dropout whose masks depend on the client and the step, not on the cohort (see `fedquilt.cohort.draws`)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ class Dropout:
 
     Attributes:
         rate: the share of entries set to zero; the others are divided by (1 - rate).
-        keys: [M] int64, a number that belongs to each client (see `fedquilt.cohort.draws.client_keys`).
-        step: which of the steps that the keys stand for (see `fedquilt.cohort.draws.advanced`): the epoch in its round.
+        keys: [M] int64, the random key of each client (see `fedquilt.cohort.draws.client_keys`).
+        step: the training step, counted from the step that the keys were advanced to (see `fedquilt.cohort.draws.advanced`);
+            in a training this is the epoch within the round.
     """
 
     rate: float
@@ -32,20 +33,20 @@ class Dropout:
 
     @property
     def bits(self) -> int:
-        """Random bits an entry: eight where they express the rate exactly (four entries a 32-bit word), else sixteen."""
+        """Random bits per entry: 8 if the rate is a multiple of 1/256 (four entries per 32-bit word), else 16."""
         return 8 if (self.rate * 256).is_integer() else 16
 
     @property
     def scale(self) -> float:
-        """The factor of entries that survive, which preserves the expectation: 1 / (1 - the rate in `bits` bits)."""
+        """The factor that preserves the expectation, for entries that are kept: 1 / (1 - the rate rounded to `bits` bits)."""
         return 1.0 / (1.0 - round(self.rate * 2**self.bits) / 2**self.bits)
 
     def keep(self, rows: Rows, width: int, layer: int) -> Tensor:
-        """[R, width] float32 of ones and zeros: which entries survive at this layer in this step."""
+        """Draw which entries are kept at this layer in this step: [R, width] float32 of ones and zeros."""
         bits = self.bits
         x = self.draws.words(rows, -(-width * bits // 32), layer)
-        # Whole numbers 0 .. 2^bits - 1, or half that range around zero; at least `drop` survives. Clamping a float is
-        # one vectorised pass; a comparison that writes booleans is several times slower on the CPU.
+        # Integers 0 .. 2^bits - 1, or the same range around zero; an entry is kept if its number is at least `drop`.
+        # Clamping a float is one vectorised pass; a comparison that writes booleans is several times slower on the CPU.
         value = x.view(torch.uint8 if bits == 8 else torch.int16)[:, :width].float()
         drop = round(self.rate * 2**bits) - (0 if bits == 8 else 2**15)
         return value.sub_(drop - 1).clamp_(0.0, 1.0)
@@ -63,7 +64,7 @@ class Dropout:
 
 
 class _ReluDropout(torch.autograd.Function):
-    """relu(h) * keep * scale. Entries that survive are positive in the output, so that backward needs the output alone."""
+    """relu(h) * keep * scale. Backward needs only the output, which is positive exactly where the gradient passes."""
 
     @staticmethod
     def forward(ctx, h: Tensor, keep: Tensor, scale: float) -> Tensor:  # type: ignore[no-untyped-def]

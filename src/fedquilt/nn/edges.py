@@ -1,7 +1,7 @@
 """Sums and dot products over pairs of rows: the edges of a cohort's graphs, or any other list of pairs.
 
-Both operations are one kernel that gathers rows as it goes and writes nothing of size pairs x width, and each is the
-other's gradient.
+Each operation is one kernel that gathers rows on the fly and stores nothing of size pairs x width. Each is the gradient
+of the other.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from fedquilt.graphs import operators
 class Links:
     """Pairs (u, v) of rows, sorted by u.
 
-    Memory: 12 bytes a pair and 4 a row; with gradients 16 and 4 more.
+    Memory: 12 bytes per pair and 4 per row; gradients take another 16 per pair and 4 per row.
 
     Attributes:
-        count: how many pairs. rows: R, how many rows u and v are numbers of.
+        count: E, the number of pairs. rows: R; u and v are row numbers below R.
     """
 
     def __init__(self, source: Tensor, target: Tensor, rows: int) -> None:
@@ -35,7 +35,7 @@ class Links:
         self._offsets = torch.searchsorted(source.contiguous(), first, out_int32=True)
 
     def retargeted(self, target: Tensor) -> Links:
-        """The same u paired with other rows: target [E]."""
+        """Pair the same u with other rows: target [E]."""
         links = object.__new__(Links)
         links.rows, links.count, links.source, links._offsets = self.rows, self.count, self.source, self._offsets
         links.target = target.int()
@@ -53,7 +53,7 @@ class Links:
 
     @cached_property
     def turned(self) -> tuple[Links, Tensor]:
-        """The pairs (v, u) sorted by v, and where each of them is among the pairs (u, v)."""
+        """Return the pairs (v, u) sorted by v, and the index of each among the pairs (u, v)."""
         order = self.target.argsort(stable=True)
         return Links(self.target.long()[order], self.source[order], self.rows), order
 
@@ -80,7 +80,7 @@ class Links:
     def _dot(self, c: Tensor, z: Tensor) -> Tensor:
         if not self.count:
             return z.new_zeros(0)
-        # The sampled product is for sparse patterns, of single precision.
+        # The sampled product is used only for single precision and patterns of at most R^2 pairs.
         if z.device.type == "cpu" and z.dtype == torch.float32 and self.count <= self.rows**2:
             product: Tensor = torch.sparse.sampled_addmm(self._pattern, c.contiguous(), z.contiguous().T, beta=0.0)
             return product.values()
@@ -88,10 +88,10 @@ class Links:
 
 
 class Edges(Links):
-    """The edges of a cohort's graphs (both directions, no self-loops) in K factors.
+    """The edges of a cohort's graphs (both directions, no self-loops), repeated for K factors.
 
-    Factors lie one after the other: row k R + r is node r in factor k, pair k E + e is edge e there, so that scores [K E] are
-    [K, E] for free.
+    Factors are stored one after the other: row k R + r is node r in factor k, and pair k E + e is edge e in factor k. So scores
+    [K E] can be viewed as [K, E] without a copy.
     """
 
     def __init__(self, cohort: Cohort, factors: int = 1) -> None:

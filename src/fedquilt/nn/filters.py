@@ -1,19 +1,19 @@
-"""A network with one hidden layer whose units look at the graph through learned polynomial filters, a client its own.
+"""A network with one hidden layer whose units apply learned polynomial graph filters; each client has its own filters.
 
-With A = D^-1/2 A D^-1/2 (no self-loops), features X and the hidden units in G groups of equal width, group g reads
+With A = D^-1/2 A D^-1/2 (no self-loops), features X and the hidden units in G groups of equal width, group g computes
 
     h_g = relu( sum_k c_gk s_k A^k (X W_g + E) + b_g ),   k = 0 .. K
 
-and a linear classifier reads all of h. The coefficients c [G, K + 1] say what is far and near, alike and unlike; at the start
-each group looks at one distance only, from a node itself (k = 0) to K steps away. s_k = ||X|| / ||A^k X|| makes all distances
-equally loud: powers of A fade, and the more the less alike neighbours are. (The bases monomial and chebyshev, T_k(A) in place
-of A^k, have s_k = 1.) E, where asked for, is a row of numbers for every
-node: on graphs where *who* the neighbours are says more than what they look like.
+and a linear classifier reads all of h. The coefficients c [G, K + 1] weight the distances: k = 0 is the node itself, k = K
+are nodes K steps away. Initially each of several groups uses one distance only. s_k = ||X|| / ||A^k X|| gives all distances
+the same norm: powers of A shrink the signal, the more so the less similar neighbours are. (The bases
+monomial and chebyshev, the latter with T_k(A) in place of A^k, have s_k = 1.) E is optional: a learned row for every node, for
+graphs where the identity of the neighbours tells more than their features.
 
-Filters act on X W, or on X where features are fewer than hidden units: the narrower of the two is spread.
+Filters are applied to X W, or to X where it is not wider than the hidden layer and there is no E.
 
-Memory: O(R H) for each power of a cohort of R rows; where X is spread, another copy of the features, and of their powers up to
-CACHED bytes.
+Memory: O(R H) for each power of a cohort of R rows. Where filters are applied to X, another copy of the features, and up to
+CACHED bytes of their powers.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from fedquilt.nn.models import Output, Shapes, activate
 
 Basis = Literal["scaled", "monomial", "chebyshev"]
 FILTER, IDENTITY = "filter", "identity"
-NODE_LAYER = 1  # which of a step's random numbers drop nodes
-FAINT = 1e-6  # share of ||X|| under which A^k X is rounding error
-COLUMNS = 128  # features that are dense at a time while their powers are measured
-BUNCH = 2**14  # nodes of clients that are processed together before training
+NODE_LAYER = 1  # the `layer` of the draws that drop nodes; see `Draws`
+FAINT = 1e-6  # if ||A^k X|| is below this share of ||X||, it is rounding error
+COLUMNS = 128  # how many features are made dense at a time to compute the norms of their powers
+BUNCH = 2**14  # how many nodes are processed at a time before training
 CACHED = 2**28  # bytes of powers of X that are cached between evaluations; others are computed each time
 
 _cached_bytes: WeakKeyDictionary[Cohort, int] = WeakKeyDictionary()  # bytes of powers that each cohort caches
@@ -52,14 +52,14 @@ _cached_bytes: WeakKeyDictionary[Cohort, int] = WeakKeyDictionary()  # bytes of 
 
 @dataclass(frozen=True)
 class FilterNet:
-    """The network as a description and a function of a cohort and its weights; it holds no state.
+    """The network: the shapes of its weights, and its outputs as a function of a cohort and weights. It holds no state.
 
     Attributes:
         features, hidden, outputs: widths of the input, the hidden layer and the output.
         order: K. groups: G.
-        identity: rows of the table E; a node takes that of its place in its client, modulo their number; 0: no table.
-        node_dropout: share of the nodes whose input is dropped in a training step, before it spreads.
-        basis: powers of A scaled to be equally loud, powers as they are, or Chebyshev polynomials.
+        identity: number of rows of the table E; node i of a client uses row i modulo this number. 0: no table.
+        node_dropout: share of the nodes whose input is dropped in a training step, before filtering.
+        basis: powers of A scaled by s_k, unscaled powers, or Chebyshev polynomials.
     """
 
     features: int
@@ -72,7 +72,7 @@ class FilterNet:
     basis: Basis = "scaled"
 
     def shapes(self) -> Shapes:
-        """The weights that mean the same at every client, by name, without the leading client axis."""
+        """The shapes of the weights that clients can share, by name, without the leading client axis."""
         return {
             "hidden.weight": (self.features, self.hidden),
             "hidden.bias": (self.hidden,),
@@ -81,7 +81,7 @@ class FilterNet:
         }
 
     def private_start(self, some: Tensor) -> Weights:
-        """The coefficients and the table of identities at the start, for as many clients as `some` [M, ...] has."""
+        """Return the initial private weights (coefficients and the table E) for M clients, on the device of `some` [M, ...]."""
         clients = len(some)
         c = some.new_zeros(clients, self.groups, self.order + 1)
         if self.groups == 1:
@@ -93,7 +93,7 @@ class FilterNet:
         return {FILTER: c, **table}
 
     def __call__(self, cohort: Cohort, weights: Weights) -> Output:
-        """Logits and the hidden layer before its ReLU of every row, as for evaluation."""
+        """Compute the logits of every row, and the hidden layer before its ReLU, without dropout."""
         terms = self._terms(cohort, weights)
         if self._narrow:
             return self._last(cohort, self._mixed(cohort, self._all_powers(cohort), terms, weights), weights, None)
@@ -101,7 +101,7 @@ class FilterNet:
         return self._last(cohort, near + _operator(cohort) @ far, weights, None)
 
     def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
-        """The same at the training nodes only (the rows of `cohort.training`), for less, with dropout."""
+        """Compute the same with dropout, at the training nodes only (the rows of `cohort.training`), which costs less."""
         rows, terms, keep = cohort.training, self._terms(cohort, weights), None
         if self.node_dropout:
             keep = Dropout(self.node_dropout, dropout.keys, dropout.step).mask(cohort, 1, NODE_LAYER)
@@ -114,11 +114,11 @@ class FilterNet:
 
     @property
     def _narrow(self) -> bool:
-        """Whether features are fewer than hidden units, so that it is they who are spread, which takes no gradient."""
+        """Whether filters are applied to X, not to X W + E: X is not wider, there is no E, and X needs no gradient."""
         return self.features <= self.hidden and not self.identity
 
     def _all_powers(self, cohort: Cohort) -> Tensor:
-        """The powers for evaluation: cached, unless those of all cohorts in this process would exceed CACHED bytes."""
+        """Return the powers for evaluation. They are cached while all cohorts of this process cache at most CACHED bytes."""
         size = 4 * cohort.rows * (self.order + 1) * self.features
         if cohort.device.type == "cpu" and cohort not in _cached_bytes and sum(_cached_bytes.values()) + size > CACHED:
             return self._powers(cohort)
@@ -128,7 +128,7 @@ class FilterNet:
 
     @torch.no_grad()
     def _powers(self, cohort: Cohort, keep: Tensor | None = None) -> Tensor:
-        """B_0(A) X .. B_K(A) X side by side, [R, (K + 1) F], without the nodes that `keep` [R, 1] drops."""
+        """Concatenate B_0(A) X .. B_K(A) X to [R, (K + 1) F]. X is first multiplied by `keep` [R, 1], which drops nodes."""
         a, twice = _operator(cohort), self.basis == "chebyshev"
         x: Tensor = cohort.once("dense features", _dense_features)
         out = [x if keep is None else x * keep]
@@ -138,12 +138,12 @@ class FilterNet:
         return torch.cat(out, dim=1)
 
     def _mixed(self, rows: Rows, powers: Tensor, terms: list[Tensor], weights: Weights) -> Tensor:
-        """sum_k terms_k B_k(A) X W in one product: [R, (K + 1) F] -> [R, H]."""
+        """Compute sum_k terms_k B_k(A) X W in one product: [R, (K + 1) F] -> [R, H]."""
         scaled = torch.stack(terms, dim=1).unsqueeze(2) * weights["hidden.weight"].unsqueeze(1)
         return rows.multiply(powers, scaled.flatten(1, 2))
 
     def _terms(self, cohort: Cohort, weights: Weights) -> list[Tensor]:
-        """c_gk s_k for each k, for every unit that of its group: K + 1 tensors [M, H]."""
+        """Compute c_gk s_k for each k; all units of a group have the same value. Returns K + 1 tensors [M, H]."""
         scaled = weights[FILTER].transpose(1, 2)
         if self.basis == "scaled":
             scales: Tensor = cohort.once(("distance scales", self.order), lambda c: _scales(c, self.order))
@@ -159,9 +159,9 @@ class FilterNet:
         return z
 
     def _sums(self, cohort: Cohort, z: Tensor, terms: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """near, far [R, H] with near + A far = sum_k terms_k B_k(A) z, by Horner's rule (Clenshaw's for Chebyshev's basis).
+        """Return near, far [R, H] with near + A far = sum_k terms_k B_k(A) z, by Horner's rule (Clenshaw's for Chebyshev's).
 
-        K - 1 products of width H; the last one is left to the caller, who may need it at some rows only.
+        Takes K - 1 products of width H. The caller computes the last one, A far, possibly for some rows only.
         """
         a, twice = _operator(cohort), self.basis == "chebyshev"
         after, last = torch.zeros(()), cohort.scale(z, terms[-1])
@@ -184,7 +184,7 @@ def _operator(cohort: Cohort) -> SparseMatrix:
 
 
 def _training_operator(cohort: Cohort) -> SparseMatrix:
-    """The training nodes' rows of it, [T, R]."""
+    """The training nodes' rows of `_operator`, [T, R]."""
     made: SparseMatrix = cohort.once("training adjacency", lambda c: c.training.chosen(_laid(c)))
     return made
 
@@ -196,7 +196,7 @@ def _laid(cohort: Cohort) -> sp.csr_matrix:
 
 
 def side_by_side(clients: Sequence[Client]) -> sp.csr_matrix:
-    """D^-1/2 A D^-1/2 without self-loops of all their graphs, one after the other: [n, n] float64, n all their nodes."""
+    """The block-diagonal D^-1/2 A D^-1/2 (no self-loops) of the clients' graphs: [n, n] float64, n the sum of their nodes."""
     edges = [client.graph.edges for client in clients]
     sizes = np.array([client.graph.nodes for client in clients])
     shift = np.repeat(np.cumsum(sizes) - sizes, [each.shape[1] for each in edges])
@@ -207,7 +207,7 @@ def side_by_side(clients: Sequence[Client]) -> sp.csr_matrix:
 
 
 def features_of(clients: Sequence[Client]) -> Any:
-    """X of all of them, one after the other: [n, F], sparse (in columns) where any client's is."""
+    """Concatenate X of all clients: [n, F], sparse (CSC) where any client's is."""
     raw: list[Any] = [client.graph.x for client in clients]
     if any(map(sp.issparse, raw)):
         return sp.vstack([sp.csr_matrix(x) for x in raw]).tocsc()
@@ -222,7 +222,7 @@ def _dense_features(cohort: Cohort) -> Tensor:
 
 
 def bunches(clients: Sequence[Client]) -> Iterator[Sequence[Client]]:
-    """The clients in their order, as many at a time as have BUNCH nodes together, or one with more."""
+    """Yield the clients in their order, in groups of at most BUNCH nodes; a larger client is a group of its own."""
     first, nodes = 0, 0
     for place, client in enumerate(clients):
         if place > first and nodes + client.graph.nodes > BUNCH:
@@ -233,9 +233,9 @@ def bunches(clients: Sequence[Client]) -> Iterator[Sequence[Client]]:
 
 
 def of_each_once(cohort: Cohort, name: Hashable, make: Callable[[Sequence[Client]], np.ndarray]) -> Tensor:
-    """What `make` computes for a list of clients, a row a client: [M, ...] float32 on the cohort's device.
+    """Return the rows that `make` computes, one per client: [M, ...] float32 on the cohort's device.
 
-    Rows are stored with the clients; where some client has none yet, all are computed, a bunch at a time.
+    Each row is stored with its client. If any client has none yet, `make` is called for all clients, one bunch at a time.
     """
 
     @cache
@@ -255,18 +255,18 @@ def _scales(cohort: Cohort, order: int) -> Tensor:
 
 
 def distance_scales(client: Client, order: int) -> np.ndarray:
-    """||X|| / ||A^k X|| for k = 0 .. K (Frobenius norms), [K + 1] float32.
+    """Compute s_k = ||X|| / ||A^k X|| for k = 0 .. K (Frobenius norms), [K + 1] float32.
 
-    Zero where nothing is left of X but rounding; ones where there is nothing to begin with (identities may still spread).
+    s_k is 0 where A^k X is only rounding error. All are 1 where X is zero, because E may still be filtered.
     """
     scales: np.ndarray = _distance_scales([client], order)[0]
     return scales
 
 
 def _distance_scales(clients: Sequence[Client], order: int) -> np.ndarray:
-    """The same of several clients: [M, K + 1] float32.
+    """Compute the same for several clients: [M, K + 1] float32.
 
-    ||A^k X||^2 is the sum over features, so that a few columns at a time need be dense.
+    ||A^k X||^2 is a sum over features, so only COLUMNS columns need to be dense at a time.
     """
     a, x = side_by_side(clients), features_of(clients)
     first = np.cumsum([0, *(client.graph.nodes for client in clients[:-1])])

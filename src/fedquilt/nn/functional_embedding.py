@@ -1,6 +1,6 @@
-"""FED-PUB's functional embedding: the node mean of what a two-layer GCN computes on a random graph that all clients draw.
+"""FED-PUB's functional embedding: the mean over nodes of a two-layer GCN's output on a random graph common to all clients.
 
-The mean over nodes of A h is a product with the row (1/n) 1^T A, so that the second propagation costs one vector.
+The mean over nodes of A h is the product of h with the row (1/n) 1^T A, so the second propagation is one product with a vector.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ BLOCKS, BLOCK_NODES, P_INSIDE, P_ACROSS = 5, 100, 0.1, 0.01
 
 @dataclass(frozen=True, eq=False)
 class RandomGraph:
-    """What a GCN needs of a graph when only the node mean of its second layer is wanted.
+    """A random graph in the form in which the node mean of a GCN's second layer is cheap.
 
     Attributes:
-        smoothed: [n, F], the smoothed features A X. averaged: [n], the row (1/n) 1^T A: the mean over nodes of A h is
-            ``averaged @ h``, so the second propagation costs one product with a vector.
+        smoothed: [n, F], the smoothed features A X.
+        averaged: [n], the row (1/n) 1^T A; the mean over nodes of A h is ``averaged @ h``.
     """
 
     smoothed: Tensor
@@ -36,8 +36,11 @@ class RandomGraph:
 
 @lru_cache(maxsize=4)
 def random_graph(kind: str, seed: int, features: int, device: torch.device) -> RandomGraph:
-    """The random graph of a seed: features N(0, 1); sbm: 5 x 100 nodes, p 0.1 inside and 0.01 across; er: 500 nodes of
-    the same mean degree; one: a single node."""
+    """Draw the random graph of a seed, with features from N(0, 1).
+
+    Kinds: "sbm": 5 blocks of 100 nodes, p = 0.1 inside and 0.01 across. "er": 500 nodes with the same mean degree. "one": a
+    single node.
+    """
     stream = numpy_stream(seed, "random graph")
     n = 1 if kind == "one" else BLOCKS * BLOCK_NODES
     u, v = np.triu_indices(n, k=1)
@@ -57,7 +60,7 @@ def random_graph(kind: str, seed: int, features: int, device: torch.device) -> R
 
 
 def functional_embedding(graph: RandomGraph, weights: Weights) -> Tensor:
-    """mean over nodes of A relu(A X W1 + b1) W2 + b2, for all clients: [M, H]."""
+    """Compute the mean over nodes of A relu(A X W1 + b1) W2 + b2 for all clients: [M, H]."""
     first, bias = weights["conv1.weight"], weights["conv1.bias"]
     if first.is_cuda:
         hidden = graph.averaged @ torch.relu_(torch.matmul(graph.smoothed, first) + bias.unsqueeze(1))

@@ -1,4 +1,4 @@
-"""Gaussians: divergences between them, and the one that matches the moments of several."""
+"""Divergences between Gaussians, and the Gaussian that matches the moments of a mixture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHUNK = 2**23  # numbers held at once while comparing all pairs
 
 
 def kl_diagonal(mean: Tensor, logvar: Tensor, other_mean: Tensor, other_variance: float) -> Tensor:
-    """KL(N(mean, exp(logvar)) || N(other_mean, other_variance I)) dimension by dimension: the shape of `mean`.
+    """Compute KL(N(mean, exp(logvar)) || N(other_mean, other_variance I)) per dimension: the shape of `mean`.
 
     1/2 (s^2 / v + (m - m')^2 / v - 1 - log(s^2 / v))
     """
@@ -23,11 +23,11 @@ def kl_diagonal(mean: Tensor, logvar: Tensor, other_mean: Tensor, other_variance
 
 
 def kl_full(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> Tensor:
-    """KL(N(m, S) || N(m', S')) of whole covariances: [..., d], [..., d, d] -> [...].
+    """Compute KL(N(m, S) || N(m', S')) with full covariances: [..., d], [..., d, d] -> [...].
 
     1/2 (tr(S'^-1 S) + (m' - m)^T S'^-1 (m' - m) - d + log |S'| / |S|)
     """
-    # Unchecked: a check would wait for the accelerator. What is not positive definite gives NaN, which training refuses.
+    # Not checked, because a check would synchronise. A matrix that is not positive definite gives NaN, which training refuses.
     root = torch.linalg.cholesky_ex(other_covariance).L
     own = torch.linalg.cholesky_ex(covariance).L
     spread = torch.linalg.solve_triangular(root, own, upper=False)
@@ -41,14 +41,14 @@ def _log_diagonal(root: Tensor) -> Tensor:
 
 
 def jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Jensen-Shannon divergence in bits between diagonal Gaussians, all pairs: in [0, 1].
+    """Compute the Jensen-Shannon divergence between all pairs of diagonal Gaussians, in bits: in [0, 1].
 
     JS(p, q) = 1/2 E_p[log2 2p / (p + q)] + 1/2 E_q[log2 2q / (p + q)], where the expectation of f under N(m, s^2) is
     sum_i weight_i f(m + s noise_i).
 
     Args:
-        mean, logvar: [B, n, d] n Gaussians in each of B problems.
-        noise, weight: [S, d] and [S] standard normal draws (equal weights if None), or the nodes of a quadrature.
+        mean, logvar: [B, n, d], n Gaussians in each of B problems.
+        noise, weight: [S, d] and [S], standard normal draws (equal weights if None), or the nodes of a quadrature.
 
     Returns:
         [B, n, n], symmetric, zero on the diagonal. Memory: `CHUNK` numbers at once, or S n where that is more.
@@ -68,7 +68,7 @@ def _jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor)
 
 
 def _divergence(mean: Tensor, logvar: Tensor, first: int, rows: int, noise: Tensor, weight: Tensor) -> Tensor:
-    """E_i[log2 2 p_i / (p_i + p_j)] for some i and all j: [B, n, d] -> [B, rows, n]."""
+    """Compute E_i[log2 2 p_i / (p_i + p_j)] for i = first .. first + rows - 1 and all j: [B, n, d] -> [B, rows, n]."""
     problems, count, width = mean.shape
     mine = slice(first, first + rows)
     samples = mean[:, mine].unsqueeze(2) + noise * (0.5 * logvar[:, mine]).exp().unsqueeze(2)  # [B, rows, S, d]
@@ -88,15 +88,16 @@ def _divergence(mean: Tensor, logvar: Tensor, first: int, rows: int, noise: Tens
 
 @lru_cache(maxsize=4)
 def quadrature(nodes: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Gauss and Hermite's nodes [S, 1] and weights [S] for expectations under the standard normal."""
+    """Return Gauss-Hermite nodes [S, 1] and weights [S] for expectations under the standard normal."""
     where, weight = np.polynomial.hermite_e.hermegauss(nodes)
     return torch.from_numpy(where).unsqueeze(1).to(device), torch.from_numpy(weight / weight.sum()).to(device)
 
 
 def matched(mean: Tensor, covariance: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Gaussians with the first two moments of mixtures of the same n Gaussians; a mixture of nothing gives N(0, 0).
+    """Compute the Gaussians that have the first two moments of k mixtures of the same n Gaussians.
 
-    m = sum_i w_i m_i,  S = sum_i w_i (S_i + (m_i - m)(m_i - m)^T), the weights of each mixture made to sum to one.
+    m = sum_i w_i m_i,  S = sum_i w_i (S_i + (m_i - m)(m_i - m)^T), where each mixture's weights are first divided by their sum.
+    A mixture with all weights zero gives N(0, 0).
 
     Shapes: mean [..., n, d], covariance [..., n, d, d], weight [..., k, n] -> [..., k, d], [..., k, d, d].
     """
@@ -108,7 +109,7 @@ def matched(mean: Tensor, covariance: Tensor, weight: Tensor) -> tuple[Tensor, T
 
 
 def kl_mixture(apart: Tensor, weight: Tensor) -> Tensor:
-    """KL to a mixture from the KL to each of its components: [..., J], weights [..., J] summing to one -> [...].
+    """Approximate the KL to a mixture from the KL to each component: [..., J], weights [..., J] that sum to one -> [...].
 
     -log sum_j w_j exp(-KL_j), Hershey and Olsen's variational approximation; exact for one component.
     """

@@ -1,11 +1,11 @@
-"""A network that writes the weights of other networks: one client vector in, one client's weights out, all at once.
+"""A hypernetwork: it maps client vectors to the weights of the clients' models, for all clients at once.
 
     client vectors [N, D] -> diffusion on the collaboration graph -> attention over clients -> MLP -> weights of N clients
 
-It is a description and functions of its parameters, as the models are. Every part is computed from the vectors alone, so
-the same parameters serve any number of clients, known or new.
+Like the models, it declares shapes and computes functions of its parameters; it holds no state. It depends on no other input
+than the vectors, so the same parameters work for any number of clients, known or new.
 
-Memory: the last layer dominates, hidden x P numbers for P generated weights a client (Cora: 100 MB).
+Memory: the last layer dominates, with hidden x P numbers for P generated weights per client (Cora: 100 MB).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ LAST = "out."  # prefix of the names of the last layer's parameters
 
 @dataclass(frozen=True)
 class Hypernetwork:
-    """From client vectors to weights.
+    """Generates weights from client vectors.
 
     Attributes:
         inputs: D, the width of a client vector.
-        hidden: the width inside.
+        hidden: the width of the hidden layers.
         stalk: d, the dimension of the sheaf's stalks; divides `hidden`.
         layers: diffusion steps.
-        diffusion: what passes between clients on the complete collaboration graph.
+        diffusion: how clients exchange information on the complete collaboration graph.
         attention: whether an attention layer follows.
-        outputs: the shapes of what is generated, by name.
+        outputs: the shapes of the generated weights, by name.
     """
 
     inputs: int
@@ -50,7 +50,7 @@ class Hypernetwork:
     outputs: Shapes
 
     def trunk_shapes(self) -> Shapes:
-        """The parameters of all but the last layer."""
+        """The shapes of the parameters of all layers but the last."""
         h, d = self.hidden, self.stalk
         shapes: Shapes = {"in.weight": (self.inputs, h), "in.bias": (h,)}
         for layer in range(self.layers):
@@ -68,12 +68,12 @@ class Hypernetwork:
         return shapes
 
     def start(self, seed: int, generated: Weights) -> Weights:
-        """Parameters that write the weights `generated` (without client axis) for everyone, whatever the vectors.
+        """Return initial parameters that generate the weights `generated` (no client axis) for every client vector.
 
-        The last layer's matrix is zero and its bias is `generated`: clients part from a common start, as they do in the other
-        methods, and a first step has the scale of a local one.
+        The last layer's matrix is zero and its bias is `generated`. So all clients start with the same weights, as in the other
+        methods, and the first step has the scale of a step of local training.
         """
-        # A stream of its own: the clients' model draws from (seed, "model").
+        # Uses its own random stream: the clients' model draws from (seed, "model").
         trunk = common_start(self.trunk_shapes(), derive(seed, "server", "hypernetwork"), 1, torch.device("cpu"))
         params = {name: w[0] for name, w in trunk.items()}
         for name, w in generated.items():
@@ -82,7 +82,7 @@ class Hypernetwork:
         return params
 
     def represent(self, params: Weights, vectors: Tensor) -> Tensor:
-        """What the last layer reads, of length one: [N, D] -> [N, hidden]."""
+        """Compute the input of the last layer, with rows of length one: [N, D] -> [N, hidden]."""
         x = F.elu(vectors @ params["in.weight"] + params["in.bias"])
         for layer in range(self.layers if self.diffusion != "none" else 0):
             x = self.step(params, x, layer)
@@ -94,7 +94,7 @@ class Hypernetwork:
         return unit(x)
 
     def step(self, params: Weights, x: Tensor, layer: int) -> Tensor:
-        """One step of diffusion on the complete graph: [N, hidden] -> [N, hidden]."""
+        """Apply one step of diffusion on the complete graph: [N, hidden] -> [N, hidden]."""
         if self.diffusion == "sheaf":
             p = {part: params[f"sheaf{layer}.{part}"] for part in ("own", "other", "stalk", "channel")}
             laplacian = normalised(sheaf_laplacian(restriction_maps(x, p["own"], p["other"])))
@@ -108,7 +108,7 @@ class Hypernetwork:
         return F.elu(mixed + params[f"conv{layer}.bias"])
 
     def generate(self, params: Weights, represented: Tensor) -> Weights:
-        """The last layer: [N, hidden] -> the weights of N clients by name, leading axis the client."""
+        """Apply the last layer: [N, hidden] -> the weights of N clients by name, leading axis the client."""
         return {
             name: torch.addmm(params[f"{LAST}{name}.bias"], represented, params[f"{LAST}{name}.weight"]).view(
                 -1, *shape

@@ -10,14 +10,14 @@ ROUNDS = 20
 
 
 def k_means(points: Tensor, present: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
-    """The cluster of each point: [B, n, d], which points count [B, n] -> [B, n] int64, -1 for points that do not count.
+    """Assign each point to a cluster: points [B, n, d], present [B, n] -> [B, n] int64, -1 for points that are not present.
 
     Each of the B problems is started by k-means++ `RESTARTS` times, and the partition with the least sum of squares is
-    kept. A problem with fewer points than `clusters` gets a cluster a point.
+    returned. If a problem has fewer points than `clusters`, each point is a cluster of its own.
     """
     problems, count, _ = points.shape
     points, present = points.detach().cpu().double(), present.detach().cpu()
-    # All restarts of all problems side by side.
+    # Compute all restarts of all problems as one batch.
     x = torch.where(present.unsqueeze(-1), points, 0.0).repeat(RESTARTS, 1, 1)
     mask = present.repeat(RESTARTS, 1)
     centres = _spread_start(x, mask, min(clusters, count), generator)
@@ -37,11 +37,11 @@ def k_means(points: Tensor, present: Tensor, clusters: int, generator: torch.Gen
 
 
 def _spread_start(x: Tensor, mask: Tensor, clusters: int, generator: torch.Generator) -> Tensor:
-    """k-means++: each centre a point drawn by its squared distance to the centres before it. [B, k, d]."""
+    """Draw initial centres by k-means++: each is a point drawn by its squared distance to earlier centres. [B, k, d]."""
     weight = mask.double()
     centres: list[Tensor] = []
     for _ in range(clusters):
-        # Where every point is a centre already (or there is none), any will do.
+        # Where every point is a centre already (or no point is present), draw any.
         some = torch.where(weight.sum(1, keepdim=True) > 0, weight, mask.double() + 1e-12)
         drawn = torch.multinomial(some, 1, generator=generator)
         centres.append(x.gather(1, drawn.unsqueeze(-1).expand(-1, -1, x.shape[2])))

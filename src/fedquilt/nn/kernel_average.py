@@ -1,11 +1,11 @@
-"""Averages of M models by a kernel of the similarity between clients, without a matrix of M x M and in time linear in M.
+"""Average M models, weighted by a kernel of the similarity between clients, without an M x M matrix and in time linear in M.
 
-Client i is given sum_j k_ij W_j / sum_j k_ij with k_ij = exp(tau (u_i . u_j - 1)), u of length one: FED-PUB's softmax of tau
-times the cosine. The kernel is positive definite, and similar clients have almost equal rows in it, so that a few columns
+Client i receives sum_j k_ij W_j / sum_j k_ij with k_ij = exp(tau (u_i . u_j - 1)), u of length one: FED-PUB's softmax of tau
+times the cosine. The kernel is positive definite, and similar clients have almost equal rows in it, so a few columns
 approximate it: k ~ L L^T + E. L [M, r] is a pivoted Cholesky factor; each step takes the client with the largest residual. E is
-the diagonal of the residual, so that a client's weight for itself is exact. Where every entry of E is below TOLERANCE, so is
-the error of any other entry (by Cauchy and Schwarz). The averages are D^-1 (L (L^T W) + E W): two thin products. L has at most
-RANK columns; docs/scale.md has the error with 10,000 clients.
+the diagonal of the residual, so a client's weight for itself is exact. If every entry of E is below TOLERANCE, so is the error
+of all other entries (by Cauchy and Schwarz). The averages are D^-1 (L (L^T W) + E W): two thin products. L has at most RANK
+columns; docs/scale.md has the error with 10,000 clients.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 TOLERANCE = 1e-4
-RANK = 128  # columns at most
+RANK = 128  # the largest number of columns of L
 
 
 def factor(unit: Tensor, tau: float) -> tuple[Tensor, Tensor]:
-    """L [M, r] and the diagonal of E [M]: unit [M, H].
+    """Compute L [M, r] and the diagonal of E [M] for the client vectors `unit` [M, H].
 
-    Rows are of length one, or zero for an unknown client, which is equally similar to all.
+    Rows have length one, or zero for an unknown client, which is equally similar to all.
     """
     unit = unit.double()
     columns = torch.zeros(len(unit), min(RANK, len(unit)), dtype=torch.float64, device=unit.device)
@@ -38,14 +38,17 @@ def factor(unit: Tensor, tau: float) -> tuple[Tensor, Tensor]:
 
 
 def shares(senders: Tensor, receivers: Tensor, tau: float, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The softmax over the senders as left [r, k] right [k, s], plus a weight [r] for the sender that a receiver is itself.
+    """Factor the softmax over senders as left [r, k] right [k, s], plus a weight [r] of each receiver for itself as a sender.
 
-    Shapes: senders [s, H], receivers [r, H]; own [r] the receiver's place among the senders, -1 where it is not one.
+    Shapes: senders [s, H], receivers [r, H]; own [r] is the receiver's index among the senders, or -1 if it is not a sender.
+
+    Returns:
+        left, right, and the receivers' own weights.
     """
     columns, residual = factor(senders if receivers is senders else torch.cat([senders, receivers]), tau)
     right, left = columns[: len(senders)], columns[len(columns) - len(receivers) :]
     extra = torch.where(own >= 0, residual[len(residual) - len(receivers) :], 0.0)
-    # An unknown client is exactly as similar to all: a column of ones in which no other client has a part.
+    # An unknown receiver weights all senders equally: an extra column of ones, which no other receiver uses.
     unknown = (receivers == 0).all(1, keepdim=True)
     left = torch.cat([torch.where(unknown, 0.0, left), unknown.to(left)], dim=1)
     right = torch.cat([right, torch.ones_like(right[:, :1])], dim=1)

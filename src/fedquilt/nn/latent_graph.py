@@ -1,8 +1,8 @@
-"""Latent graphs: edges between nodes of a client that are not given but chosen by a score, without an n x n matrix.
+"""Latent graphs: choose edges between a client's nodes by a score, without an n x n matrix.
 
-Scores of all pairs are computed for a few rows at a time, and only the chosen pairs are kept: the memory of a client of n nodes
-grows as n k for k neighbours a node, its time as n^2. Pairs are chosen without gradient; the scores of the chosen ones are
-computed again with it (`fedquilt.nn.structure`), so that gradient reaches what made them.
+Scores of all pairs are computed for a few rows at a time, and only the chosen pairs are kept. A client of n nodes with k
+neighbours per node takes O(n k) memory and O(n^2) time. Pairs are chosen without gradient. `fedquilt.nn.structure` computes the
+scores of the chosen pairs again with gradient, so that the score's weights are trained.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fedquilt.cohort.draws import Draws
 from fedquilt.cohort.rows import Rows
 from fedquilt.nn.edges import Links
 
-CHUNK = 2**20  # scores in memory at once (4 MB: they are searched while still in the cache)
+CHUNK = 2**20  # scores in memory at once (4 MB, so that they are still in the cache when they are searched)
 CHUNK_CUDA = 2**27
-GROUP = 8  # scores whose maximum is taken first when the best of many are searched
-BERNOULLI_LAYER = 63  # which of a step's random numbers choose latent edges
+GROUP = 8  # scores in a group; `_candidates` compares the maxima of groups first
+BERNOULLI_LAYER = 63  # the `layer` of the draws that choose latent edges; see `Draws`
 
-# Scores of r rows with all n rows of the same client, for b clients at once: [b, r, D], [b, n, D] -> [b, r, n].
+# Computes the scores of r rows with all n rows of the same client, for b clients at once: [b, r, D], [b, n, D] -> [b, r, n].
 Score = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -33,20 +33,20 @@ class Chosen:
 
     Attributes:
         links: the pairs.
-        real: [E] 1.0, or 0.0 where a pair only fills a place: top-k has k places a row, and a client with fewer nodes (or a
-            row that is padding) leaves some empty. An empty place joins the row with itself.
+        real: [E] 1.0 for a chosen pair, 0.0 for a filler. `top_k` returns exactly k pairs per row; a client with fewer nodes,
+            or a row that is padding, has fillers, which pair the row with itself.
     """
 
     links: Links
     real: Tensor
 
     def row_sum(self, values: Tensor) -> Tensor:
-        """Each pair's value summed over the pairs of the same u: [E] -> [E]."""
+        """Sum the values over all pairs of the same u, and return the sum at each pair: [E] -> [E]."""
         source = self.links.source
         return torch.zeros(self.links.rows, device=values.device).index_add(0, source, values)[source]
 
     def normalised(self, values: Tensor) -> Tensor:
-        """values_uv / sum_v values_uv for values that are not negative: [E] -> [E]; all zero stays zero."""
+        """Compute values_uv / sum_v values_uv for non-negative values: [E] -> [E]; a sum of zero gives zeros."""
         values = values * self.real
         return values / self.row_sum(values).clamp_min(1e-6)
 
@@ -65,14 +65,17 @@ def product(left: Tensor, right: Tensor) -> Tensor:
 
 @torch.no_grad()
 def top_k(cohort: Cohort, left: Tensor, right: Tensor, k: int, score: Score = product) -> Chosen:
-    """The k nodes v of each node u's client with the highest score(left_u, right_v), the first of equals: [R, D], [R, D]."""
+    """Choose for each node u the k nodes v of its client with the highest score(left_u, right_v); the first of equals.
+
+    Shapes: left, right [R, D].
+    """
     index = torch.arange(cohort.rows, device=left.device).unsqueeze(1).repeat(1, k)
     real = torch.zeros(cohort.rows, k, device=left.device)
     for first, sizes, mine, theirs in _together(cohort, left, right):
         length = mine.shape[1]
         most = min(k, length)
         empty = torch.arange(length, device=left.device) >= sizes.unsqueeze(1)  # [b, n]
-        least = min(cohort.sizes)  # only what comes after can be empty
+        least = min(cohort.sizes)  # only entries after this one can be empty
         for start, scores in _chunks(mine, theirs, score):
             scores[:, :, least:].masked_fill_(empty[:, least:].unsqueeze(1), -torch.inf)
             best, place = largest(scores, most)
@@ -85,10 +88,10 @@ def top_k(cohort: Cohort, left: Tensor, right: Tensor, k: int, score: Score = pr
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row and their places: [..., n] -> [..., k], [..., k].
+    """Return the k largest scores of each row and their indices: [..., n] -> [..., k], [..., k].
 
-    Of equal scores the first are taken, so that the choice does not depend on how the rows lie: one more than k is looked for,
-    and where it equals the last one the row is gone through again.
+    Of equal scores the first are taken, so that the choice does not depend on the layout of the rows. For this, k + 1 scores
+    are searched; if the last two are equal, the row is searched again.
     """
     if k == scores.shape[-1]:
         best, place = scores.topk(k, dim=-1)
@@ -108,11 +111,12 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _largest_keys(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The same without branching on values, which would synchronise: each score and its place as one whole number.
+    """Return the same without branching on values, which would synchronise: each score and its index form one integer key.
 
-    The bits of a float, the lower 31 flipped where it is negative, rise with it; the earlier place counts for more.
+    The upper half of a key is the score's bits, with the lower 31 flipped if it is negative, so that they are ordered as the
+    scores are. The lower half is larger for an earlier index.
     """
-    bits = (scores + 0.0).contiguous().view(torch.int32)  # -0 is 0
+    bits = (scores + 0.0).contiguous().view(torch.int32)  # turns -0 into 0
     rising = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long()
     n = scores.shape[-1]
     key = (rising << 32) + torch.arange(n - 1, -1, -1, device=scores.device)
@@ -121,17 +125,17 @@ def _largest_keys(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row in falling order, and their places.
+    """Return the k largest scores of each row in falling order, and their indices.
 
-    Among n / 8 groups of eight, the k with the largest maxima hold the k largest scores; so only 8 k of them are looked at one
-    by one, which takes half the time where n is much more than 8 k.
+    The scores form n / 8 groups of eight. The k groups with the largest maxima contain the k largest scores, so only their 8 k
+    scores are searched. This takes half the time where n is much larger than 8 k.
     """
     n = scores.shape[-1]
     groups = n // GROUP
     if groups < 4 * k:
         best, place = scores.topk(k, dim=-1)
         return best, place
-    # Group i is i, i + groups, i + 2 groups, ...: a maximum over them goes along rows. What is left over is looked at anyway.
+    # Group i has indices i, i + groups, i + 2 groups, ..., so the maximum reads contiguous memory. The rest is always searched.
     highest = scores[..., : groups * GROUP].unflatten(-1, (GROUP, groups)).amax(-2)
     found = highest.topk(k, dim=-1, sorted=False).indices
     every = torch.arange(0, groups * GROUP, groups, device=scores.device)
@@ -143,11 +147,11 @@ def _candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def bernoulli(cohort: Cohort, left: Tensor, right: Tensor, degree: int, draws: Draws) -> Chosen:
-    """Each pair (u, v) with a chance that is proportional to max(left_u . right_v, 0), `degree` of them a node on average.
+    """Draw each pair (u, v) with probability proportional to max(left_u . right_v, 0), `degree` pairs per node on average.
 
-    A chance is one at most, so that a node whose scores are few or very unequal has fewer.
+    A probability is at most one, so a node with few positive or very unequal scores gets fewer pairs.
 
-    The draws belong to the client: row u's n numbers depend on its client and its place there only.
+    The n random numbers of row u depend only on its client and its position there.
     """
     source, target = [], []
     bounds = zip(cohort.start.tolist(), cohort.sizes, strict=True)
@@ -166,14 +170,14 @@ def bernoulli(cohort: Cohort, left: Tensor, right: Tensor, degree: int, draws: D
 
 
 class _Part:
-    """Some consecutive rows of a cohort, as `Draws.words` wants to know them."""
+    """Some consecutive rows of a cohort, for `Draws.words`."""
 
     def __init__(self, rows: Rows, first: int, count: int) -> None:
         self.client, self.position = rows.client[first : first + count], rows.position[first : first + count]
 
 
 def _chunks(left: Tensor, right: Tensor, score: Score) -> Iterator[tuple[int, Tensor]]:
-    """The scores of all rows, some rows at a time: (first row, [b, r, n])."""
+    """Yield the scores of all rows, some rows at a time: (first row, [b, r, n])."""
     clients, length, _ = right.shape
     step = max(1, (CHUNK_CUDA if right.is_cuda else CHUNK) // (clients * length))
     for start in range(0, length, step):
@@ -181,7 +185,7 @@ def _chunks(left: Tensor, right: Tensor, score: Score) -> Iterator[tuple[int, Te
 
 
 def _together(cohort: Cohort, left: Tensor, right: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Clients that can be worked on at once: (first row [b], nodes [b], left [b, n, D], right [b, n, D])."""
+    """Yield batches of clients to process at once: (first row [b], nodes [b], left [b, n, D], right [b, n, D])."""
     first, sizes = cohort.first_row, cohort.node_count
     if cohort.length is not None:
         shape = (cohort.clients, cohort.length, -1)

@@ -1,8 +1,8 @@
-"""Layers over a cohort: every client with weights of its own.
+"""Layers over a cohort; every client has its own weights.
 
 Shapes: R rows (all clients' nodes), M clients; h [R, in], weight [M, in, out], bias [M, out] -> [R, out]. Each layer
-equals PyTorch Geometric's layer of the same name run client by client. Where `h` is the constant input, a
-`FeatureMatrix` takes its place, and a propagation of it is done once for the whole training.
+equals PyTorch Geometric's layer of the same name run client by client. The constant input is given as a `FeatureMatrix`
+instead of `h`; it is propagated once for the whole training.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def gcn(cohort: Cohort, h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 def gcn_training(cohort: Cohort, h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same at the training nodes only, [T, out]: (A h) W, whose product with W has a row a training node."""
+    """Compute `gcn` at the training nodes only, as (A h) W: the product with W has T rows. Returns [T, out]."""
     return linear(cohort.training, cohort.training.gcn @ h, weight, bias)
 
 
 def gcn_first(cohort: Cohort, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same on the features: (D^-1/2 (A + I) D^-1/2 X) W + b, whose left factor is constant."""
+    """Compute `gcn` of the features as (D^-1/2 (A + I) D^-1/2 X) W + b; the left factor is constant and computed once."""
     return linear(cohort, cohort.smoothed, weight, bias)
 
 
@@ -49,13 +49,13 @@ def sage(cohort: Cohort, h: Tensor, weight: Tensor, root: Tensor, bias: Tensor) 
 
 
 def sage_training(cohort: Cohort, h: Tensor, weight: Tensor, root: Tensor, bias: Tensor) -> Tensor:
-    """The same at the training nodes only: [T, out]."""
+    """Compute `sage` at the training nodes only: [T, out]."""
     rows = cohort.training
     return rows.add(rows.multiply(rows.mean @ h, weight) + rows.multiply(h[rows.index], root), bias)
 
 
 def sage_first(cohort: Cohort, weight: Tensor, root: Tensor, bias: Tensor) -> Tensor:
-    """The same on the features, whose neighbour means are constant."""
+    """Compute `sage` of the features, whose neighbour means are constant and computed once."""
     return cohort.add(cohort.mean_x @ weight + cohort.x @ root, bias)
 
 
@@ -83,8 +83,8 @@ def gat(cohort: Cohort, h: Input, weight: Tensor, source: Tensor, target: Tensor
 
 
 def masked(weights: Weights, offsets: Weights) -> Weights:
-    """The weights a client with private masks works with: W * (1 + offset) where it has a mask, W elsewhere.
+    """Apply private masks to the weights: W * (1 + offset) for a weight that has a mask, else W.
 
-    A mask is kept as its offset from one; see `fedquilt.methods.fedpub`.
+    A mask is stored as its offset from one; see `fedquilt.methods.fedpub`.
     """
     return weights | {name: torch.addcmul(weights[name], weights[name], offset) for name, offset in offsets.items()}

@@ -1,7 +1,7 @@
-"""Models over a cohort: two layers and a linear classifier, every client with weights of its own.
+"""Models over a cohort: two layers and a linear classifier; every client has its own weights.
 
-A model is a description (which weights, of what shape) and a function of a cohort and those weights; it holds no state.
-Weights are dicts of stacked tensors, e.g. ``conv1.weight`` [M, F, H]. Glorot weights, zero biases.
+A model declares the names and shapes of its weights and computes outputs from a cohort and weights. It holds no state. Weights
+are dicts of stacked tensors, e.g. ``conv1.weight`` [M, F, H]. Initially matrices are Glorot and biases are zero.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Network(Protocol):
     """The interface of a network: the shapes of its weights by name, and its outputs for a cohort."""
 
     def shapes(self) -> Shapes:
-        """Every weight by name, without the leading client axis."""
+        """The shape of every weight by name, without the leading client axis."""
 
     def __call__(self, cohort: Cohort, weights: Weights) -> Output:
-        """For every row, as for evaluation."""
+        """Compute the outputs of every row, without dropout."""
 
     def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
-        """The same at the training nodes only (the rows of `cohort.training`), with dropout."""
+        """Compute the outputs at the training nodes only (the rows of `cohort.training`), with dropout."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Model(ABC):
 
     @abstractmethod
     def layer_shapes(self, inside: int) -> Shapes:
-        """The weights of one graph layer from width `inside` to `hidden`."""
+        """The shapes of the weights of one graph layer from width `inside` to `hidden`."""
 
     @abstractmethod
     def first(self, cohort: Cohort, w: Weights) -> Tensor:
@@ -79,18 +79,18 @@ class Model(ABC):
         return self.second(cohort, h, w)[cohort.training.index]
 
     def shapes(self) -> Shapes:
-        """Every weight of the model by name, without the leading client axis."""
+        """The shape of every weight of the model by name, without the leading client axis."""
         out = {f"conv1.{name}": shape for name, shape in self.layer_shapes(self.features).items()}
         out |= {f"conv2.{name}": shape for name, shape in self.layer_shapes(self.hidden).items()}
         return out | {"classifier.weight": (self.hidden, self.outputs), "classifier.bias": (self.outputs,)}
 
     def __call__(self, cohort: Cohort, weights: Weights, dropout: Dropout | None = None) -> Output:
-        """Logits and embeddings of every row; `dropout` as while training, None for evaluation."""
+        """Compute logits and embeddings of every row, with dropout if given; None is for evaluation."""
         h = activate(cohort, self.first(cohort, part(weights, "conv1.")), dropout, 0)
         return self._last(cohort, self.second(cohort, h, part(weights, "conv2.")), weights, dropout)
 
     def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
-        """The same at the training nodes only (the rows of `cohort.training`), for less."""
+        """Compute the outputs at the training nodes only (the rows of `cohort.training`), which costs less."""
         h = activate(cohort, self.first(cohort, part(weights, "conv1.")), dropout, 0)
         return self._last(cohort.training, self.second_training(cohort, h, part(weights, "conv2.")), weights, dropout)
 
@@ -100,7 +100,7 @@ class Model(ABC):
 
 
 def common_start(shapes: Shapes, seed: int, clients: int, device: torch.device) -> Weights:
-    """The same weights for every client, drawn from the seed, stacked [M, ...]: Glorot matrices, zero vectors."""
+    """Draw initial weights from the seed, the same for every client, stacked [M, ...]: Glorot matrices, zero vectors."""
     stream = torch_stream(seed, "model")
     weights: Weights = {}
     for name, shape in shapes.items():
@@ -113,12 +113,12 @@ def common_start(shapes: Shapes, seed: int, clients: int, device: torch.device) 
 
 
 def part(weights: Weights, prefix: str) -> Weights:
-    """The weights whose names start with `prefix`, without it."""
+    """Select the weights whose names start with `prefix`, and remove it from their names."""
     return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
 
 
 def activate(rows: Rows, z: Tensor, dropout: Dropout | None, layer: int) -> Tensor:
-    """ReLU, and dropout while training: [R, H] -> [R, H]."""
+    """Apply ReLU, and dropout if it is not None: [R, H] -> [R, H]."""
     return torch.relu(z) if dropout is None else dropout(rows, z, layer)
 
 
@@ -150,7 +150,7 @@ class Sage(Model, kind="sage"):
         return {"weight": (inside, self.hidden), "root": (inside, self.hidden), "bias": (self.hidden,)}
 
     def first(self, cohort: Cohort, w: Weights) -> Tensor:
-        """On the features, whose neighbour means are computed once."""
+        """mean(X) W + X R + b, where mean(X) is computed once."""
         return layers.sage_first(cohort, w["weight"], w["root"], w["bias"])
 
     def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
@@ -163,11 +163,11 @@ class Sage(Model, kind="sage"):
 
 
 class Gat(Model, kind="gat"):
-    """Two graph attention layers (Velickovic et al., 2018) of four heads, or one where four do not divide the width."""
+    """Two graph attention layers (Velickovic et al., 2018) with four heads, or one head if four do not divide the width."""
 
     @property
     def heads(self) -> int:
-        """Attention heads a layer."""
+        """The number of attention heads in a layer."""
         return 4 if self.hidden % 4 == 0 else 1
 
     def layer_shapes(self, inside: int) -> Shapes:

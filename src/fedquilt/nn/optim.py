@@ -1,7 +1,7 @@
 """Adam over stacked weights: one fused step for all clients.
 
-Clients keep the optimiser's state: both moments and a step count of their own. A client that sat out some rounds corrects its
-bias by its own steps.
+Each client has its own optimiser state: both moments and a step count. So the bias correction of a client that skipped some
+rounds uses the steps that it took itself.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fedquilt.nn.layers import Weights
 FIRST, SECOND, STEP = "adam.first.", "adam.second.", "adam.step"
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
-LearningRate = float | Tensor  # one for all, or one a client [M]
+LearningRate = float | Tensor  # one for all clients, or one for each [M]
 
 
 def adam_start(weights: Weights) -> Weights:
-    """Zero moments for every weight, and a step count [M] (float32, as the fused kernel wants it)."""
+    """Return the initial state: zero moments for every weight, and a step count [M] (float32, as the fused kernel needs)."""
     some = next(iter(weights.values()))
     state = {STEP: torch.zeros(some.shape[0], device=some.device)}
     for name, w in weights.items():
@@ -39,11 +39,11 @@ def adam_step(
     weight_decay: float,
     rates: Mapping[str, LearningRate] | None = None,
 ) -> None:
-    """One step of Adam (Kingma and Ba, 2015), in place, with L2 decay added to the gradient of the ``model.`` weights.
+    """Take one step of Adam (Kingma and Ba, 2015), in place, with L2 decay added to the gradient of the ``model.`` weights.
 
-    Masks and other private switches do not decay: Adam normalises its step, so even a tiny decay would pull every entry
-    without a gradient of its own to zero at full speed. `rates` names weights with a learning rate of their own, or with one
-    for each client [M].
+    Masks and other private parameters do not decay: Adam normalises its step, so even a tiny decay would move every entry
+    that has no gradient to zero at full speed. `rates` gives weights by name their own learning rate, or one for each client
+    [M].
     """
     step = state[STEP]
     step += 1
@@ -66,13 +66,13 @@ def _decay(name: str, weight_decay: float) -> float:
 def _update_by_rate(
     weights: Weights, grads: Weights, state: Weights, lr: float, weight_decay: float, rates: Mapping[str, LearningRate]
 ) -> None:
-    """The same where our kernels do not run, with one step count and one rate a tensor.
+    """Take the same step without our kernels, by an operator that takes one step count and one learning rate per tensor.
 
-    Where all clients are at the same step and rate, stacked tensors are updated whole; otherwise client by client.
+    If all clients have the same step count and rate, stacked tensors are updated whole; otherwise client by client.
     """
     step = state[STEP]
     clients, together = len(step), bool((step == step[0]).all())
-    # By rate and decay, what one call updates: (name, client), or (name, None) for all clients.
+    # The tensors that one call updates, by rate and decay: (name, client), or (name, None) for all clients.
     groups: dict[tuple[float, float], list[tuple[str, int | None]]] = {}
     for name in weights:
         rate, decay = rates.get(name, lr), _decay(name, weight_decay)

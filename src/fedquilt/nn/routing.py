@@ -1,7 +1,7 @@
 """Neighbourhood routing: Ma et al., Disentangled Graph Convolutional Networks, ICML 2019. It has no parameters.
 
-Every edge is explained by one of K latent factors, softly, and a node's aspect k is built from the neighbours that factor
-k connects it to:
+Every edge is softly assigned to one of K latent factors. A node's part c^k is computed from the neighbours that factor k
+connects it to:
 
     p_uv^k = softmax_k(z_v^k . c_u^k / temperature)
     c_u^k  = (z_u^k + sum_v p_uv^k z_v^k) / || . ||, starting with c = z
@@ -14,20 +14,20 @@ from torch import Tensor
 
 from fedquilt.nn.edges import Edges
 
-EPSILON = 1e-6  # length up to which a vector counts as none
+EPSILON = 1e-6  # a vector up to this length counts as zero
 
 
 def unit(z: Tensor) -> Tensor:
-    """u = z / ||z|| along the last axis, with gradient (g - u (u . g)) / ||z||; zero stays zero, and its gradient g."""
+    """Normalise along the last axis: u = z / ||z||, with gradient (g - u (u . g)) / ||z||. Zero stays zero, with gradient g."""
     out: Tensor = _Unit.apply(z)
     return out
 
 
 def route(edges: Edges, z: Tensor, iterations: int, through: bool = False, temperature: float = 1.0) -> Tensor:
-    """Route `iterations` times: z [K, R, d] -> [K, R, d], each aspect of each node of length one.
+    """Route `iterations` times: z [K, R, d] -> [K, R, d], each factor's part of each node with length one.
 
-    The assignments p are treated as given when differentiating, as in expectation-maximisation, where the gradient at
-    the fixed point does not depend on them; `through` differentiates through all iterations.
+    The assignments p are constants when differentiating, as in expectation-maximisation, where the gradient at the fixed
+    point does not depend on them. With `through`, all iterations are differentiated.
     """
     factors, rows, width = z.shape
     z = unit(z.reshape(factors * rows, width))
@@ -43,11 +43,11 @@ def route(edges: Edges, z: Tensor, iterations: int, through: bool = False, tempe
 
 @torch.no_grad()
 def assignments(edges: Edges, z: Tensor, factors: int, iterations: int, temperature: float) -> Tensor:
-    """The last p of all iterations: z [K R, d] -> [K E]."""
+    """Return the assignments p of the last iteration: z [K R, d] -> [K E]."""
     p = _softmax(edges.dot(z, z), factors, temperature)
     for _ in range(iterations - 1):
         c = edges.sum(p, z).add_(z)
-        # c is not divided by its length: the scores are, which are fewer numbers.
+        # Divide the scores by the length of c, not c itself: they are fewer numbers.
         inverse = torch.linalg.vector_norm(c, dim=1).clamp_min_(EPSILON).reciprocal_()
         p = _softmax(edges.dot(c, z).mul_(inverse.index_select(0, edges.source)), factors, temperature)
     return p

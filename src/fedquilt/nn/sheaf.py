@@ -1,7 +1,7 @@
 """Diagonal sheaf diffusion (Bodnar et al., 2022) on a complete graph of a few nodes.
 
-A sheaf gives every node a vector of d numbers (its stalk) and every pair (node u, edge uv) a linear map into the edge's
-own d numbers. Where maps are diagonal, as here, they are d numbers themselves, and the sheaf Laplacian is d ordinary weighted
+A sheaf gives every node and every edge a vector of d numbers (its stalk), and every pair (node u, edge uv) a linear map from
+the node's stalk to the edge's. Here maps are diagonal, so each is d numbers, and the sheaf Laplacian is d ordinary weighted
 Laplacians, one for each dimension of the stalk.
 """
 
@@ -13,35 +13,35 @@ from torch import Tensor
 
 
 def restriction_maps(x: Tensor, own: Tensor, other: Tensor) -> Tensor:
-    """F_{u, uv} = tanh(x_u own + x_v other), the diagonal of the map of node u into the edge uv; zero for u = v.
+    """Compute F_{u, uv} = tanh(x_u own + x_v other), the diagonal of the map of node u into the edge uv; zero for u = v.
 
-    The product with the pair's concatenation [x_u, x_v], without making the pairs.
+    This is the product with the concatenation [x_u, x_v], without forming the pairs.
 
     Args:
         x: [N, D]. own, other: [D, d].
 
     Returns:
-        [d, N, N], u before v.
+        [d, N, N]; the axes are the dimension, u and v.
     """
     maps = torch.tanh((x @ own).T.unsqueeze(2) + (x @ other).T.unsqueeze(1))
     return maps * (1.0 - torch.eye(len(x), device=x.device))
 
 
 def sheaf_laplacian(maps: Tensor) -> Tensor:
-    """L(X)_u = sum_v F_{u, uv} (F_{u, uv} X_u - F_{v, uv} X_v), eq. 3: [d, N, N] -> [d, N, N]."""
+    """Compute the matrix of L(X)_u = sum_v F_{u, uv} (F_{u, uv} X_u - F_{v, uv} X_v), eq. 3: [d, N, N] -> [d, N, N]."""
     return torch.diag_embed(maps.square().sum(2)) - maps * maps.mT
 
 
 def normalised(laplacian: Tensor) -> Tensor:
-    """D^-1/2 L D^-1/2 with D the diagonal of L, eq. 4; a node whose maps are all zero keeps a row of zeros."""
+    """Compute D^-1/2 L D^-1/2 with D the diagonal of L, eq. 4; a node whose maps are all zero has a row of zeros."""
     degree = laplacian.diagonal(dim1=1, dim2=2)
-    # The gradient of the root is infinite at zero, hence the floor under it and not only around it.
+    # The gradient of the root is infinite at zero, so the degree is clamped inside the root too.
     scale = torch.where(degree > 0, degree.clamp_min(1e-12).rsqrt(), 0.0)
     return scale.unsqueeze(2) * laplacian * scale.unsqueeze(1)
 
 
 def diffuse(x: Tensor, laplacian: Tensor, stalk: Tensor, channel: Tensor) -> Tensor:
-    """X - elu(L (I kron W1) X W2), eq. 5.
+    """Compute X - elu(L (I kron W1) X W2), eq. 5.
 
     Args:
         x: [N, d, f]. laplacian: [d, N, N]. stalk: W1 [d, d]. channel: W2 [f, f].

@@ -1,6 +1,6 @@
 """Polynomial bases of graph signals, and learned filters over them.
 
-A filter of order K is sum_k w_k H_k with H_k [n, F] a signal of the k-th kind. The signals do not depend on any weight, so
+A filter of order K is sum_k w_k H_k, where H_k [n, F] is the k-th basis signal. The signals do not depend on any weight, so
 they are computed once for the whole training. With A = D^-1/2 A D^-1/2 (no self-loops) and L = I - A:
 
     monomial   H_k = A^k X
@@ -10,7 +10,7 @@ they are computed once for the whole training. With A = D^-1/2 A D^-1/2 (no self
                Graph Neural Networks, ICML 2024), where the u_k of a feature x are unit vectors of its Krylov space, every two
                of them at the angle pi/2 (1 - h), h the homophily of the edges between training nodes
 
-Memory: 4 (K + 1) n F bytes for n nodes with F features that occur, and again for the training rows.
+Memory: 4 (K + 1) n F bytes for n nodes and the F features that are not zero everywhere, and the same for the training rows.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from fedquilt.tasks.node_classification import training_homophily
 
 Kind = Literal["unifilter", "monomial", "chebyshev", "bernstein"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-EXHAUSTED = 1e-8  # length up to which the next vector of a Krylov space is rounding error
+EXHAUSTED = 1e-8  # a next Krylov vector up to this length is rounding error
 
 
 def client_basis(client: Client, kind: Kind, order: int, mix: float) -> np.ndarray:
-    """H_0 .. H_K of one client: [K + 1, n, F] float32."""
+    """Compute H_0 .. H_K of one client: [K + 1, n, F] float32."""
     signals, features = occurring_basis(client, kind, order, mix, torch.device("cpu"))
     out = np.zeros((order + 1, client.graph.nodes, client.graph.features), dtype=np.float32)
     out[:, :, features.numpy()] = signals.numpy()
@@ -43,9 +43,10 @@ def client_basis(client: Client, kind: Kind, order: int, mix: float) -> np.ndarr
 
 
 def occurring_basis(client: Client, kind: Kind, order: int, mix: float, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The same of the F' features that some node of the client has, and which they are: [K + 1, n, F'] float32, [F'].
+    """Compute the same for the F' features that are non-zero at some node of the client: [K + 1, n, F'] float32.
 
-    Computed in double precision where the training is: on an accelerator in a hundredth of the time.
+    Also returns the numbers of these features, [F']. Computes in double precision on `device`; an accelerator takes a
+    hundredth of the CPU's time.
     """
     raw: Any = client.graph.x
     features = np.flatnonzero(np.asarray((raw != 0).sum(axis=0)).ravel())
@@ -65,7 +66,7 @@ def occurring_basis(client: Client, kind: Kind, order: int, mix: float, device: 
 
 
 def as_torch(matrix: sp.csr_matrix) -> Tensor:
-    """A matrix as torch knows it, in double precision."""
+    """Convert a matrix to a torch tensor in double precision."""
     parts = (torch.from_numpy(matrix.indptr.astype(np.int64)), torch.from_numpy(matrix.indices.astype(np.int64)))
     values = torch.from_numpy(matrix.data.astype(np.float64))
     return torch.sparse_csr_tensor(*parts, values, size=matrix.shape, check_invariants=False)
@@ -95,7 +96,7 @@ def _chebyshev(a: Tensor, x: Tensor, order: int) -> list[Tensor]:
 
 
 def _bernstein(a: Tensor, x: Tensor, order: int) -> list[Tensor]:
-    """2I - L = I + A and L = I - A; the powers of the first are shared, the second is applied k times."""
+    """Use 2I - L = I + A and L = I - A. All terms share the powers of the first; the second is applied k times."""
     high = [x]
     for _ in range(order):
         high.append(high[-1] + a @ high[-1])
@@ -109,12 +110,12 @@ def _bernstein(a: Tensor, x: Tensor, order: int) -> list[Tensor]:
 
 
 def rotated_basis(a: Tensor, x: Tensor, order: int, homophily: float) -> list[Tensor]:
-    """For each column of x, vectors of its length at one angle to each other: K + 1 arrays [n, F].
+    """Compute K + 1 vectors for each column of x, as long as the column, every two at the same angle: K + 1 arrays [n, F].
 
     v_k is the next orthonormal vector of the column's Krylov space, s the sum of u_0 .. u_{k-1} and c the cosine of the
     angle. With b = 1 + (k - 1) c,  u_k = (c / b) s + sqrt(1 - k c^2 / b) v_k  has length one and cosine c to all before it.
-    Where the Krylov space is exhausted, v_k is zero. Orthogonalised twice against all before: on dense graphs a three-term
-    recurrence soon turns rounding errors into directions.
+    Where the Krylov space is exhausted, v_k is zero. Each v_k is orthogonalised twice against all vectors before it: on dense
+    graphs a three-term recurrence soon returns rounding errors as vectors.
     """
     c = math.cos(math.pi / 2.0 * (1.0 - homophily))
     length = torch.linalg.vector_norm(x, dim=0)
@@ -138,20 +139,21 @@ def rotated_basis(a: Tensor, x: Tensor, order: int, homophily: float) -> list[Te
 
 
 class Basis:
-    """Signals of a cohort, on all rows or on some: `linear` filters them and multiplies with weights, client by client.
+    """Signals of a cohort on all rows or on some of them. `linear` filters them and multiplies by each client's weights.
 
-    Only features that a client has are kept: the others are zero at all orders (on Cora in ten parts, two fifths of them).
+    Features that are zero at all nodes of a client are not stored: their signals are zero at all orders (on Cora in ten parts,
+    two fifths of the features).
     """
 
     def __init__(self, rows: Rows, signals: Sequence[Tensor], features: Sequence[Tensor]) -> None:
-        """`signals` holds [O, n_m, F_m] for each client, n_m its rows without padding, and `features` [F_m] which they are."""
+        """`signals` holds [O, n_m, F_m] for each client (n_m: its rows without padding); `features` holds the numbers [F_m]."""
         self.rows, self.features = rows, list(features)
         self.signals = [signal.flatten(1) for signal in signals]
 
     def linear(self, coefficients: Tensor, weight: Tensor, keep: Tensor | None = None) -> Tensor:
-        """(sum_k w_mk H_mk) W_m: coefficients [M, O], weight [M, F, H] -> [R, H], zero in rows that are padding.
+        """Compute (sum_k w_mk H_mk) W_m: coefficients [M, O], weight [M, F, H] -> [R, H], zero in rows that are padding.
 
-        `keep` [R, F] is what the filtered signals are multiplied with first, as dropout does.
+        The filtered signals are first multiplied by `keep` [R, F] if it is given, such as a dropout mask.
         """
         out: Tensor = _Linear.apply(coefficients, weight, self, keep)
         return out
@@ -205,7 +207,7 @@ class Bases:
             )
             return signals, signals[:, torch.from_numpy(client.training_nodes).to(cohort.device)], features, means
 
-        # Kept with the client, so that cohorts of some clients share them.
+        # Stored with the client, so that cohorts that contain it share them.
         name = ("basis", kind, order, mix, cohort.device)
         everywhere, training, features, means = zip(*(c.once(name, make) for c in cohort.members), strict=True)
         self.everywhere = Basis(cohort, everywhere, features)

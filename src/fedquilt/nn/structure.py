@@ -1,7 +1,8 @@
-"""Structure learners: from a client's features and graph to a latent graph, by a metric that is learned.
+"""Structure learners: compute a latent graph from a client's features and graph by a learned metric.
 
-A graph convolution gives every node a representation z_u; a score for a pair is made of z_u and z_v; the k best of every node
-are its latent neighbours (`fedquilt.nn.latent_graph`), and their scores, made positive and divided by their sum, its weights.
+A graph convolution gives every node a representation z_u. The score of a pair is a function of z_u and z_v. The k best-scored
+nodes are a node's latent neighbours (`fedquilt.nn.latent_graph`). Their weights are the scores, made positive and divided by
+their sum. The learners differ in the score:
 
     heads      mean over heads h of cos(left_h * z_u, right_h * z_v)   (FedHERO's eq. 3; Chen et al., 2020, with left = right)
     cosine     cos(z_u, z_v)
@@ -30,7 +31,7 @@ from fedquilt.nn.routing import unit
 
 Learner = Literal["heads", "cosine", "attention", "gat", "glcn", "gaug"]
 GIVEN = 0.5  # share of the given graph in GAug's mixture
-SAMPLED = ("heads", "cosine")  # whose scores can be read as chances
+SAMPLED = ("heads", "cosine")  # learners whose scores can be used as probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +39,10 @@ class Latent:
     """A latent graph.
 
     Attributes:
-        links: its pairs (u, v). weight: [E] what v counts at u; they sum to one at every node that has a neighbour.
-        given: share of the mean over given neighbours that is mixed in (nothing, where a node has none).
+        links: its pairs (u, v).
+        weight: [E], the weight of v at u; the weights of a node that has neighbours sum to one.
+        given: share of the mean over the given graph's neighbours in the result of `propagate`; the mean is zero for a node
+            without neighbours.
     """
 
     links: Links
@@ -47,13 +50,13 @@ class Latent:
     given: float = 0.0
 
     def propagate(self, cohort: Cohort, z: Tensor) -> Tensor:
-        """sum_v weight_uv z_v at every u, and the share of the given graph: [R, H] -> [R, H]."""
+        """Compute sum_v weight_uv z_v at every u, mixed with the mean over given neighbours: [R, H] -> [R, H]."""
         learned = self.links.sum(self.weight, z)
         return learned if not self.given else (1.0 - self.given) * learned + self.given * (cohort.mean @ z)
 
 
 def learner_shapes(kind: Learner, features: int, hidden: int, heads: int) -> Shapes:
-    """The learner's weights: its graph convolution and its metric (GLCN's is of differences, in which a bias has no part)."""
+    """The shapes of a learner's weights: graph convolution and metric. GLCN has no bias, which cancels in differences."""
     metric: dict[Learner, Shapes] = {
         "heads": {"left": (heads, hidden), "right": (heads, hidden)},
         "attention": {"query": (hidden, hidden), "key": (hidden, hidden)},
@@ -65,10 +68,10 @@ def learner_shapes(kind: Learner, features: int, hidden: int, heads: int) -> Sha
 
 
 def start_metric(kind: Learner, weights: Weights) -> None:
-    """Move freshly drawn weights, in place, to where learning starts.
+    """Change freshly drawn weights in place to the values from which learning starts.
 
-    The scales of eq. 3 start around one, where the metric is a plain cosine; drawn around zero, half of them would be negative
-    and likeness would start as noise.
+    The scales of eq. 3 start around one, where the metric is a plain cosine. Around zero, half of them would be negative, and
+    the first similarities would be noise.
     """
     if kind == "heads":
         for side in ("left", "right"):
@@ -76,7 +79,7 @@ def start_metric(kind: Learner, weights: Weights) -> None:
 
 
 def learn(kind: Learner, cohort: Cohort, w: Weights, k: int) -> Latent:
-    """The latent graph of the k best neighbours, differentiable in `w`."""
+    """Compute the latent graph of the k best neighbours, differentiable in `w`."""
     if kind == "glcn":
         return _learn_glcn(cohort, w, k)
     z = gcn_first(cohort, w["weight"], w["bias"])
@@ -96,7 +99,7 @@ def learn(kind: Learner, cohort: Cohort, w: Weights, k: int) -> Latent:
 
 
 def _learn_glcn(cohort: Cohort, w: Weights, k: int) -> Latent:
-    """a . |z_u - z_v| as a distance along positive scales minus one along negative scales."""
+    """Score by a . |z_u - z_v|, computed as an L1 distance over positive entries of a minus one over negative entries."""
     z, scale = cohort.smoothed @ w["weight"], w["scale"].squeeze(2)[cohort.client]
     both = torch.cat([z * torch.relu(scale), z * torch.relu(-scale)], dim=1)
     chosen = top_k(cohort, both, both, k, signed_distance)
@@ -107,14 +110,14 @@ def _learn_glcn(cohort: Cohort, w: Weights, k: int) -> Latent:
 
 @torch.no_grad()
 def sample(kind: Learner, cohort: Cohort, w: Weights, degree: int, draws: Draws) -> Latent:
-    """A latent graph whose edges are drawn with their scores as chances, `degree` of them a node on average (Table 9)."""
+    """Draw a latent graph: edges have probabilities proportional to their scores, `degree` per node on average (Table 9)."""
     left, right = factors(kind, cohort, gcn_first(cohort, w["weight"], w["bias"]), w)
     chosen = bernoulli(cohort, left, right, degree, draws)
     return Latent(chosen.links, chosen.normalised(chosen.real))
 
 
 def factors(kind: Learner, cohort: Cohort, z: Tensor, w: Weights) -> tuple[Tensor, Tensor]:
-    """What a pair's score is the inner product of: [R, d] -> [R, D], [R, D]."""
+    """Compute left and right with score_uv = left_u . right_v: z [R, d] -> [R, D], [R, D]."""
     if kind == "heads":
         return scaled(cohort, z, w["left"]), scaled(cohort, z, w["right"])
     if kind == "attention":
@@ -125,9 +128,10 @@ def factors(kind: Learner, cohort: Cohort, z: Tensor, w: Weights) -> tuple[Tenso
 
 
 def scaled(cohort: Cohort, z: Tensor, scale: Tensor) -> Tensor:
-    """The heads' vectors scale_h * z_u, each of length one, side by side: [R, d], [M, heads, d] -> [R, heads d].
+    """Concatenate the heads' vectors scale_h * z_u, each of length one: [R, d], [M, heads, d] -> [R, heads d].
 
-    Inner products of them are sums of cosines; what makes them means is taken out again where weights are normalised.
+    Their inner products are sums of cosines over heads. The mean would need a division by the number of heads, which cancels
+    when weights are normalised.
     """
     _, heads, width = scale.shape
     if cohort.length is not None:  # one broadcast product, whose gradient is a sum
@@ -138,12 +142,15 @@ def scaled(cohort: Cohort, z: Tensor, scale: Tensor) -> Tensor:
 
 
 def signed_distance(left: Tensor, right: Tensor) -> Tensor:
-    """||left - right||_1 of the first half of the columns minus that of the second: [b, r, 2 d], [b, n, 2 d] -> [b, r, n]."""
+    """Compute ||left - right||_1 of the first half of the columns minus that of the second half.
+
+    Shapes: [b, r, 2 d], [b, n, 2 d] -> [b, r, n].
+    """
     plus, minus = (torch.cdist(a, b, p=1) for a, b in zip(left.chunk(2, dim=2), right.chunk(2, dim=2), strict=True))
     return plus - minus
 
 
 def neighbours_and_self(cohort: Cohort) -> Chosen:
-    """The given edges and self-loops as pairs (u, v): v is u's neighbour or u itself."""
+    """Return the given edges and self-loops as pairs (u, v): v is u's neighbour or u itself."""
     v, u = cohort.edges  # sorted by u
     return Chosen(Links(u, v, cohort.rows), torch.ones(len(u), device=u.device))

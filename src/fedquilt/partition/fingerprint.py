@@ -10,7 +10,7 @@ from fedquilt.graphs.graph import Graph
 
 
 def fingerprint(graph: Graph) -> str:
-    """A hash (32 hex digits) of the number of nodes and the set of edges, whatever their order."""
+    """Hash the number of nodes and the set of edges (in any order) to 32 hex digits."""
     u, v = np.asarray(graph.edges, dtype=np.int64)
     edges = np.minimum(u, v) * graph.nodes + np.maximum(u, v)
     if (edges[1:] < edges[:-1]).any():  # checking is quicker than sorting, and edges mostly are sorted

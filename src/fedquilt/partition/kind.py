@@ -1,4 +1,4 @@
-"""What a kind of partition declares about itself, and the registry of kinds.
+"""The declaration of a kind of partition, and the registry of kinds.
 
 A kind is one module in `fedquilt.partition.kinds`: a function decorated with `register_kind`. Nothing else lists kinds.
 """
@@ -16,7 +16,7 @@ from fedquilt.common.registry import Registry
 from fedquilt.errors import FedquiltError
 
 Drawn: TypeAlias = tuple[list[np.ndarray], dict[str, object]]
-"""What a kind returns: the nodes of each client, and the settings to record."""
+"""The result of a kind's function: the nodes of each client, and the settings to store with the partition."""
 Draw: TypeAlias = Callable[..., Drawn]
 
 
@@ -37,7 +37,7 @@ class Option:
     least: int = 1
 
     def validate(self, kind: str, value: Any) -> Any:
-        """The value as int or list of int; an error if it has the wrong type or is too small."""
+        """Return the value as int or list of int; raise an error if it has the wrong type or is too small."""
         if self.type is np.ndarray:
             return value
         many = self.type is list
@@ -60,8 +60,8 @@ class Kind:
         description: one line for help texts.
         draw: `(graph, clients, seed, **options) -> (nodes, settings)`; nodes are in any order, distinct for each client.
         options: the options it takes.
-        clients: how the number of clients comes about. "given": it has to be given. "optional": it may be given, and has to
-            agree with the options. "found": it follows from the graph.
+        clients: how the number of clients is determined. "given": the user has to give it. "optional": the user may give it,
+            and it has to agree with the options. "found": it follows from the graph.
         natural: whether it takes the dataset's natural clients, as the option `labels`.
         seeded: whether the result depends on the seed.
         min_train: the number of training nodes that each client gets unless the run says otherwise: splits are drawn again
@@ -80,7 +80,7 @@ class Kind:
     clients_per_part: int = 1
 
     def validate_options(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options that are not None, each validated; an error for one that the kind does not take."""
+        """Validate the options that are not None and return them; raise an error for one that the kind does not take."""
         known = {option.name: option for option in self.options}
         given = {name: value for name, value in options.items() if value is not None}
         for name in given:

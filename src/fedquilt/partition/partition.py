@@ -18,7 +18,7 @@ class Partition:
         graph: the name of the graph it cuts.
         total: the number of nodes of that graph.
         fingerprint: hash of that graph's edges, so that a saved partition is never used on another graph.
-        settings: the kind's settings, to be recorded; plain JSON values.
+        settings: the kind's settings, stored with the partition; plain JSON values.
     """
 
     nodes: list[np.ndarray]
@@ -40,6 +40,6 @@ class Partition:
         return np.array([len(held) for held in self.nodes], dtype=np.int64)
 
     def flat(self) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes of all clients one after the other, and the client of each: two int64 arrays of the same length."""
+        """Concatenate the nodes of all clients, and return them with the client of each: two int64 arrays of equal length."""
         held = np.concatenate([np.zeros(0, dtype=np.int64), *self.nodes])
         return held, np.repeat(np.arange(self.clients), self.sizes)

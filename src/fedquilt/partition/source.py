@@ -1,4 +1,4 @@
-"""Where the partition of a run comes from: a kind that cuts the graph anew for each seed, or a file."""
+"""Sources of a run's partitions: a kind that cuts the graph for each seed, or a file with one saved partition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE_SUFFIX = ".npz"
 
 
 class PartitionSource(Protocol):
-    """Gives the partition of each seed of a run."""
+    """Provides the partition for each seed of a run."""
 
     @property
     def name(self) -> str:
@@ -26,7 +26,7 @@ class PartitionSource(Protocol):
 
     @property
     def kind(self) -> str:
-        """The name of the kind that the partitions are of."""
+        """The name of the kind of the partitions."""
 
     @property
     def finds_clients(self) -> bool:
@@ -37,7 +37,7 @@ class PartitionSource(Protocol):
         """See `Kind`."""
 
     def partition(self, graph: Graph, clients: int | None, seed: int, **options: Any) -> Partition:
-        """The partition of a seed into `clients` clients; options as for `make_partition`."""
+        """Return the partition of a seed into `clients` clients; options as for `make_partition`."""
 
 
 @dataclass(frozen=True)
@@ -98,18 +98,18 @@ class FileSource:
         return self.saved.kind
 
     def partition(self, graph: Graph, clients: int | None, seed: int, **options: Any) -> Partition:
-        """The saved partition, whatever else is given; an error if it was made for another graph."""
+        """Return the saved partition; `clients`, `seed` and options are ignored. Raise an error if it is for another graph."""
         check_fits(self.saved, graph)
         return self.saved
 
 
 def find_source(partition: str, dataset: str) -> PartitionSource:
-    """The source that a run's option `partition` names: a kind, or a file that `save` wrote."""
+    """Return the source that a run's option `partition` names: a kind, or a file that `save` wrote."""
     if partition.endswith(FILE_SUFFIX):
         return FileSource(Path(partition), load(Path(partition)))
     return KindSource(KINDS.find(partition), dataset)
 
 
 def clients_per_part(partition: str) -> int:
-    """How many clients, one after the other, share a part in a partition by this kind; 1 for a file."""
+    """Return how many consecutive clients share a part of the graph in partitions of this kind; 1 for a file."""
     return KINDS.find(partition).clients_per_part if partition in KINDS else 1

@@ -1,6 +1,6 @@
 """Statistics of a partition: those of FED-PUB's Table 4, and the edges that no client holds.
 
-The paper does not define all of Table 4. We found out how it counts by cutting the same graphs:
+The paper does not define all of Table 4. We inferred the definitions by cutting the same graphs:
 
 - Edges: the table counts each undirected edge twice (Cora's 10,138 are 5,069 edges). Here an edge counts
   once.
@@ -26,8 +26,8 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.storage import check_fits
 
-# How many products a block of the triangle count holds, and how many distances a block of label distances: the latter should
-# stay in the cache, because each class passes over the block again.
+# The number of products in a block of the triangle count, and of distances in a block of label distances. The latter should fit
+# in the cache, because each class passes over the block again.
 _BLOCK = 4_000_000
 _DISTANCES = 65_536
 _TINY = np.finfo(np.float64).tiny
@@ -117,7 +117,7 @@ def statistics(graph: Graph, partition: Partition) -> Statistics:
     shared = first.multiply(second).tocoo()
     copies = np.bincount(shared.row, minlength=graph.edges.shape[1])
 
-    # The clients side by side as one graph: its nodes are the rows of `flat`, and `keys` finds the row of (client, node).
+    # All clients form one graph. Its nodes are the rows of `flat`; `keys` is used to find the row of (client, node).
     keys = owner * graph.nodes + held
     ends = np.searchsorted(keys, shared.col.astype(np.int64) * graph.nodes + graph.edges[:, shared.row])
     sizes = partition.sizes
@@ -142,7 +142,7 @@ def statistics(graph: Graph, partition: Partition) -> Statistics:
 
 
 def local_clustering(edges: np.ndarray, nodes: int) -> np.ndarray:
-    """[nodes] float64, the clustering coefficient of each node: the share of pairs of its neighbours that are joined.
+    """Compute each node's clustering coefficient, the share of pairs of its neighbours that are joined: [nodes] float64.
 
     Let A be the adjacency matrix, and U the half of it that leads from lower to higher degree. Node v is in
     ``sum_w ((A U) * A)[v, w]`` triangles, because the edge opposite v is in U exactly once. Hubs have few edges in U, so the
@@ -175,7 +175,7 @@ def local_clustering(edges: np.ndarray, nodes: int) -> np.ndarray:
 
 
 def label_counts(graph: Graph, partition: Partition) -> np.ndarray:
-    """[M, C] int64, how many of a client's nodes have each label."""
+    """Count a client's nodes with each label: [M, C] int64."""
     held, owner = partition.flat()
     labels = graph.y[held]
     known = labels >= 0
@@ -184,13 +184,13 @@ def label_counts(graph: Graph, partition: Partition) -> np.ndarray:
 
 
 def label_distributions(graph: Graph, partition: Partition) -> np.ndarray:
-    """[M, C] float64, the share of each label among a client's labelled nodes; zeros where it has none."""
+    """Compute the share of each label among a client's labelled nodes: [M, C] float64, zeros for a client without labels."""
     counts = label_counts(graph, partition)
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
 def label_distances(graph: Graph, partition: Partition) -> np.ndarray:
-    """[M, M] float32, the Jensen-Shannon distance (natural logarithm) between clients' label distributions.
+    """Compute the Jensen-Shannon distance (natural logarithm) between clients' label distributions: [M, M] float32.
 
     ``sqrt(H((p + q) / 2) - (H(p) + H(q)) / 2)`` with H the entropy: 0 where two clients agree, 0.833 where
     they share no label. NaN for a client without labels.

@@ -13,7 +13,7 @@ MAX_SHORT_CLIENTS = 50
 
 
 def training_nodes(partition: Partition, split: np.ndarray) -> np.ndarray:
-    """[M] int64, how many training nodes each client holds.
+    """Count the training nodes of each client: [M] int64.
 
     Args:
         partition: the nodes of each client.
@@ -34,7 +34,7 @@ def short_clients(partition: Partition, split: np.ndarray, minimum: int = 1) -> 
 
 
 def worth_redrawing(partition: Partition, split: np.ndarray, minimum: int) -> bool:
-    """Whether some clients have fewer than `minimum` training nodes, but so few clients that another draw may help."""
+    """Return whether another draw may help: some clients have fewer than `minimum` training nodes, but not too many."""
     return 0 < short_clients(partition, split, minimum).size <= MAX_SHORT_CLIENTS
 
 

@@ -1,1 +1,1 @@
-"""Conditions that a run can be put under: attacks, edge noise, newcomers, robust aggregation."""
+"""Scenarios of a run: attacks, edge noise, newcomers, robust aggregation."""

@@ -1,4 +1,4 @@
-"""Malicious clients: they train like the others, but upload a false embedding, by which the server compares clients."""
+"""Malicious clients: they train like the others, but upload a false embedding. The server compares clients by embeddings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Attack:
     def applied(
         self, uploads: Message, specs: Sequence[TensorSpec], round: int, senders: Tensor, down: Message
     ) -> Message:
-        """The uploads [n, ...] of the clients `senders` [n] with the embeddings of malicious ones replaced.
+        """Replace the embeddings of malicious clients in the uploads [n, ...] of the clients `senders` [n].
 
         A method may leave the embedding out in later rounds, but not in the first.
         """
@@ -58,15 +58,15 @@ class Attack:
         return uploads | {EMBEDDING: same_kind(honest, sent)}
 
     def record_entries(self, round: int) -> dict[str, float]:
-        """Nothing."""
+        """Return no entries."""
         return {}
 
     def summary_entries(self, rounds: int) -> dict[str, Any]:
-        """Nothing beside the groups."""
+        """Return no entries; only the groups are reported."""
         return {}
 
     def groups(self, clients: int) -> dict[str, list[int]]:
-        """The honest and the malicious clients."""
+        """Return the numbers of the honest and of the malicious clients."""
         return {
             "honest": [m for m in range(clients) if m not in self.malicious],
             "malicious": [m for m in range(clients) if m in self.malicious],
@@ -79,7 +79,7 @@ class Attack:
 
 
 def check_attackable(method: Method) -> None:
-    """Raise where the method uploads no embedding, or none with its settings."""
+    """Raise an error if the method uploads no embedding, or none with its settings."""
     if not _declares(type(method)):
         others = [name for name, other in methods().items() if _declares(other)]
         raise FedquiltError(

@@ -11,7 +11,7 @@ from fedquilt.graphs.graph import Graph
 
 
 def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Graph:
-    """The graph with each edge moved with this chance, independently.
+    """Return a copy of the graph in which each edge is moved with probability `chance`, independently.
 
     A moved edge joins a random pair of nodes that was not joined before, and no pair is used twice, so the number of edges
     stays the same. If there are fewer free pairs than edges to move (a complete graph has none), only that many edges move.
@@ -21,7 +21,7 @@ def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Gr
     Args:
         graph: the graph; it is not changed.
         chance: in 0..1.
-        rng: where the draws come from.
+        rng: the random generator.
     """
     if chance <= 0:
         return graph
@@ -38,7 +38,7 @@ def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Gr
 
 
 def _number(edges: np.ndarray) -> np.ndarray:
-    """Pairs u < v numbered without gaps, (0,1), (0,2), (1,2), (0,3), ...: [2, E] -> [E]."""
+    """Number the pairs u < v without gaps in the order (0,1), (0,2), (1,2), (0,3), ...: [2, E] -> [E]."""
     u, v = edges
     return v * (v - 1) // 2 + u
 

@@ -1,6 +1,6 @@
 """Newcomers: clients that are admitted after training. They exchange one message each way with a frozen server.
 
-A newcomer trains as clients do in round 0, uploads what they upload then, receives an answer (`Method.newcomer_download`)
+A newcomer trains and uploads like a client in round 0, receives a download (`Method.newcomer_download`)
 and takes a last step with it (`Method.newcomer_update`). The server and the clients that trained do not change.
 """
 
@@ -31,8 +31,8 @@ class Admission:
     """The outcome of admitting n newcomers.
 
     Attributes:
-        models: their personal models, by name; leading axis the newcomer, on the CPU.
-        predictions: a tensor [n_m, C] for each newcomer: the predictions at its nodes, such as class probabilities.
+        models: the weights of their personal models, by name; leading axis the newcomer, on the CPU.
+        predictions: a tensor [n_m, C] for each newcomer: the predictions for its nodes, such as class probabilities.
         val, test: their metrics, scaled (percent); None where undefined.
         bytes_up, bytes_down: bytes by the name of the message.
     """
@@ -50,7 +50,7 @@ class Admitted:
     """The outcome of admitting the owner of one graph to a finished run.
 
     Attributes:
-        model: its personal model, by name, without a client axis; on the CPU.
+        model: the weights of its personal model, by name, without a client axis; on the CPU.
         predictions: [n, C] float32, such as class probabilities; nodes in the graph's order.
         metric: the name of the metric. val, test: its values in percent; None where undefined.
         upload_bytes, download_bytes: bytes of all messages.
@@ -72,7 +72,7 @@ class FrozenServer:
     Attributes:
         method: the method, with the settings and context of the training.
         lasting: the part of the server's state that newcomers need (`Method.newcomer_state`), on the CPU.
-        device: where newcomers train.
+        device: the device that newcomers train on.
         split: the run's split, as `parse_split` reads it.
         normalise_features: whether the run divided each node's features by their sum.
         class_names: the names of the run's classes, where they have names.
@@ -153,7 +153,7 @@ class FrozenServer:
         self.method.task.check_same(graph, context.outputs, self.class_names)
 
     def facts(self) -> dict[str, Any]:
-        """Everything but the tensors and the device, for the run folder; `restored` reads it."""
+        """Return everything but the tensors and the device, to be stored in the run folder; `restored` reads it."""
         return {
             "method": self.method.name,
             "settings": as_dict(self.method.settings),
@@ -165,7 +165,7 @@ class FrozenServer:
 
     @classmethod
     def restored(cls, lasting: State, facts: Mapping[str, Any], device: torch.device) -> FrozenServer:
-        """A server from what `facts` returned and the tensors that were saved with it."""
+        """Restore a server from the result of `facts` and the tensors that were saved with it."""
         method, context, names = find_method(facts["method"]), RunContext.from_dict(facts["task"]), facts["class_names"]
         return cls(
             method=method(build_settings(method, context, facts["settings"]), context),
@@ -178,7 +178,7 @@ class FrozenServer:
 
 
 def check_admits(method: type[Method]) -> None:
-    """Raise where the method cannot admit clients after training."""
+    """Raise an error if the method cannot admit clients after training."""
     if not method.admits:
         others = ", ".join(name for name, other in methods().items() if other.admits)
         what = f"choose one that can: {others}" if others else "none of the methods here can"

@@ -1,18 +1,18 @@
-"""Robust averages: rules for servers that average, which a few hostile or broken clients cannot move far.
+"""Robust averages: aggregation rules whose result a few hostile or broken clients cannot move far.
 
-Each rule is for stacks [M, ...] with a tensor a client. None looks at the weight that a client states: who lies about its
-model lies about its size. With `votes` [M, P] only clients that vote for a patch (a row of the second axis) count in it; where
-nobody votes, all count.
+Each rule averages a stack [M, ...] with one tensor per client. No rule uses the weight that a client states, because a client
+that lies about its model may lie about its size too. With `votes` [M, P], a patch (an index of the second axis) is averaged
+over the clients that vote for it, or over all where nobody votes.
 
-- *median*, coordinate by coordinate (Yin et al., 2018): the middle one, or the mean of the two in the middle.
-- *trimmed*, coordinate by coordinate (the same): the mean without the smallest and the largest `trim` share on each side, which
-  is at least one client where there are three or more: a fifth of three would be nobody.
+- *median* of each coordinate (Yin et al., 2018): the middle value, or the mean of the two in the middle.
+- *trimmed* mean of each coordinate (the same paper): the mean without the share `trim` of the smallest values and as many of
+  the largest. With three or more clients and `trim` > 0, at least one is left out on each side, even if the share rounds to 0.
 - *clipped* (centred clipping, Karimireddy et al., 2021, around the median): c + mean_m min(1, r / |w_m - c|) (w_m - c), where
   c is the coordinate median and r is `clip` times the median of the clients' distances |w_m - c| from it.
 
-Where the server itself computed how much each client counts for each receiver (`mix`), these shares are used: the weighted
-median; the mean of the weight that is left when `trim` of all weight is cut off on each side (exactly so much, so that a client
-who counts for more is not cut off whole); the weighted mean of clipped tensors.
+Where the server itself computed a weight of each client for each receiver (`mix`), the rules use these weights: the weighted
+median; the weighted mean after the share `trim` of all weight is removed on each side (exactly this share, so a client with a
+larger weight is removed only in part); the weighted mean of clipped tensors.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from fedquilt.methods.base import Method, methods
 
 Rule = Literal["median", "trimmed", "clipped"]
 CHUNK = 2**24  # numbers sorted at once
-SPARE = 1e-6  # a client whose weight is what is cut off is cut off, whatever rounding did to it
-FEWEST = 3  # the middle one of fewer clients is their mean
-MIDDLE = 0.5 - 1e-4  # so much of all weight is cut off on each side for a median; a little is left in any case
+SPARE = 1e-6  # tolerance for rounding: a client whose weight equals the share to remove is removed entirely
+FEWEST = 3  # the fewest clients; the median of fewer is their mean
+MIDDLE = 0.5 - 1e-4  # share of the weight removed on each side for a median; below half, so that some is left
 
 
 @dataclass(frozen=True)
 class RobustAverage(Averaging):
-    """An average by one of the rules.
+    """Averages by one of the rules.
 
     Attributes:
-        rule: which.
-        trim: share of the clients that is left out on each side; from three clients on at least one, unless it is 0.
-        clip: how far a client may be from the median, in median distances.
+        rule: the name of the rule.
+        trim: share of the clients that is left out on each side; with three or more clients at least one, unless it is 0.
+        clip: the largest distance of a client from the median, in multiples of the median distance.
     """
 
     rule: Rule
@@ -50,35 +50,35 @@ class RobustAverage(Averaging):
     clip: float = 1.0
 
     def average(self, stack: Tensor, weight: Tensor | None = None) -> Tensor:
-        """One average for everyone, whatever the weights: [M, ...] -> [...]."""
+        """Compute one average for all receivers; the weights are ignored: [M, ...] -> [...]."""
         return self.of_voters(stack)
 
     def mix(self, share: Tensor, stack: Tensor) -> Tensor:
-        """An average for each of r receivers: share [r, M], whose rows sum to one, and stack [M, ...] -> [r, ...]."""
+        """Compute an average for each of r receivers: share [r, M], whose rows sum to one, and stack [M, ...] -> [r, ...]."""
         if self.rule == "clipped":
             return clipped_mix(stack, self.clip, share)
         return trimmed_mix(stack, self.trim if self.rule == "trimmed" else MIDDLE, share)
 
     def average_patches(self, stack: Tensor, evidence: Tensor, floor: Tensor) -> Tensor:
-        """An average of each patch over the clients with any evidence for it, however much: anyone can claim much."""
+        """Average each patch over the clients that have evidence for it. The amount is ignored: a client can claim any."""
         return self.of_voters(stack, evidence > 0)
 
     def of_voters(self, stack: Tensor, votes: Tensor | None = None) -> Tensor:
-        """The average over those who vote: [M, ...], votes [M, P] bool with P the size of the second axis -> [...]."""
+        """Average over the clients that vote: stack [M, ...], votes [M, P] bool, P the size of the second axis -> [...]."""
         if self.rule == "clipped":
             return clipped(stack, self.clip, votes)
         return trimmed(stack, self.trim if self.rule == "trimmed" else 0.5, votes)
 
 
 def averaging_rule(name: Literal["mean"] | Rule, trim: float, clip: float) -> Averaging:
-    """The rule that the options `aggregation`, `aggregation_trim` and `aggregation_clip` of a run name."""
+    """Return the rule for a run's options `aggregation`, `aggregation_trim` and `aggregation_clip`."""
     return WEIGHTED_MEAN if name == "mean" else RobustAverage(name, trim, clip)
 
 
 def trimmed(stack: Tensor, trim: float, votes: Tensor | None = None) -> Tensor:
-    """The mean of each coordinate without `trim` of the clients on each side.
+    """Compute the mean of each coordinate without the share `trim` of the clients on each side.
 
-    Unless `trim` is 0 at least one is left out on each side; one or two in the middle are always left.
+    Unless `trim` is 0, at least one client is left out on each side. The one or two in the middle always count.
     """
     flat = stack.flatten(1)
     width = max(1, CHUNK // max(1, len(stack)))
@@ -91,7 +91,7 @@ def trimmed(stack: Tensor, trim: float, votes: Tensor | None = None) -> Tensor:
 
 
 def _votes_for(votes: Tensor | None, entries: int, first: int, last: int) -> Tensor | None:
-    """Who votes for the entries first .. last - 1 of a client's flat tensor: [M, n]."""
+    """Return which clients vote for the entries first .. last - 1 of the flattened tensors: [M, n]."""
     if votes is None:
         return None
     patch = torch.arange(first, min(last, entries), device=votes.device) // (entries // votes.shape[1])
@@ -104,7 +104,7 @@ def _trimmed(x: Tensor, trim: float, votes: Tensor | None) -> Tensor:
         count = torch.full(x.shape[1:], len(x), device=x.device)
     else:
         count = votes.sum(0)
-        x = torch.where(votes, x, torch.inf)  # after everyone who votes
+        x = torch.where(votes, x, torch.inf)  # sorted after the clients that vote
     cut = (trim * count + 1e-6).floor().long().clamp_min(1 if trim > 0 else 0)
     cut = torch.minimum(cut, (count - 1) // 2)
     place = torch.arange(len(x), device=x.device).unsqueeze(1)
@@ -113,7 +113,7 @@ def _trimmed(x: Tensor, trim: float, votes: Tensor | None) -> Tensor:
 
 
 def clipped(stack: Tensor, clip: float, votes: Tensor | None = None) -> Tensor:
-    """The mean of the clients' tensors, each drawn toward the median to at most `clip` median distances from it."""
+    """Compute the mean of the clients' tensors, each first moved to at most `clip` median distances from the median."""
     centre = trimmed(stack, 0.5, votes)
     shape = (-1, *[1] * (stack.dim() - 2))
     who = None if votes is None else (votes | ~votes.any(0)).to(stack.dtype)
@@ -122,7 +122,7 @@ def clipped(stack: Tensor, clip: float, votes: Tensor | None = None) -> Tensor:
         apart = _gap(stack, centre, m)
         return apart if who is None else apart * who[m].view(shape)
 
-    # Client by client: nothing as large as the stack is made.
+    # Client by client, so that nothing as large as the stack is allocated.
     kept = _kept(torch.stack([_length(gap(m)) for m in range(len(stack))]), clip).to(stack.dtype)
     total = torch.zeros_like(centre)
     for m in range(len(stack)):
@@ -132,7 +132,10 @@ def clipped(stack: Tensor, clip: float, votes: Tensor | None = None) -> Tensor:
 
 
 def trimmed_mix(stack: Tensor, trim: float, share: Tensor) -> Tensor:
-    """Each receiver's weighted mean of each coordinate without `trim` of all weight on each side: [r, M] -> [r, ...]."""
+    """Compute each receiver's weighted mean of each coordinate, without the share `trim` of the weight on each side.
+
+    Shapes: stack [M, ...], share [r, M] -> [r, ...].
+    """
     flat, share = stack.flatten(1), share.double() / share.double().sum(1, keepdim=True)
     cut = min(trim + SPARE, MIDDLE) if trim else 0.0
     width = max(1, CHUNK // max(1, len(stack)))
@@ -140,7 +143,7 @@ def trimmed_mix(stack: Tensor, trim: float, share: Tensor) -> Tensor:
     for first in range(0, flat.shape[1], width):
         values, order = flat[:, first : first + width].nan_to_num(nan=torch.inf).sort(0)
         for receiver, weights in enumerate(share):
-            upto = weights[order].cumsum(0)  # [M, n]: the weight of a client and of all with smaller numbers
+            upto = weights[order].cumsum(0)  # [M, n]: the weight of a client and of all with smaller values
             left = upto.clamp(cut, 1.0 - cut).diff(dim=0, prepend=torch.full_like(upto[:1], cut))
             total = torch.where(left > 0, values * left, 0.0).sum(0)
             out[receiver, first : first + width] = (total / left.sum(0)).to(out.dtype)
@@ -148,7 +151,10 @@ def trimmed_mix(stack: Tensor, trim: float, share: Tensor) -> Tensor:
 
 
 def clipped_mix(stack: Tensor, clip: float, share: Tensor) -> Tensor:
-    """Each receiver's weighted mean of the clients' tensors, drawn toward the median as in `clipped`: [r, M] -> [r, ...]."""
+    """Compute each receiver's weighted mean of the clients' tensors, moved toward the median as in `clipped`.
+
+    Shapes: stack [M, ...], share [r, M] -> [r, ...].
+    """
     centre = trimmed(stack, 0.5)
     gaps = torch.stack([_gap(stack, centre, m).flatten() for m in range(len(stack))])
     kept = _kept(torch.stack([_length(gap) for gap in gaps]), clip).to(stack.dtype)
@@ -156,7 +162,7 @@ def clipped_mix(stack: Tensor, clip: float, share: Tensor) -> Tensor:
 
 
 def _gap(stack: Tensor, centre: Tensor, m: int) -> Tensor:
-    """How far a client is from the centre; where it has no finite number, not at all."""
+    """Return the difference of a client's tensor from the centre; zero where the tensor is not finite."""
     apart = torch.nan_to_num(stack[m] - centre, nan=0.0, posinf=0.0, neginf=0.0)
     offload.release_pages(stack[m])
     return apart
@@ -167,7 +173,7 @@ def _length(gap: Tensor) -> Tensor:
 
 
 def _kept(distance: Tensor, clip: float) -> Tensor:
-    """What is left of each gap: min(1, r / distance), r = `clip` median distances."""
+    """Compute the factor min(1, r / distance) of each client's difference, with r = `clip` median distances."""
     radius = clip * trimmed(distance.unsqueeze(1), 0.5)
     return (radius / distance.clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)
 

@@ -12,7 +12,7 @@ from fedquilt.common.files import write_text
 from fedquilt.runs.config import RunConfig
 
 MARK = "# Found by 'fedquilt tune'"
-# Options that the config file always has; others only where they differ from their default.
+# Options that are always written to the config file; others are written only if they differ from their default.
 ALWAYS_WRITTEN = ("method", "dataset", "partition", "clients", "seeds", "rounds", "epochs", "split", "metric")
 
 
@@ -23,11 +23,11 @@ class Trial:
     Attributes:
         number: 1, 2, ...; the first has the method's defaults.
         settings: the searched settings' values.
-        val: its validation metric in percent, the mean over the seeds of the best round's; None unless it is done.
+        val: the validation metric of the best round, in percent, averaged over the seeds; None unless the trial is done.
         state: "done"; "stopped", because it was worse than the others; or "failed": training diverged, or the settings
             contradict each other.
         why: why a trial failed, as a sentence.
-        rounds: the number of rounds when it last reported, summed over seeds.
+        rounds: the number of rounds at its last report, summed over seeds.
         seconds: its duration.
     """
 
@@ -47,9 +47,9 @@ class Tuned:
     Attributes:
         best_settings: the `settings` for `fedquilt.run`: the fixed ones, and the best trial's values.
         best_val: the best trial's validation metric in percent.
-        default_val: that of the method's defaults; None where training with them failed.
+        default_val: the validation metric of the method's defaults; None where training with them failed.
         trials: all trials in their order.
-        importances: by setting, roughly how much of the difference between good and other trials it explains; shares that
+        importances: the share of the difference between good and other trials that each setting explains, roughly; the shares
             sum to 1. Empty where there are too few trials.
         folder: the folder of the search, if it has one.
     """
@@ -70,7 +70,7 @@ class Tuned:
 
 
 def best_of(trials: Sequence[Trial]) -> Trial | None:
-    """The trial with the best validation metric, the first of equals; None where none is done."""
+    """Return the trial with the best validation metric, the first of equals; None if no trial is done."""
     best: Trial | None = None
     for trial in trials:
         if trial.val is not None and (best is None or best.val is None or trial.val > best.val):
@@ -79,7 +79,7 @@ def best_of(trials: Sequence[Trial]) -> Trial | None:
 
 
 def best_val(trials: Sequence[Trial]) -> float:
-    """The best validation metric; NaN where no trial is done."""
+    """Return the best validation metric; NaN if no trial is done."""
     best = best_of(trials)
     return math.nan if best is None or best.val is None else best.val
 
@@ -93,7 +93,7 @@ def write_config(
         path: the file.
         config: the resolved configuration of the search. settings: the best ones.
         trials: all trials so far.
-        versions: of the packages that results depend on.
+        versions: the versions of the packages that results depend on.
     """
     import yaml
 

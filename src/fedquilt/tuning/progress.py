@@ -1,4 +1,4 @@
-"""The progress of a search, as it is passed to a watcher."""
+"""The progress of a search, passed to watchers, and the clock that estimates the remaining time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ class SearchProgress:
     """The progress of a search after a round or a trial.
 
     Attributes:
-        trial: the number of the trial that trains or just ended. trials: how many there will be.
+        trial: the number of the trial that trains or just ended. trials: the total number of trials.
         share: the share of that trial that is done.
-        val: its validation metric so far. best: that of the best trial that is done. Both NaN where there is none yet.
+        val: its validation metric so far; NaN before the first one.
+        best: the validation metric of the best finished trial; NaN before the first one.
         left: estimated seconds until the last trial ends; NaN before the first round.
-        ended: the trial, where it just ended.
+        ended: the trial that just ended, or None.
     """
 
     trial: int
@@ -37,8 +38,8 @@ class SearchClock:
     """Measures the time of a search since it was started or resumed, and estimates when it ends.
 
     Args:
-        first: the number of the first trial since then. trials: how many there will be.
-        timeout: no trial starts after so many seconds; None: no limit.
+        first: the number of the first trial since then. trials: the total number of trials.
+        timeout: no trial starts after this many seconds; None: no limit.
     """
 
     def __init__(self, first: int, trials: int, timeout: float | None) -> None:
@@ -56,7 +57,7 @@ class SearchClock:
         return self._timeout is not None and self.seconds >= self._timeout
 
     def left(self, trial: int, share: float) -> float:
-        """Estimated seconds left when this share of this trial is done; NaN at the start."""
+        """Estimate the seconds left when this share of this trial is done; NaN at the start."""
         done = trial - self._first + share
         if done <= 0:
             return float("nan")

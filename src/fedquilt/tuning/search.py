@@ -1,9 +1,9 @@
 """The search: propose settings, train them without test labels, and compare validation metrics.
 
-The first trial has the method's defaults, so the best one is never worse than them on validation. A trial's value is the mean
-over the seeds of the best round's validation metric. While it trains, it reports a lower bound of its value, in which seeds
-that have not started count 0. The bound never falls, ends at the value, and can be compared between trials after the same
-number of rounds. A trial whose bound is below the median of the finished ones is stopped.
+The first trial uses the method's defaults, so the best one is never worse than them on validation. A trial's value is the
+validation metric of the best round, averaged over the seeds. While it trains, a trial reports a lower bound of its value, in
+which seeds that have not started count as 0. The bound never falls, ends at the value, and can be compared between trials after
+the same number of rounds. A trial whose bound is below the median of the finished ones is stopped.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 TRIALS = 30
-WARM_UP = 3  # no trial is stopped in the first 1/WARM_UP of a seed's rounds, which tell little
-# About so many reports for each seed: each is a line that is synced to disk, which takes milliseconds.
+WARM_UP = 3  # no trial is stopped in the first 1/WARM_UP of a seed's rounds, which predict little
+# The approximate number of reports for each seed. Each is a line that is synced to disk, which takes milliseconds.
 REPORTS = 25
 
 # A space by setting, or a YAML file with one; None: the method's default space.
@@ -71,8 +71,8 @@ def tune(
         method: its name; see `fedquilt methods`.
         dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
         trials: how many settings to try, the defaults first.
-        timeout: no trial after the first starts after so many seconds.
-        into: the folder of the search; a search that it holds is resumed. None keeps everything in memory.
+        timeout: no trial but the first starts after this many seconds.
+        into: the folder of the search; if it holds this search already, the search is resumed. None: all is kept in memory.
         space: by setting, a list of values or low, high and log; or a YAML file with that. None: the method's default space.
         watch: called after each round and each trial.
         **options: the other fields of `RunConfig`; docs/options.md lists them.
@@ -84,10 +84,10 @@ def tune(
 
 
 class Search:
-    """A resolved search. What is wrong with it is found when it is made, before anything is written.
+    """A resolved search. Its constructor validates everything, before anything is written.
 
     Attributes:
-        config: the resolved configuration; its settings are fixed.
+        config: the resolved configuration; its settings are fixed and not searched.
         space: the settings that are searched, and their values.
         defaults: the method's settings in the first trial.
     """
@@ -119,7 +119,7 @@ class Search:
         return space
 
     def _checked(self, name: str, value: Any) -> Any:
-        """A setting's value in its own type; `FedquiltError` where it is not valid."""
+        """Convert a setting's value to the setting's type; raise `FedquiltError` if it is not valid."""
         context = self._resolved.context(self.config.seeds[0])
         return getattr(build_settings(self._resolved.method, context, {name: value}), name)
 
@@ -138,7 +138,7 @@ class Search:
     def run(
         self, trials: int = TRIALS, timeout: float | None = None, into: Path | None = None, watch: Watch | None = None
     ) -> Tuned:
-        """Run trials until so many have ended or the timeout has passed; see `tune`."""
+        """Run trials until `trials` have ended or the timeout has passed; see `tune`."""
         if trials < 1:
             raise FedquiltError(f"A search needs at least one trial, not {trials}.")
         if timeout is not None and not timeout > 0:
@@ -172,7 +172,7 @@ class Search:
         if best_of(ended) is None:
             raise FedquiltError(f"None of {len(ended)} trials could be trained; the last one: {ended[-1].why}")
         if folder is not None:
-            self.write(folder / storage.BEST, ended)  # again: a kill may have come between a trial and its file
+            self.write(folder / storage.BEST, ended)  # again: the process may have been killed after a trial
             draw_history(ended, self.config.metric or "", self.title, folder / storage.HISTORY)
         return Tuned(
             best_settings=self.best_settings(ended),
@@ -194,7 +194,7 @@ class Search:
                 watch(SearchProgress(number, trials, share, val, best, clock.left(number, share)))
 
         if number == 1:
-            # A user's space need not hold every default; those outside are not part of this trial's settings.
+            # A user's space need not contain every default; defaults outside are not part of this trial's settings.
             inside = {name: part for name, part in self.space.items() if part.holds(self.defaults[name])}
             trial = tried.propose(inside, {name: self.defaults[name] for name in inside})
         else:
@@ -218,7 +218,7 @@ class Search:
         rounds, seeds = self.config.rounds, self.config.seeds
         assert rounds is not None
         every = max(1, rounds // REPORTS)
-        bests: list[float] = []  # by seed, of those that are done and of the one that trains
+        bests: list[float] = []  # the best metric of each seed that is done, and of the one that trains
 
         def on_round(round: int, val: float | None) -> None:
             bests[-1] = max(bests[-1], -math.inf if val is None else val)
@@ -238,16 +238,16 @@ class Search:
         return f"{self._resolved.method.title} on {self._resolved.label}"
 
     def best_settings(self, trials: list[Trial]) -> dict[str, Any]:
-        """The fixed settings and the best trial's."""
+        """Return the fixed settings and the best trial's."""
         best = best_of(trials)
         assert best is not None
         return {**self._asked.settings, **best.settings}
 
     def write(self, path: Path, trials: list[Trial]) -> None:
-        """Write the config file of the best trial so far; nothing where none is done."""
+        """Write the config file of the best trial so far; write nothing if no trial is done."""
         if best_of(trials) is None:
             return
         config = self.config
-        if config.dataset == GIVEN:  # the graph is beside the file
+        if config.dataset == GIVEN:  # the graph is stored in the same folder
             config = config.model_copy(update={"dataset": str((path.parent / GRAPH_FILE).resolve())})
         write_config(path, config, self.best_settings(trials), trials, self.versions)

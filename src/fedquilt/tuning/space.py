@@ -1,7 +1,8 @@
-"""The space of a search: the settings that are searched, and between which values.
+"""The space of a search: the settings that are searched, and their possible values.
 
-A space maps a setting's name to a `Choice` (some values) or a `Range` (all between two). A method's default space follows from
-the names in `Method.searched` and from rules by a setting's name, type, bounds and default. A user's own is a YAML file:
+A space maps a setting's name to a `Choice` (a list of values) or a `Range` (all values between two). A method's default space
+follows from the names in `Method.searched` and from rules by a setting's name, type, bounds and default. A user gives a space
+as a YAML file:
 
     lr: {low: 0.001, high: 0.1, log: true}
     hidden: [64, 128]
@@ -28,7 +29,7 @@ AROUND = 10  # a positive number is searched between a tenth and ten times its d
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some values."""
+    """A list of values to choose from."""
 
     values: tuple[Any, ...]
 
@@ -43,7 +44,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Range:
-    """A number from `low` to `high`, both included; an integer where both are. `log`: uniform in its logarithm."""
+    """A number from `low` to `high`, inclusive; an integer if both are integers. `log`: drawn uniformly in its logarithm."""
 
     low: float
     high: float
@@ -51,7 +52,7 @@ class Range:
 
     @property
     def whole(self) -> bool:
-        """Whether it holds integers only."""
+        """Whether it contains integers only."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def holds(self, value: Any) -> bool:
@@ -67,11 +68,11 @@ Space = dict[str, Choice | Range]
 
 
 def usual_space(method: type[Method], defaults: Mapping[str, Any]) -> Space:
-    """The space of a method where the user gives none. It holds every default.
+    """Return the default space of a method. It contains every default value.
 
     Args:
-        method: its `searched` names the settings.
-        defaults: its settings in this run.
+        method: the method; `Method.searched` names the settings.
+        defaults: the method's settings in this run.
     """
     hints = get_type_hints(method.Settings, include_extras=True)
     space: Space = {}
@@ -83,7 +84,7 @@ def usual_space(method: type[Method], defaults: Mapping[str, Any]) -> Space:
 
 
 def rule(name: str, kind: Any, default: Any) -> Choice | Range | None:
-    """The values among which a setting of this name, type and default is searched; None: it is not searched."""
+    """Return the values to search for a setting of this name, type and default; None if it is not searched."""
     base, least, most = _unpacked(kind)
     if name == "weight_decay":
         return Choice(tuple(sorted({*DECAYS, default})))
@@ -105,7 +106,7 @@ def rule(name: str, kind: Any, default: Any) -> Choice | Range | None:
 
 
 def _unpacked(kind: Any) -> tuple[Any, float, float]:
-    """A setting's type and bounds. An exclusive bound is moved inside by a twentieth of the range."""
+    """Return a setting's type and bounds. An exclusive bound is moved inside by a twentieth of the range."""
     if get_origin(kind) is not Annotated:
         return kind, -math.inf, math.inf
     base, *metadata = get_args(kind)
@@ -117,19 +118,19 @@ def _unpacked(kind: Any) -> tuple[Any, float, float]:
 
 
 def read_space(path: Path) -> dict[str, Any]:
-    """The values of a space file, for `parse_space`."""
+    """Read the values of a space file, for `parse_space`."""
     return read_config(path, "hidden: [64, 128]", kind="space", content="settings and where to search them")
 
 
 def parse_space(
     method: type[Method], values: Mapping[str, Any], checked: Callable[[str, Any], Any], known: Mapping[str, Any]
 ) -> Space:
-    """Parse a user's space; `FedquiltError` with one sentence about the first thing that is wrong.
+    """Parse a user's space; raise `FedquiltError` with one sentence about the first fault.
 
     Args:
         method: the method whose settings are searched.
         values: for each setting a list of values, or low, high and optionally log.
-        checked: returns a setting's value in its own type, or refuses it.
+        checked: converts a setting's value to the setting's type, or raises an error.
         known: all settings of the method.
     """
     space: Space = {}

@@ -1,6 +1,6 @@
 """The folder of a search: its configuration and Optuna's journal. A kill at any moment leaves it valid.
 
-<folder>/tune.json       the configuration and the space; another search is refused here
+<folder>/tune.json       the configuration and the space; a search with others is refused in this folder
          journal.jsonl   a line for each step of each trial
          best.yaml       the best settings so far, as a config file
          history.png     validation metric by trial
@@ -30,7 +30,7 @@ _IGNORED = ("versions", "data", "workers", "cohort_size", "checkpoint_seconds")
 
 @contextmanager
 def open_journal(folder: Path, facts: Mapping[str, Any]) -> Iterator[JournalStorage]:
-    """Lock a search's folder for a block, make it where it does not exist, and open its journal.
+    """Lock a search's folder for a block, create it if it does not exist, and open its journal.
 
     `facts` describe the search; a folder of another search is refused.
     """
@@ -40,7 +40,7 @@ def open_journal(folder: Path, facts: Mapping[str, Any]) -> Iterator[JournalStor
     except OSError as error:
         raise FedquiltError(f"Cannot make a folder at {folder}: {error.strerror}.") from error
     with locked(folder / ".lock", folder):
-        check_folder(folder, facts)  # another process may have made it meanwhile
+        check_folder(folder, facts)  # another process may have created it meanwhile
         if not (folder / CONFIG).exists():
             write_json(folder / CONFIG, facts)
         yield _journal(folder / JOURNAL)
@@ -64,14 +64,14 @@ def check_folder(folder: Path, facts: Mapping[str, Any]) -> None:
 
 
 def _with_later_options(facts: Any) -> Any:
-    """The facts of a search, with the defaults of options that did not exist when they were written."""
+    """Add to the facts of a search the defaults of options that did not exist when they were written."""
     if not (isinstance(facts, dict) and isinstance(facts.get("config"), dict)):
         return facts
     return facts | {"config": plain(RunConfig().model_dump()) | facts["config"]}
 
 
 def difference(there: Any, here: Any, *where: str) -> str | None:
-    """The first difference between the facts of two searches, in words; None where they are the same. `where` is the path."""
+    """Describe the first difference between the facts of two searches; None if there is none. `where` is the path of keys."""
     if not (isinstance(there, dict) and isinstance(here, dict)):
         return None if there == here else f"it has {' '.join(where)} {_text(there)}, not {_text(here)}"
     for name in dict.fromkeys([*there, *here]):

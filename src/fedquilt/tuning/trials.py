@@ -15,8 +15,8 @@ from fedquilt.common.random_streams import derive
 from fedquilt.tuning.outcome import Trial
 from fedquilt.tuning.space import Choice, Range, Space
 
-STARTUP = 6  # random trials before Optuna learns from them, and finished ones before any is stopped
-FEWEST_FOR_IMPORTANCES = 10  # finished trials
+STARTUP = 6  # random trials before Optuna's sampler uses results, and finished trials before any is stopped
+FEWEST_FOR_IMPORTANCES = 10  # finished trials needed to compute importances
 _NAME, _WHY = "tune", "why"
 
 
@@ -43,7 +43,7 @@ class Trials:
             self._study.tell(killed.number, state=TrialState.FAIL)
 
     def propose(self, space: Space, fixed: Mapping[str, Any] | None = None) -> optuna.Trial:
-        """The next trial, with settings drawn from the space, or with the `fixed` ones."""
+        """Start the next trial, with settings drawn from the space, or with the `fixed` ones."""
         seed = derive(self._seed, "tuning", len(self.ended())) % 2**32
         self._study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=STARTUP)
         if fixed is not None and not self._study.get_trials(states=(TrialState.WAITING,)):
@@ -51,27 +51,27 @@ class Trials:
         return self._study.ask({name: distribution(part) for name, part in space.items()})
 
     def report(self, trial: optuna.Trial, value: float, step: int) -> None:
-        """Report a lower bound of a trial's value after so many rounds; `PrunedError` where Optuna prunes the trial."""
+        """Report a lower bound of a trial's value after `step` rounds; raise `PrunedError` if Optuna prunes the trial."""
         trial.report(value, step)
         if trial.should_prune():
             raise PrunedError
 
     def finish(self, trial: optuna.Trial, value: float | None, why: str | None = None) -> None:
-        """End a trial: with a value; with None where it was pruned; or with None and why it failed.
+        """End a trial with its value, with None if it was pruned, or with None and `why` if it failed.
 
-        Optuna is told that a failed trial was pruned, so that it avoids such settings.
+        A failed trial is reported to Optuna as pruned, so that Optuna avoids such settings.
         """
         if why is not None:
             trial.set_user_attr(_WHY, why)
         self._study.tell(trial, value, state=TrialState.COMPLETE if value is not None else TrialState.PRUNED)
 
     def ended(self) -> list[Trial]:
-        """The trials that have ended, in their order; without those that were killed."""
+        """Return the trials that have ended, in their order, without those that were killed."""
         found = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         return [_as_trial(number, frozen) for number, frozen in enumerate(found, start=1)]
 
     def importances(self) -> dict[str, float]:
-        """By setting, the share of the difference between trials that it explains, largest first; empty for few trials."""
+        """Compute the share of the difference between trials that each setting explains, largest first; empty if too few."""
         done = {trial.val for trial in self.ended() if trial.val is not None}
         if len(done) < FEWEST_FOR_IMPORTANCES:
             return {}
@@ -81,7 +81,7 @@ class Trials:
 
 
 def distribution(part: Choice | Range) -> BaseDistribution:
-    """Optuna's distribution of a setting."""
+    """Return Optuna's distribution for a setting's values."""
     if isinstance(part, Choice):
         return CategoricalDistribution(part.values)
     if part.whole:

@@ -24,13 +24,13 @@ class ValidationOnlyRun(ResolvedRun):
     """A resolved run whose clients have no labels of test nodes, so that no test metric can be computed."""
 
     def clients(self, seed: int) -> list[Client]:
-        """The clients of a seed; a test node has no label and is in no part."""
+        """Return the clients of a seed; a test node has no label and is in no part of the split."""
         return [_without_test(client) for client in super().clients(seed)]
 
     def with_settings(self, asked: RunConfig, settings: Mapping[str, Any]) -> ValidationOnlyRun:
-        """This run with other settings of the method; both share the graph, the partitions and the splits.
+        """Return this run with other settings of the method; both share the graph, the partitions and the splits.
 
-        `asked` is the configuration as the user gave it: options that it leaves open may follow from the settings.
+        `asked` is the configuration as the user gave it: options that it does not set may depend on the settings.
         """
         config = asked.model_copy(update={"settings": {**asked.settings, **settings}})
         method = self.method_of(config)
@@ -44,7 +44,7 @@ class ValidationOnlyRun(ResolvedRun):
         context = self.context(seed)
         cohort = Cohort(self.clients(seed)[: context.clients])
         outputs = torch.zeros(cohort.rows, context.outputs)
-        # Whether a metric is defined depends on the nodes, not on what a model says about them.
+        # Whether a metric is defined depends on the nodes, not on a model's outputs.
         if self.task.metric(context.metric).function(cohort, outputs, "val").isnan().all():
             raise FedquiltError(
                 f"No client has a validation node on which {self.config.metric} is defined; choose another split."
@@ -52,11 +52,11 @@ class ValidationOnlyRun(ResolvedRun):
 
 
 def train(run: ValidationOnlyRun, seed: int, on_round: Callable[[int, float | None], None]) -> None:
-    """Train one seed and call `on_round` with each round and its validation metric in percent, None where not evaluated.
+    """Train one seed. Call `on_round` with each round and its validation metric in percent, None if it was not evaluated.
 
     An exception in `on_round` ends the training.
     """
-    # Frees the training before: it and its CUDA graphs reference each other and hold the memory of an accelerator.
+    # Free the previous training: it and its CUDA graphs reference each other and occupy memory of the accelerator.
     gc.collect()
     run.training(seed, on_round=lambda record: on_round(record["round"], record.get("val"))).run()
 

@@ -33,8 +33,8 @@ def patchwork(seed: int = 0) -> Graph:
     """The default dataset: ten communities in three families, on which personalised federated learning pays off.
 
     A community is a natural client. Communities of one family have a similar mix of classes and use the same words for them.
-    Families differ in the mix, and in them the same words stand for *different* classes. So a client alone has few labels,
-    one model for all must serve three families at once, and clients of one family can help each other. Nodes are sorted by
+    Families differ in the mix, and the same words indicate *different* classes in them. So a client alone has few labels, a
+    common model has to fit three families at once, and clients of one family can help each other. Nodes are sorted by
     community. Most edges join nodes of one community and of one class, some join nodes of one family, few any others.
 
     Sizes and noise were chosen by trying about twenty combinations and looking at the results of the methods: the graph is an
@@ -63,12 +63,12 @@ def _class_mixes(rng: np.random.Generator) -> list[np.ndarray]:
 
 
 def _topic(y: np.ndarray, family: np.ndarray) -> np.ndarray:
-    """The topic a node writes about: each family has its own order of them."""
+    """Return the topic of each node's words. A class has another topic in each family."""
     return (y + 2 * family) % _CLASSES
 
 
 def _words(rng: np.random.Generator, topic: np.ndarray) -> sp.csr_matrix:
-    """[N, F] zeros and ones: a node uses some words of its topic, and rarely any other word."""
+    """Draw the features, [N, F] zeros and ones: a node uses some words of its topic, and rarely any other word."""
     words = np.repeat(np.arange(_CLASSES), _WORDS_A_TOPIC)
     chance = np.full((len(topic), len(words) + _OTHER_WORDS), 0.03)
     chance[:, : len(words)][words[None, :] == topic[:, None]] = 0.15

@@ -12,7 +12,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.protocol import Protocol
 
 ALL = "all"
-# The homophily levels that `h=all` puts side by side. The published level 0.99 is left out.
+# The homophily levels whose graphs `h=all` joins. The published level 0.99 is left out.
 LEVELS = tuple(f"{tenth / 10:.2f}" for tenth in range(11))
 
 
@@ -28,7 +28,7 @@ def homophily(dataset: str, key: str, value: str) -> str:
 
 
 def levels(parameters: Mapping[str, str]) -> list[dict[str, str]]:
-    """The graphs of all levels for `h=all`; otherwise the name means one graph."""
+    """Return the parameters of the graphs of all levels for `h=all`; an empty list for a single graph."""
     return [{**parameters, "h": level} for level in LEVELS] if parameters["h"] == ALL else []
 
 

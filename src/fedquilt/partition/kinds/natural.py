@@ -21,7 +21,7 @@ from fedquilt.partition.kind import Drawn, Option, register_kind
     min_train=1,
 )
 def natural(graph: Graph, clients: int | None, seed: int, labels: np.ndarray | None = None) -> Drawn:
-    """Clients known beforehand: nodes with the same label are one client, in the order of the labels."""
+    """Make a client of all nodes with the same label, in the order of the labels."""
     if labels is None:
         raise FedquiltError("A natural partition needs 'labels', whose client each node is; give them.")
     owner = np.asarray(labels)
