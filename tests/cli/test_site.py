@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import yaml
 
-from fedquilt.federation.site.config import SiteConfig, read_site, site_client
+from fedquilt.federation.site.config import SiteConfig, read_site
 from fedquilt.methods.base import methods
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 from support.federations import ragged_clients
-from support.trained_sites import as_file, write_site
+from support.trained_sites import as_file, client_at, write_site
 
 CLIENT = ragged_clients((40,))[0]
 
@@ -65,7 +65,7 @@ def test_example_sites_are_the_clients_of_a_cut(call: Callable, refused: Callabl
     paths = sorted(here.glob("sites/*/site.yaml"))
     clients = ResolvedRun(RunConfig(dataset="patchwork", clients=3, seeds=[0])).clients(0)
     for client, path in zip(clients, paths, strict=True):
-        own = site_client(read_site(path))
+        own = client_at(read_site(path))
         assert np.array_equal(own.graph.edges, client.graph.edges)
         assert np.array_equal(own.split, client.split)
         assert call(f"site check {path}").status == 0

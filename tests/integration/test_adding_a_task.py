@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,7 +21,9 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.tasks.base import Task, register_task
+from fedquilt.runs.config import RunConfig
+from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.tasks.base import TASKS, Task, register_task
 from fedquilt.tasks.metric import Metric, Part
 from fedquilt.tasks.node_classification import NodeClassification
 
@@ -126,3 +129,25 @@ def test_a_run_of_the_task_is_kept_resumed_and_loaded(tmp_path: object) -> None:
     assert loaded.result == run.result
     assert fedquilt.resume(folder).result == run.result
     assert loaded.facts[0]["task"]["task"] == NAME
+
+
+class HidesEdges(DegreeRegression):
+    """Keeps every fifth edge out of the clients' graphs, as a task that predicts edges does."""
+
+    def client(self, number: int, graph: Graph, split: np.ndarray, seed: int) -> Client:
+        hidden = np.arange(graph.edges.shape[1]) % 5 == seed % 5
+        return Client(number, replace(graph, edges=graph.edges[:, ~hidden]), split, {"edges": graph.edges[:, hidden]})
+
+
+def test_a_task_can_keep_edges_out_of_every_clients_graph() -> None:
+    register_task("hides-edges")(HidesEdges)
+    try:
+        config = {"method": "fedavg", "dataset": "patchwork", "rounds": 2}
+        whole, seen = (ResolvedRun(RunConfig.build(config | {"task": task})) for task in (NAME, "hides-edges"))
+        for client, other in zip(seen.clients(0), whole.clients(0), strict=True):
+            together = np.concatenate([client.graph.edges, client.held_out["edges"]], axis=1)
+            assert {tuple(edge) for edge in together.T} == {tuple(edge) for edge in other.graph.edges.T}
+            assert client.held_out["edges"].shape[1] == -(-other.graph.edges.shape[1] // 5)
+        assert fedquilt.run(**config, task="hides-edges").result["test_mean"] is not None
+    finally:
+        TASKS.remove("hides-edges")

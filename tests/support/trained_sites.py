@@ -12,6 +12,7 @@ import yaml
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.federation.site.config import SiteConfig, load_site_graph, site_client
 from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
@@ -19,6 +20,7 @@ from fedquilt.graphs.split import NONE
 from fedquilt.graphs.validate import PARTS
 from fedquilt.methods.base import Method, State
 from fedquilt.methods.personal_model import Personal, model_facts
+from fedquilt.tasks.node_classification import NodeClassification
 from fedquilt.training.plan import Plan
 from support.federations import make_method, make_task, make_training, ragged_clients
 
@@ -92,3 +94,8 @@ def make_site(
     client = replace(clients[0], graph=as_file(clients[0], named))
     SiteState(folder / "state" / "run-1").save_model(own, model_facts(method, client) | {"finished": True})
     return path, method, clients[0], models
+
+
+def client_at(site: SiteConfig, number: int = 0) -> Client:
+    """The site as a client of a node classification."""
+    return site_client(site, number, load_site_graph(site), NodeClassification(), seed=0)

@@ -131,7 +131,7 @@ class FrozenServer:
             graph = replace(graph, x=normalise(graph.x))
         chosen = split or (GIVEN if graph.masks is not None else self.split)
         split_of_nodes = self.method.task.draw_split(parse_split(chosen), graph, seed)
-        client = Client(self.method.context.clients, graph, split_of_nodes)
+        client = self.method.task.client(self.method.context.clients, graph, split_of_nodes, seed)
         admission = self.admit([client])
         return Admitted(
             model={name: tensor[0] for name, tensor in admission.models.items()},

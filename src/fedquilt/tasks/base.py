@@ -64,12 +64,16 @@ class Task(ABC):
         return split.draw(graph, seed, attempt)
 
     def clients(self, graph: Graph, partition: Partition, split: np.ndarray, seed: int) -> list[Client]:
-        """The clients of a partition: each with its nodes, the edges among them, and its part of the split.
+        """The clients of a partition: each with its nodes, the edges among them, and its part of the split."""
+        return [self.client(c.id, c.graph, c.split, seed) for c in clients_of(graph, partition, split)]
 
-        Training computes outputs at the nodes of a client that are TRAIN. A task that holds something back (edges) takes it
-        out of the clients' graphs here.
+    def client(self, number: int, graph: Graph, split: np.ndarray, seed: int) -> Client:
+        """One owner's graph as a client: of a partition, a site, or a newcomer.
+
+        Training computes outputs at its nodes that are TRAIN. A task that predicts edges takes some out of the graph here and
+        keeps them in `Client.held_out`.
         """
-        return clients_of(graph, partition, split)
+        return Client(number, graph, split)
 
     @abstractmethod
     def example_client(self, features: int, outputs: int) -> Client:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from fedquilt.errors import FedquiltError
-from fedquilt.federation.site.config import SiteConfig, load_site_graph, read_site, site_client, split_name
+from fedquilt.federation.site.config import SiteConfig, load_site_graph, read_site, split_name
 from fedquilt.graphs.split import TRAIN
 from support.federations import ragged_clients
-from support.trained_sites import as_file, write_site
+from support.trained_sites import as_file, client_at, write_site
 
 
 def write(folder: Path, text: str) -> Path:
@@ -111,15 +111,15 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 def test_the_graphs_own_split_comes_before_the_usual_one(tmp_path: Path) -> None:
     client = ragged_clients((40,))[0]
     site = read_site(write_site(tmp_path, as_file(client)))
-    mine = site_client(site, 4)
+    mine = client_at(site, 4)
     assert mine.id == 4
     labelled = client.graph.y >= 0
     assert np.array_equal(mine.split[labelled], client.split[labelled])
     other = read_site(write_site(tmp_path, as_file(client), split="50/25/25"))
     assert split_name(other, load_site_graph(other)) == "50/25/25"
-    drawn = site_client(other).split
+    drawn = client_at(other).split
     assert np.count_nonzero(drawn == TRAIN) == round(0.5 * np.count_nonzero(labelled))
-    assert np.array_equal(site_client(other).split, drawn)  # the same every time
+    assert np.array_equal(client_at(other).split, drawn)  # the same every time
     plain = read_site(write_site(tmp_path, client.graph))
     assert split_name(plain, load_site_graph(plain)) == "20/40/40"
 

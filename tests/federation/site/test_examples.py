@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from fedquilt.errors import FedquiltError
-from fedquilt.federation.site.config import read_site, site_client
+from fedquilt.federation.site.config import read_site
 from fedquilt.federation.site.examples import write_sites
 from support.federations import ragged_clients
+from support.trained_sites import client_at
 
 
 def test_a_site_is_its_client(tmp_path: Path) -> None:
     clients = ragged_clients()
     for path, client in zip(write_sites(tmp_path, clients), clients, strict=True):
-        back = site_client(read_site(path), client.id)
+        back = client_at(read_site(path), client.id)
         labelled = client.graph.y >= 0
         assert np.array_equal(back.split[labelled], client.split[labelled])
         assert np.array_equal(back.graph.edges, client.graph.edges)

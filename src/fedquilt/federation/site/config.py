@@ -20,6 +20,7 @@ from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN, format_split, parse_split
 from fedquilt.privacy.dp import DpConfig
 from fedquilt.runs.config import read_config
+from fedquilt.tasks.base import Task
 
 SITE_YAML = "site.yaml"
 _NAME = re.compile(r"[\w.@+-][\w .@+-]{0,79}")
@@ -99,10 +100,9 @@ def site_split(site: SiteConfig, graph: Graph) -> np.ndarray:
     return parse_split(split_name(site, graph)).draw(graph, 0)
 
 
-def site_client(site: SiteConfig, number: int = 0, graph: Graph | None = None) -> Client:
+def site_client(site: SiteConfig, number: int, graph: Graph, task: Task, seed: int) -> Client:
     """The site as a client of a federation, with its number there."""
-    graph = graph or load_site_graph(site)
-    return Client(number, graph, site_split(site, graph))
+    return task.client(number, graph, site_split(site, graph), seed)
 
 
 def _absolute(folder: Path, text: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from fedquilt.cohort.client import Client
 from fedquilt.common.files import write_text
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
@@ -93,8 +94,13 @@ def personal_of(site: SiteConfig) -> Personal:
     personal = Personal.restored(weights, facts | {"constants": {}})
     graph = load_site_graph(site)
     if personal.method.constants() or graph.class_names is not None:
-        return Personal.restored(weights, facts, site_client(site, personal.client, graph))
+        return Personal.restored(weights, facts, _trained_client(site, personal, graph))
     return personal
+
+
+def _trained_client(site: SiteConfig, personal: Personal, graph: Graph) -> Client:
+    """The client that trained a model."""
+    return site_client(site, personal.client, graph, personal.method.task, personal.method.context.seed)
 
 
 def _newest_model(site: SiteConfig) -> tuple[dict[str, Tensor], dict[str, Any]]:

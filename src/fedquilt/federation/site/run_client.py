@@ -52,7 +52,7 @@ class RunClient:
         self._identity = _identity(request)
         self._engine: InProcess | None = None
         context, graph = self.method.context, site.graph
-        if (graph.features, graph.classes) != (context.features, context.outputs):
+        if (graph.features, self.method.task.outputs(graph)) != (context.features, context.outputs):
             raise RefusedError(f"Site '{site.config.name}' has other features or classes than the run.")
         try:
             check_permits(site.config, self.method)
@@ -177,7 +177,7 @@ class RunClient:
         """The engine with this site as its only client, at a saved state; None: at the start of training."""
         if self._engine is None or state is None:
             self._engine = None  # frees its memory before another is made
-            self._engine = InProcess(self.method, [self.site.client(self.number)], self.site.device)
+            self._engine = InProcess(self.method, [self.site.client(self.number, self.method)], self.site.device)
         if state is not None:
             self._engine.restore(state)
         return self._engine
@@ -227,7 +227,7 @@ class RunClient:
         else:
             return
         facts = {"round": request.best, "finished": finished, "trained": state is not None, "run": request.run}
-        self.state.save_model(tensors, facts | model_facts(self.method, self.site.client(self.number)))
+        self.state.save_model(tensors, facts | model_facts(self.method, self.site.client(self.number, self.method)))
 
     def _write_ledger(self, request: Request, uploads: Message, metrics: Evaluation | None) -> None:
         """Write a line for every tensor that is about to leave, metrics included."""

@@ -47,9 +47,9 @@ class Site:
             protected=config.dp is not None,
         )
 
-    def client(self, number: int) -> Client:
-        """The site as a client, with its number in the federation."""
-        return site_client(self.config, number, self.graph)
+    def client(self, number: int, method: Method) -> Client:
+        """The site as a client of a run of `method`, with its number in the federation."""
+        return site_client(self.config, number, self.graph, method.task, method.context.seed)
 
     def state(self, run: str) -> SiteState:
         """What the site saves of a run."""
