@@ -76,12 +76,9 @@ def example(
     FOLDER is the folder to write; it must be new or empty.
     """
     check_new_folder(folder)
-    from fedquilt.federation.site.examples import write_sites
-    from fedquilt.runs.config import RunConfig
-    from fedquilt.runs.resolve import ResolvedRun
+    from fedquilt.federation.site.examples import write_example_sites
 
-    asked = {"dataset": dataset, "partition": kind, "clients": clients, "seeds": [seed], "data": data}
-    made = write_sites(folder, ResolvedRun(RunConfig.build(asked)).clients(seed))
+    made = write_example_sites(folder, dataset=dataset, partition=kind, clients=clients, seeds=[seed], data=data)
     say(f"Written: {', '.join(map(str, made))}.")
     say(f"Try them with 'fedquilt rehearse --sites \"{folder}/*/{made[0].name}\" --method fedssa'.")
 

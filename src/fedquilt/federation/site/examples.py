@@ -16,6 +16,14 @@ from fedquilt.federation.site.config import SITE_YAML
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.graphs.validate import PARTS
+from fedquilt.runs.config import RunConfig
+from fedquilt.runs.resolve import ResolvedRun
+
+
+def write_example_sites(folder: Path, **options: Any) -> list[Path]:
+    """Write the clients of a run with these options, of its first seed, as sites; see `write_sites`."""
+    run = ResolvedRun(RunConfig.build(options))
+    return write_sites(folder, run.clients(run.config.seeds[0]))
 
 
 def write_sites(folder: Path, clients: Sequence[Client], **fields: Any) -> list[Path]:
