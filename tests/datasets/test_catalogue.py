@@ -17,6 +17,7 @@ from fedquilt.datasets.catalogue import (
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
+from fedquilt.runs.config import RunConfig
 
 NAMES = [
     "cora",
@@ -119,6 +120,7 @@ def test_groups_of_nodes() -> None:
 
 
 def test_the_order_is_first_what_needs_no_file() -> None:
+    assert datasets()[0].name == RunConfig().dataset  # the default is listed first
     needs_file = [dataset.raw is not None for dataset in datasets()]
     assert needs_file == sorted(needs_file)
 

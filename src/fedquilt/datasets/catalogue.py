@@ -16,6 +16,7 @@ from fedquilt.errors import unknown
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 
+DEFAULT = "patchwork"  # the dataset of a run that names none; see `RunConfig`
 CATALOGUE: Registry[Dataset] = Registry("dataset", "fedquilt.datasets.entries")
 Labels = Callable[..., np.ndarray]
 
@@ -67,8 +68,8 @@ def register_synthetic(
 
 
 def datasets() -> list[Dataset]:
-    """All datasets: first those that need no file, then the others."""
-    return sorted(CATALOGUE.all().values(), key=lambda dataset: dataset.raw is not None)
+    """All datasets: the default, the others that need no file, then the rest."""
+    return sorted(CATALOGUE.all().values(), key=lambda dataset: (dataset.raw is not None, dataset.name != DEFAULT))
 
 
 def in_catalogue(name: str) -> bool:
