@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 import fedquilt
+from fedquilt.cli.progress import SeedProgress
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws
@@ -23,6 +25,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.studies.selection import _higher_is_better
 from fedquilt.tasks.base import TASKS, Task, register_task
 from fedquilt.tasks.metric import Metric, Part
 from fedquilt.tasks.node_classification import NodeClassification
@@ -151,3 +154,26 @@ def test_a_task_can_keep_edges_out_of_every_clients_graph() -> None:
         assert fedquilt.run(**config, task="hides-edges").result["test_mean"] is not None
     finally:
         TASKS.remove("hides-edges")
+
+
+def test_a_search_makes_an_error_small(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    from fedquilt.tuning import tune
+
+    options = {"task": NAME, "rounds": 3, "trials": 4, "space": {"lr": [1e-4, 0.01]}, "into": tmp_path / "search"}
+    tuned = tune("fedavg", "patchwork", **options)
+    vals = [trial.val for trial in tuned.trials if trial.val is not None]
+    assert tuned.best_val == tuned.best.val == min(vals) < max(vals)
+    assert tuned.best_settings["lr"] == 0.01  # in three rounds 1e-4 learns nothing
+    assert f"{min(vals):.2f}" in (tmp_path / "search" / "best.yaml").read_text()
+
+
+def test_the_progress_of_a_run_and_the_choice_of_a_study_follow_the_direction() -> None:
+    progress = SeedProgress("fedavg", 0, 0, 3, higher_is_better=False)
+    for round, val in enumerate([2.0, 1.0, 3.0]):
+        progress.add({"round": round, "seconds": 0.1, "val": val})
+    assert (progress.best, progress.best_round) == (1.0, 1)
+    assert not _higher_is_better(RunConfig.build({"task": NAME}))
+    assert not _higher_is_better(RunConfig.build({"task": NAME, "metric": "mse"}))
+    assert _higher_is_better(RunConfig.build({"task": NAME, "metric": "r2"}))
+    assert _higher_is_better(RunConfig())

@@ -31,7 +31,8 @@ class SeedProgress:
     rounds: int
     done: int = 0
     val: float = math.nan
-    best: float = -math.inf
+    higher_is_better: bool = True
+    best: float = math.nan
     best_round: int = -1
     pace: float = math.nan
     epsilon: float = math.nan  # privacy budget spent so far; NaN where uploads are not protected
@@ -46,7 +47,8 @@ class SeedProgress:
         val = record.get("val")
         if val is not None:
             self.val = val
-            if val > self.best:
+            better = val > self.best if self.higher_is_better else val < self.best
+            if better or math.isnan(self.best):
                 self.best, self.best_round = val, record["round"]
 
     @property
@@ -175,8 +177,11 @@ def watcher(display: ProgressDisplay) -> Watcher:
     """Return a `Watcher` that shows the progress of each seed."""
 
     def watch(config: RunConfig, seed: int, rounds: int) -> Callable[[dict[str, Any]], None]:
+        from fedquilt.reports.names import metric_name
+
         after = len(config.seeds) - config.seeds.index(seed) - 1
-        progress = SeedProgress(config.method, seed, after, rounds)
+        higher = metric_name(config.metric or "accuracy").higher_is_better
+        progress = SeedProgress(config.method, seed, after, rounds, higher_is_better=higher)
         display.start(progress)
 
         def on_round(record: dict[str, Any]) -> None:

@@ -119,10 +119,14 @@ def table(tuned: Tuned, metric: str) -> Any:
     """Build a table of the best trials and the defaults, with validation metrics only."""
     from rich.table import Table
 
-    done = sorted((t for t in tuned.trials if t.val is not None), key=lambda t: (-(t.val or 0), t.number))
+    from fedquilt.reports.names import metric_name
+
+    sign = 1 if tuned.higher_is_better else -1
+    unit = " in %" if metric_name(metric).percent else ""
+    done = sorted((t for t in tuned.trials if t.val is not None), key=lambda t: (-sign * (t.val or 0), t.number))
     shown = done[:_SHOWN] + [t for t in done[_SHOWN:] if t.number == 1]
     names = list(dict.fromkeys(name for trial in shown for name in trial.settings))
-    out = Table(title=f"Best trials by validation {metric} in %", title_justify="left", title_style="bold")
+    out = Table(title=f"Best trials by validation {metric}{unit}", title_justify="left", title_style="bold")
     out.add_column("Trial")
     out.add_column("Val", justify="right")
     for name in names:

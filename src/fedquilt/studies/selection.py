@@ -6,9 +6,13 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
+from fedquilt.reports.names import metric_name
+from fedquilt.runs.config import RunConfig
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.spec import Study
 from fedquilt.studies.store import StoredCell
+from fedquilt.tasks import NODE_CLASSIFICATION
+from fedquilt.tasks.base import find_task
 
 
 def selected_candidates(
@@ -28,7 +32,8 @@ def selected_candidates(
         found = stored.get(cell.identity)
         if found is not None and cell.seed < study.choose_on:
             val = found.measures.get("val")
-            vals.setdefault(cell.place, {}).setdefault(cell.candidate, []).append(-math.inf if val is None else val)
+            score = -math.inf if val is None else val if _higher_is_better(cell.config) else -val
+            vals.setdefault(cell.place, {}).setdefault(cell.candidate, []).append(score)
     return {
         place: max(by, key=lambda candidate: (len(by[candidate]), statistics.fmean(by[candidate]), -candidate))
         for place, by in vals.items()
@@ -39,3 +44,12 @@ def selected_cells(study: Study, cells: Sequence[Cell], stored: Mapping[str, Sto
     """The cells of the selected candidates, with all seeds."""
     selected = selected_candidates(study, cells, stored)
     return [cell for cell in cells if selected.get(cell.place) == cell.candidate]
+
+
+def _higher_is_better(config: RunConfig) -> bool:
+    """The direction of a run's metric; that of the dataset or of the task where it names none."""
+    if config.metric is not None:
+        return metric_name(config.metric).higher_is_better
+    if config.task == NODE_CLASSIFICATION:
+        return True
+    return next(iter(find_task(config.task).metrics.values())).higher_is_better

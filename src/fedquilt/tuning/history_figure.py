@@ -31,7 +31,7 @@ def history_figure(trials: Sequence[Trial], metric: str, title: str) -> Figure:
         axes = figure.add_subplot()
         numbers, values = zip(*done, strict=True)
         axes.scatter(numbers, values, s=16, color=style.GREY, label="a trial", zorder=3)
-        best = list(accumulate(values, max))
+        best = list(accumulate(values, max if metric_name(metric).higher_is_better else min))
         axes.step(
             [*numbers, trials[-1].number], [*best, best[-1]], where="post", color=style.colour(0), label="best so far"
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedquilt.common.files import write_text
+from fedquilt.reports.names import metric_name
 from fedquilt.runs.config import RunConfig
 
 MARK = "# Found by 'fedquilt tune'"
@@ -52,6 +53,7 @@ class Tuned:
         importances: the share of the difference between good and other trials that each setting explains, roughly; the shares
             sum to 1. Empty where there are too few trials.
         folder: the folder of the search, if it has one.
+        higher_is_better: the direction of the metric.
     """
 
     best_settings: dict[str, Any]
@@ -60,27 +62,28 @@ class Tuned:
     trials: list[Trial]
     importances: dict[str, float] = field(default_factory=dict)
     folder: Path | None = None
+    higher_is_better: bool = True
 
     @property
     def best(self) -> Trial:
         """The best trial."""
-        found = best_of(self.trials)
+        found = best_of(self.trials, self.higher_is_better)
         assert found is not None
         return found
 
 
-def best_of(trials: Sequence[Trial]) -> Trial | None:
+def best_of(trials: Sequence[Trial], higher_is_better: bool = True) -> Trial | None:
     """Return the trial with the best validation metric, the first of equals; None if no trial is done."""
-    best: Trial | None = None
-    for trial in trials:
-        if trial.val is not None and (best is None or best.val is None or trial.val > best.val):
-            best = trial
-    return best
+    return min(
+        (trial for trial in trials if trial.val is not None),
+        key=lambda trial: (-(trial.val or 0.0) if higher_is_better else trial.val or 0.0, trial.number),
+        default=None,
+    )
 
 
-def best_val(trials: Sequence[Trial]) -> float:
+def best_val(trials: Sequence[Trial], higher_is_better: bool = True) -> float:
     """Return the best validation metric; NaN if no trial is done."""
-    best = best_of(trials)
+    best = best_of(trials, higher_is_better)
     return math.nan if best is None or best.val is None else best.val
 
 
@@ -97,7 +100,7 @@ def write_config(
     """
     import yaml
 
-    best = best_of(trials)
+    best = best_of(trials, metric_name(config.metric or "").higher_is_better)
     assert best is not None
     default = trials[0].val
     defaults = RunConfig().model_dump()

@@ -98,6 +98,7 @@ class Search:
         self._asked, self._given = config, given
         self._resolved = ValidationOnlyRun(config, given)
         self.config = self._resolved.config
+        self._metric = self._resolved.task.metric(self.config.metric or "")
         self.defaults: dict[str, Any] = as_dict(self._resolved.settings)
         self.space = self._space(space)
         for seed in config.seeds:
@@ -160,7 +161,7 @@ class Search:
         folder: Path | None,
         watch: Watch | None,
     ) -> Tuned:
-        tried = Trials(where, self.config.seeds[0])
+        tried = Trials(where, self.config.seeds[0], self._metric.higher_is_better)
         ended = tried.ended()
         clock = SearchClock(len(ended) + 1, trials, timeout)
         with worker_cluster(self.config), frozen_garbage_collection():
@@ -169,25 +170,26 @@ class Search:
                 ended = tried.ended()
                 if folder is not None:
                     self.write(folder / storage.BEST, ended)
-        if best_of(ended) is None:
+        if best_of(ended, self._metric.higher_is_better) is None:
             raise FedquiltError(f"None of {len(ended)} trials could be trained; the last one: {ended[-1].why}")
         if folder is not None:
             self.write(folder / storage.BEST, ended)  # again: the process may have been killed after a trial
             draw_history(ended, self.config.metric or "", self.title, folder / storage.HISTORY)
         return Tuned(
             best_settings=self.best_settings(ended),
-            best_val=best_val(ended),
+            best_val=best_val(ended, self._metric.higher_is_better),
             default_val=ended[0].val,
             trials=ended,
             importances=tried.importances(),
             folder=folder,
+            higher_is_better=self._metric.higher_is_better,
         )
 
     def _run_trial(
         self, tried: Trials, before: list[Trial], trials: int, clock: SearchClock, watch: Watch | None
     ) -> None:
         """Propose the settings of the next trial, train them, and report the value to Optuna."""
-        number, best = len(before) + 1, best_val(before)
+        number, best = len(before) + 1, best_val(before, self._metric.higher_is_better)
 
         def show(share: float, val: float) -> None:
             if watch is not None:
@@ -210,7 +212,17 @@ class Search:
             tried.finish(trial, None, "Training ran out of the accelerator's memory.")
         if watch is not None:
             ended = tried.ended()
-            watch(SearchProgress(number, trials, 1.0, math.nan, best_val(ended), clock.left(number, 1.0), ended[-1]))
+            watch(
+                SearchProgress(
+                    number,
+                    trials,
+                    1.0,
+                    math.nan,
+                    best_val(ended, self._metric.higher_is_better),
+                    clock.left(number, 1.0),
+                    ended[-1],
+                )
+            )
 
     def _value(self, tried: Trials, trial: optuna.Trial, show: Callable[[float, float], None]) -> float:
         """Train a trial's settings for every seed; return the mean of the best rounds' validation metrics."""
@@ -221,14 +233,15 @@ class Search:
         bests: list[float] = []  # the best metric of each seed that is done, and of the one that trains
 
         def on_round(round: int, val: float | None) -> None:
-            bests[-1] = max(bests[-1], -math.inf if val is None else val)
+            if val is not None and self._metric.better(val, bests[-1]):
+                bests[-1] = val
             step = (len(bests) - 1) * rounds + round
             show((step + 1) / (len(seeds) * rounds), sum(bests) / len(bests))
             if round >= rounds // WARM_UP and (round + 1) % every == 0 and math.isfinite(bests[-1]):
                 tried.report(trial, sum(bests) / len(seeds), step)
 
         for seed in seeds:
-            bests.append(-math.inf)
+            bests.append(self._metric.worst)
             train(run, seed, on_round)
         return sum(bests) / len(seeds)
 
@@ -239,13 +252,13 @@ class Search:
 
     def best_settings(self, trials: list[Trial]) -> dict[str, Any]:
         """Return the fixed settings and the best trial's."""
-        best = best_of(trials)
+        best = best_of(trials, self._metric.higher_is_better)
         assert best is not None
         return {**self._asked.settings, **best.settings}
 
     def write(self, path: Path, trials: list[Trial]) -> None:
         """Write the config file of the best trial so far; write nothing if no trial is done."""
-        if best_of(trials) is None:
+        if best_of(trials, self._metric.higher_is_better) is None:
             return
         config = self.config
         if config.dataset == GIVEN:  # the graph is stored in the same folder

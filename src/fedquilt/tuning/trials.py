@@ -21,7 +21,7 @@ _NAME, _WHY = "tune", "why"
 
 
 class PrunedError(Exception):
-    """Optuna prunes the trial: its value so far is below the median of the others."""
+    """Optuna prunes the trial: its value so far is worse than the median of the others."""
 
 
 class Trials:
@@ -31,13 +31,18 @@ class Trials:
         storage: Optuna's storage.
         seed: the settings of a trial are drawn from this seed and its number, so that a resumed search has the same trials
             as one that was not interrupted.
+        higher_is_better: the direction of the metric.
     """
 
-    def __init__(self, storage: optuna.storages.BaseStorage, seed: int) -> None:
+    def __init__(self, storage: optuna.storages.BaseStorage, seed: int, higher_is_better: bool = True) -> None:
         self._seed = seed
         pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP)
         self._study = optuna.create_study(
-            storage=storage, pruner=pruner, study_name=_NAME, direction="maximize", load_if_exists=True
+            storage=storage,
+            pruner=pruner,
+            study_name=_NAME,
+            direction="maximize" if higher_is_better else "minimize",
+            load_if_exists=True,
         )
         for killed in self._study.get_trials(states=(TrialState.RUNNING,)):
             self._study.tell(killed.number, state=TrialState.FAIL)
