@@ -37,6 +37,7 @@ from support.federations import (
 
 ray = pytest.importorskip("ray")
 from fedquilt.training.engines import ray_workers  # noqa: E402
+from fedquilt.training.engines.ray_cluster import cluster, gpu_each, threads_each  # noqa: E402
 from fedquilt.training.engines.ray_worker import RayWorker  # noqa: E402
 from fedquilt.training.engines.ray_workers import RayWorkers, near_equal  # noqa: E402
 
@@ -343,3 +344,12 @@ def test_near_equal_parts() -> None:
             assert len(cut) == parts
     sizes = [25, 14, 31, 9, 18, 22, 17, 30]
     assert [sum(sizes[i] for i in part) for part in near_equal(sizes, 3)] == [70, 49, 47]
+
+
+def test_the_ray_that_runs_has_these_cores_and_no_gpu_and_is_left_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [threads_each(workers) for workers in (1, 2, 3)] == [2, 1, 1]
+    assert not gpu_each(2, torch.device("cuda"))
+    with cluster():
+        assert ray.is_initialized()
+    assert ray.is_initialized()
