@@ -165,6 +165,7 @@ class FrozenServer:
             "split": self.split,
             "normalise_features": self.normalise_features,
             "class_names": self.class_names,
+            "keep_copies": self.keep_copies,
         }
 
     @classmethod
@@ -178,6 +179,7 @@ class FrozenServer:
             split=facts["split"],
             normalise_features=facts["normalise_features"],
             class_names=None if names is None else tuple(names),
+            keep_copies=facts.get("keep_copies"),  # not in folders from before there was this option
         )
 
 
