@@ -24,7 +24,7 @@ def test_a_run_gets_a_figure_for_all_that_it_has(tmp_path: Path) -> None:
 
 
 def test_diagnostics_are_drawn_where_records_have_them(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", rounds=0, similarity=False)
+    folder = write_run(tmp_path / "run", rounds=0, similarity=False, done=False)
     place = RunFolder(folder).seed(0)
     for number in range(3):
         place.append({"round": number, "diagnostics": {"effective_clients": 4.0 - number, "weight_norm": None}})
