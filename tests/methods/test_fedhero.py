@@ -21,7 +21,7 @@ from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.fedhero import NODES, OWN_LAYER, FedHERO, distances, sketch
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.structure import Latent, learn, sample
+from fedquilt.nn.structure import Form, Latent, learn, sample
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from support.clients import LAYOUTS, PADDING, assert_near, dense_adjacency, dense_features, lay, numbers, random_client
@@ -183,7 +183,7 @@ def test_every_learners_graph_is_the_latent_graph_of_equation_5(learner: str, ch
     personal = method.personal(scrambled(method, cohort))
     logits = method.logits(personal, cohort)
     weights = {n.removeprefix("learner."): w for n, w in personal.items() if n.startswith("learner.")}
-    latent = learn(learner, cohort, weights, K)
+    latent = learn(learner, cohort, weights, Form(K))
     for m, client in enumerate(clients):
         with torch.no_grad():
             expected = plain_logits(client, own_weights(personal, m), as_dense(cohort, latent, m), 0.2, channels)
@@ -198,7 +198,7 @@ def test_bernoulli_graphs_are_drawn_at_inference_only(learner: str) -> None:
     state = scrambled(best, cohort)
     personal = best.personal(state)
     weights = {n.removeprefix("learner."): w for n, w in personal.items() if n.startswith("learner.")}
-    latent = sample(learner, cohort, weights, K, Draws(client_keys(3, cohort), 0))
+    latent = sample(learner, cohort, weights, Form(K), Draws(client_keys(3, cohort), 0))
     logits = drawn.logits(personal, cohort)
     for m, client in enumerate(clients):
         with torch.no_grad():
@@ -271,7 +271,7 @@ def test_the_penalty_equals_equation_7(smoothness: float, concentration: float, 
     cohort = lay(clients, rows)
     method = make(clients, smoothness=smoothness, concentration=concentration)
     weights = method.weights(scrambled(method, cohort))
-    latent = learn("heads", cohort, {n.removeprefix("learner."): weights[n] for n in LEARNER}, K)
+    latent = learn("heads", cohort, {n.removeprefix("learner."): weights[n] for n in LEARNER}, Form(K))
     expected = 0.0
     pairs = zip(latent.links.source.tolist(), latent.links.target.tolist(), latent.weight.tolist(), strict=True)
     apart = [relative_distances(client) for client in clients]
@@ -286,7 +286,7 @@ def test_the_penalty_is_smallest_for_like_and_evenly_spread_neighbours() -> None
     cohort = Cohort(ragged_clients())
     smooth, spread = make(smoothness=1.0, concentration=0.0), make(smoothness=0.0, concentration=1.0)
     weights = smooth.weights(scrambled(smooth, cohort))
-    latent = learn("heads", cohort, {n.removeprefix("learner."): weights[n] for n in LEARNER}, K)
+    latent = learn("heads", cohort, {n.removeprefix("learner."): weights[n] for n in LEARNER}, Form(K))
     itself = replace(latent, links=type(latent.links)(latent.links.source.long(), latent.links.source, cohort.rows))
     assert float(smooth.penalty(cohort, itself)) == pytest.approx(0.0, abs=1e-5)
     assert float(smooth.penalty(cohort, latent)) > 0.1
@@ -305,7 +305,7 @@ def all_pairs(cohort: Cohort) -> list[np.ndarray]:
     for client in cohort.members:
         one = Cohort([client])
         n = client.graph.nodes
-        every = learn("cosine", one, {"weight": numbers(0, 1, one.features, 3), "bias": torch.zeros(1, 3)}, n)
+        every = learn("cosine", one, {"weight": numbers(0, 1, one.features, 3), "bias": torch.zeros(1, 3)}, Form(n))
         matrix = np.zeros((n, n))
         matrix[every.links.source.numpy(), every.links.target.numpy()] = distances(one, every).numpy()
         out.append(matrix)
@@ -440,7 +440,7 @@ def test_dropout_acts_after_every_layer() -> None:
     cohort, method = Cohort(clients), make(clients, dropout=0.5)
     state = scrambled(method, cohort)
     w = method.weights(state)
-    latent = learn("heads", cohort, {n.removeprefix("learner."): w[n] for n in LEARNER}, K)
+    latent = learn("heads", cohort, {n.removeprefix("learner."): w[n] for n in LEARNER}, Form(K))
     dropout = Dropout(0.5, state[KEYS], 7)
     layers = method.layers(w, cohort, latent, dropout)
     calm = method.layers(w, cohort, latent, None)

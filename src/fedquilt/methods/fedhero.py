@@ -49,12 +49,13 @@ from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes, activate, part
-from fedquilt.nn.structure import SAMPLED, Latent, Learner, learn, learner_shapes, sample, start_metric
+from fedquilt.nn.structure import SAMPLED, UNLEARNED, Form, Latent, Learner, learn, learner_shapes, sample, start_metric
 
 LEARNER, GLOBAL, LOCAL, PROJECTION = "learner.", "global", "local", "projection."
 LAYERS = (1, 2)
 NODES = "nodes"
 OWN_LAYER = 3  # which of a step's random numbers drop a node's own features
+HIDDEN_LAYER = 4  # and those of the hidden layer of a projection of two
 SKETCH = 64  # features up to which distances are exact, and the width of their projection beyond
 
 
@@ -78,6 +79,14 @@ class FedHEROSettings(AdamSettings):
         share_projection: whether the projection is averaged with the latent graph's channel.
         channels: 2, or 1: given and latent graph go through the same layers (Table 5).
         own_dropout: chance that a node is classified without its own features (X and Z^0) in a training step.
+        projection_layers: dense layers of the projection f_0.
+        row_normalise: whether a node's features are divided by their sum.
+        learner_activation: whether a ReLU follows the structure learner's graph convolution.
+        train_learner: whether the structure learner is trained, or stays as it was drawn.
+        latent_weights: weights of a node's latent neighbours: their scores, or equal ones as eq. 4 prints them, with the
+            gradient of the scores.
+        latent_operator: how the latent graph's channel propagates: a mean over latent neighbours, or a GCN (the latent graph
+            made symmetric, with self-loops, normalised by D^-1/2 on both sides).
     """
 
     lr: Positive = 0.005
@@ -94,6 +103,12 @@ class FedHEROSettings(AdamSettings):
     share_projection: bool = True
     channels: Literal[1, 2] = 2
     own_dropout: Rate = 0.0
+    projection_layers: Literal[1, 2] = 1
+    row_normalise: bool = False
+    learner_activation: bool = False
+    train_learner: bool = True
+    latent_weights: Literal["scores", "equal"] = "scores"
+    latent_operator: Literal["mean", "gcn"] = "mean"
 
 
 @register("fedhero")
@@ -122,11 +137,21 @@ class FedHERO(AdamMethod):
                 f"The scores of learner={settings.learner} are no chances; with latent=bernoulli use learner=heads or cosine."
             )
 
+        self.form = Form(
+            k=settings.k,
+            activation=settings.learner_activation,
+            row_normalise=settings.row_normalise,
+            binary=settings.latent_weights == "equal",
+            symmetric=settings.latent_operator == "gcn",
+        )
+
     def shapes(self) -> Shapes:
         """Projection, learner, the layers of one or two channels, and a classifier of X and all layers."""
         s, context = self.settings, self.context
         learner = learner_shapes(s.learner, context.features, s.learner_hidden, s.heads)
         shapes: Shapes = {PROJECTION + "weight": (context.features, s.hidden), PROJECTION + "bias": (s.hidden,)}
+        if s.projection_layers == 2:
+            shapes |= {PROJECTION + "second.weight": (s.hidden, s.hidden), PROJECTION + "second.bias": (s.hidden,)}
         shapes |= {LEARNER + name: shape for name, shape in learner.items()}
         for channel in (GLOBAL, LOCAL)[: s.channels]:
             for layer in LAYERS:
@@ -166,19 +191,36 @@ class FedHERO(AdamMethod):
 
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
-        s, learner = self.settings, part(personal, LEARNER)
-        if s.latent == "bernoulli":
-            latent = sample(s.learner, cohort, learner, s.k, Draws(client_keys(self.context.seed, cohort), 0))
+        if self.settings.latent == "bernoulli":
+            latent = sample(self.settings.learner, cohort, part(personal, LEARNER), self.form, self.draws(cohort))
         else:
-            latent = learn(s.learner, cohort, learner, s.k)
+            latent = self.latent(personal, cohort)
         layers = self.layers(personal, cohort, latent, None)
         z = linear(cohort, torch.cat(layers, dim=1), personal["classifier.weight"], personal["classifier.bias"])
-        return z + cohort.x @ personal["classifier.raw"]
+        return z + self.form.own(cohort) @ personal["classifier.raw"]
+
+    def latent(self, w: Weights, cohort: Cohort) -> Latent:
+        """The latent graph of the k best neighbours, differentiable in a learner that is trained."""
+        learner = part(w, LEARNER)
+        if not self.settings.train_learner:
+            learner = {name: tensor.detach() for name, tensor in learner.items()}
+        draws = self.draws(cohort) if self.settings.learner == "random" else None
+        return learn(self.settings.learner, cohort, learner, self.form, draws)
+
+    def draws(self, cohort: Cohort) -> Draws:
+        """The random numbers of drawn latent graphs, the same in every round."""
+        found: Draws = cohort.once(
+            ("latent draws", self.context.seed), lambda c: Draws(client_keys(self.context.seed, c), 0)
+        )
+        return found
 
     def layers(self, w: Weights, cohort: Cohort, latent: Latent, dropout: Dropout | None) -> list[Tensor]:
         """Z^0, Z^1, Z^2, each [R, H]."""
         alpha = self.settings.alpha
-        z = linear(cohort, cohort.x, w[PROJECTION + "weight"], w[PROJECTION + "bias"])
+        z = linear(cohort, self.form.own(cohort), w[PROJECTION + "weight"], w[PROJECTION + "bias"])
+        if self.settings.projection_layers == 2:
+            z = activate(cohort, z, dropout, HIDDEN_LAYER)
+            z = linear(cohort, z, w[PROJECTION + "second.weight"], w[PROJECTION + "second.bias"])
         z = activate(cohort, z, dropout, 0)
         out = [z]
         for layer in LAYERS:
@@ -198,15 +240,19 @@ class FedHERO(AdamMethod):
         s, rows = self.settings, cohort.training
         leaves = leaves_of(self.trained(state))
         w = self.weights(leaves)
-        latent = learn(s.learner, cohort, part(w, LEARNER), s.k)
+        latent = self.latent(w, cohort)
         layers = [z[rows.index] for z in self.layers(w, cohort, latent, dropout)]
-        raw = (cohort.x @ w["classifier.raw"])[rows.index]
+        raw = (self.form.own(cohort) @ w["classifier.raw"])[rows.index]
         if s.own_dropout:
             kept = Dropout(s.own_dropout, dropout.keys, dropout.step).mask(rows, 1, OWN_LAYER)
             layers[0], raw = layers[0] * kept, raw * kept
         logits = linear(rows, torch.cat(layers, dim=1), w["classifier.weight"], w["classifier.bias"])
         total, each = self.task.training_loss(cohort, logits + raw, dropout.draws)
-        return gradients_of(total + self.penalty(cohort, latent), leaves), each
+        total = total + self.penalty(cohort, latent)
+        if s.train_learner:
+            return gradients_of(total, leaves), each
+        frozen = {name: torch.zeros_like(w) for name, w in leaves.items() if name.startswith(MODEL + LEARNER)}
+        return gradients_of(total, {n: w for n, w in leaves.items() if n not in frozen}) | frozen, each
 
     def penalty(self, cohort: Cohort, latent: Latent) -> Tensor:
         """lambda mean_u sum_v A~_uv d_uv + mu mean_u sum_v A~_uv^2, summed over clients (eq. 7)."""
