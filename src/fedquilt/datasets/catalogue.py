@@ -13,6 +13,7 @@ import numpy as np
 from fedquilt.common.registry import Registry
 from fedquilt.datasets.dataset import Choice, Dataset, Parameter
 from fedquilt.errors import unknown
+from fedquilt.graphs.copies import CopyKind
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 
@@ -83,6 +84,11 @@ def choose(name: str) -> Choice:
     if not in_catalogue(name):
         raise unknown("dataset", base, CATALOGUE.all())
     return CATALOGUE.find(_base(name)).choose(parameters)
+
+
+def known_copies(name: str) -> CopyKind | None:
+    """What equal nodes of a dataset have in common, where it is known to have such nodes; None for any other graph."""
+    return choose(name).copies if in_catalogue(name) else None
 
 
 def natural_clients(name: str) -> np.ndarray | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.copies import CopyKind
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 
@@ -68,6 +69,8 @@ class Dataset:
             parameter. Default: the dataset's name.
         parts: a function of the parameters. Returns the parameters of the graphs that are joined as a disjoint union; empty
             for one graph.
+        copies: what equal nodes of it have in common; `load_graph` marks them (`Graph.copies`). None where it has none to
+            speak of. A disjoint union marks its nodes with equal features.
         natural_clients: a function of the parameters. Returns the client of each node, [N].
         node_groups: a function of the parameters. Returns the group of similar clients of each node, [N], which orders
             figures.
@@ -86,6 +89,7 @@ class Dataset:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     files: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, str]], list[dict[str, str]]] | None = None
+    copies: CopyKind | None = None
     natural_clients: Callable[[Mapping[str, str]], np.ndarray] | None = None
     node_groups: Callable[[Mapping[str, str]], np.ndarray] | None = None
 
@@ -125,6 +129,11 @@ class Choice:
         """The choices whose graphs form this disjoint union, in order; empty for a single graph."""
         parts = self.dataset.parts(self.parameters) if self.dataset.parts else []
         return [Choice(self.dataset, part) for part in parts]
+
+    @property
+    def copies(self) -> CopyKind | None:
+        """What equal nodes of the graph have in common, where it is known to have such nodes."""
+        return "features" if self.parts else self.dataset.copies
 
     @property
     def files(self) -> list[str]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedquilt.graphs.copies import CopyReport, describe_copies
 from fedquilt.graphs.graph import Graph
 
 
@@ -23,6 +24,7 @@ class GraphReport:
         unlabelled: nodes without a label.
         class_counts: [C] labelled nodes in each class.
         split: the sizes of the given split's train, val and test parts, or None.
+        copies: how much nodes with the same neighbours give away of each other's labels, and nodes with the same features.
         warnings: one sentence for each property that is allowed but may surprise.
     """
 
@@ -38,6 +40,7 @@ class GraphReport:
     unlabelled: int
     class_counts: tuple[int, ...]
     split: tuple[int, int, int] | None
+    copies: tuple[CopyReport, CopyReport]
     warnings: tuple[str, ...]
 
     def rows(self) -> list[tuple[str, str]]:
@@ -56,6 +59,7 @@ class GraphReport:
             ("connected components", f"{self.components:,}"),
             ("isolated nodes", f"{self.isolated:,}"),
             ("given split", given),
+            *((f"nodes with another's {copies.kind}", _copies_in_words(copies)) for copies in self.copies),
         ]
 
 
@@ -67,6 +71,7 @@ def describe_graph(graph: Graph) -> GraphReport:
     degree = np.bincount(graph.edges.ravel(), minlength=graph.nodes)
     masks = graph.masks
     counts = np.bincount(graph.y[graph.y >= 0], minlength=graph.classes)
+    copies = (describe_copies(graph, "neighbours"), describe_copies(graph, "features"))
     return GraphReport(
         name=graph.name,
         nodes=graph.nodes,
@@ -80,7 +85,8 @@ def describe_graph(graph: Graph) -> GraphReport:
         unlabelled=int((graph.y < 0).sum()),
         class_counts=tuple(int(count) for count in counts),
         split=None if masks is None else (int(masks["train"].sum()), int(masks["val"].sum()), int(masks["test"].sum())),
-        warnings=tuple(_warnings(graph, degree, counts)),
+        copies=copies,
+        warnings=(*_warnings(graph, degree, counts), *(_copy_warning(graph, c) for c in copies if c.gives_away)),
     )
 
 
@@ -118,6 +124,26 @@ def _warnings(graph: Graph, degree: np.ndarray, counts: np.ndarray) -> list[str]
     if not graph.edges.size:
         found.append("There are no edges: a graph network sees nothing but each node's own features.")
     return found
+
+
+def _copies_in_words(copies: CopyReport) -> str:
+    if not copies.share:
+        return "none"
+    return f"{copies.share:.1%}, same label {copies.agreement:.1%} (other nodes {copies.reference:.1%})"
+
+
+def _copy_warning(graph: Graph, copies: CopyReport) -> str:
+    kind = copies.kind
+    other = "nodes two steps away" if kind == "neighbours" else "random ones of them"
+    done = (
+        "a run keeps copies of this graph in one part of the split unless --keep-copies never is given."
+        if graph.copies is not None
+        else f"keep them in one part of the split with --keep-copies {kind} (keep_copies: {kind} in a site.yaml)."
+    )
+    return (
+        f"{copies.share:.1%} of the labelled nodes have exactly the same {kind} as another one, and {copies.agreement:.0%} of "
+        f"such pairs have the same label ({other}: {copies.reference:.0%}): a test node with a copy in training is no test; {done}"
+    )
 
 
 def _class_name(graph: Graph, number: int) -> str:

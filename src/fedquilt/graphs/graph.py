@@ -11,7 +11,15 @@ import scipy.sparse as sp
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs import operators
 from fedquilt.graphs.arrays import Features, feature_array, from_tensor, label_array, undirected
-from fedquilt.graphs.validate import PARTS, check_edges, check_features, check_ids, check_labels, check_masks
+from fedquilt.graphs.validate import (
+    PARTS,
+    check_copies,
+    check_edges,
+    check_features,
+    check_ids,
+    check_labels,
+    check_masks,
+)
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -58,6 +66,7 @@ class Graph:
         masks: dict[str, Any] | None = None,
         ids: Any = None,
         class_names: tuple[str, ...] | None = None,
+        copies: Any = None,
         feature_names: tuple[str, ...] | None = None,
         where: str | None = None,
         labelled: bool = True,
@@ -76,6 +85,7 @@ class Graph:
             masks: `{"train": ..., "val": ..., "test": ...}`, bool [N] each.
             ids: [N] distinct names of the nodes.
             class_names: C names of the classes.
+            copies: [N] whole numbers, the same for copies of one another.
             feature_names: F distinct names of the features.
             where: what errors call the graph, such as the file it came from; default: its name.
             labelled: whether at least one node must have a label.
@@ -94,6 +104,7 @@ class Graph:
             masks=None if masks is None else {part: np.asarray(mask) for part, mask in masks.items()},
             ids=None if ids is None else np.asarray(ids),
             class_names=class_names,
+            copies=None if copies is None else np.asarray(copies),
             feature_names=feature_names,
         )
         graph.validate(where, labelled)
@@ -140,6 +151,8 @@ class Graph:
             check_masks(self.masks, self.nodes, where)
         if self.ids is not None:
             check_ids(self.ids, self.nodes, where)
+        if self.copies is not None:
+            check_copies(self.copies, self.nodes, where)
 
     @property
     def nodes(self) -> int:

@@ -17,7 +17,7 @@ from fedquilt.graphs.validate import PARTS
 
 SPARSE_KEYS = ("x_indptr", "x_indices", "x_data", "x_shape")
 MASK_KEYS = tuple(f"{part}_mask" for part in PARTS)
-KEYS = ("name", "edge_index", "y", "x", *SPARSE_KEYS, *MASK_KEYS, "ids", "classes", "class_names", "feature_names")
+KEYS = ("name", "edge_index", "y", "x", *SPARSE_KEYS, *MASK_KEYS, "ids", "classes", "class_names", "copies", "feature_names")
 
 
 def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bool = True) -> Graph:
@@ -44,6 +44,7 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
         masks=masks or None,
         ids=arrays.get("ids"),
         class_names=_texts(arrays.get("class_names")),
+        copies=arrays.get("copies"),
         feature_names=_texts(arrays.get("feature_names")),
         where=where,
         labelled=labelled,
@@ -73,6 +74,8 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
         arrays["ids"] = graph.ids
     if graph.class_names is not None:
         arrays["class_names"] = np.array(graph.class_names)
+    if graph.copies is not None:
+        arrays["copies"] = graph.copies
     if graph.feature_names is not None:
         arrays["feature_names"] = np.array(graph.feature_names)
 

@@ -110,7 +110,9 @@ def _units(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     """
     if graph.copies is None:
         return np.flatnonzero(graph.y >= 0), np.arange(graph.nodes)
-    return np.unique(graph.copies[graph.y >= 0]), graph.copies
+    # Numbered anew: in a part of a larger graph the numbers may exceed the number of nodes.
+    _, unit_of = np.unique(graph.copies, return_inverse=True)
+    return np.unique(unit_of[graph.y >= 0]), unit_of
 
 
 def given_split(graph: Graph) -> np.ndarray:

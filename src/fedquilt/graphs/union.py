@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedquilt.graphs.arrays import as_sparse
+from fedquilt.graphs.copies import equal_rows
 from fedquilt.graphs.graph import Graph
 
 
@@ -29,14 +30,3 @@ def disjoint_union(name: str, graphs: Sequence[Graph]) -> Graph:
         copies=equal_rows(x),
         feature_names=graphs[0].feature_names,
     )
-
-
-def equal_rows(x: sp.csr_matrix) -> np.ndarray:
-    """Number the rows so that equal rows have the same number, in order of first appearance: [N, F] -> [N] int64."""
-    x = x.copy()
-    x.sum_duplicates()
-    x.eliminate_zeros()
-    numbers: dict[tuple[bytes, bytes], int] = {}
-    ends = zip(x.indptr[:-1], x.indptr[1:], strict=True)
-    keys = ((x.indices[a:b].tobytes(), x.data[a:b].tobytes()) for a, b in ends)
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)

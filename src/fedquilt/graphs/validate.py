@@ -110,3 +110,15 @@ def check_ids(ids: np.ndarray, nodes: int, where: str) -> None:
         raise FedquiltError(
             f"{where} has the id '{distinct[counts.argmax()]}' more than once; give every node its own."
         )
+
+
+def check_copies(copies: np.ndarray, nodes: int, where: str) -> None:
+    """Check that copies are one whole number for each node."""
+    if copies.shape != (nodes,):
+        raise FedquiltError(
+            f"{where} has copies of shape {shape_text(copies)} but {nodes} nodes; give one number for each node."
+        )
+    if not np.issubdtype(copies.dtype, np.integer):
+        raise FedquiltError(
+            f"{where} has copies of type {copies.dtype}; they must be whole numbers, the same for copies of one another."
+        )

@@ -27,6 +27,8 @@ PARTITION_KINDS = ", ".join(name.replace("_", "-") for name in module_names("fed
 Count = Annotated[int, Field(ge=1)]
 Seed = Annotated[int, Field(ge=0)]
 Participation = Annotated[float, Field(gt=0, le=1)]
+# The kinds of `fedquilt.graphs.copies`, and "never". Not imported from there, so that `--help` stays fast.
+KeepCopies = Literal["neighbours", "features", "both", "never"]
 
 
 class RunConfig(BaseModel):
@@ -58,6 +60,14 @@ class RunConfig(BaseModel):
             "Training, validation and test shares, such as 20/40/40; or 5fold: five groups, of which seed s tests on "
             "the s-th; or given: the graph's own.",
             unset="the dataset's",
+        ),
+    ] = None
+    keep_copies: Annotated[
+        KeepCopies | None,
+        Option(
+            WHAT,
+            "Put nodes with the same neighbours, features, or both (either of them) in one part of the split; or never.",
+            unset="where the dataset is known to have copies",
         ),
     ] = None
     min_train: Annotated[
@@ -268,6 +278,8 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     The path of a graph that the run, or the comparison around it, keeps a copy of is corrected where the folder was moved.
     """
     options = {name: value for name, value in values.items() if name not in _RECORDED}
+    if "keep_copies" not in options:  # a run from before there was this option
+        options["keep_copies"] = copies_kept_before(str(options.get("dataset")))
     dataset = str(options.get("dataset"))
     if dataset in (GIVEN, GRAPH_FILE) or (Path(dataset).name == GRAPH_FILE and not Path(dataset).exists()):
         folder = folder.resolve()
@@ -275,6 +287,13 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if copies:
             options["dataset"] = str(copies[0])
     return options
+
+
+def copies_kept_before(dataset: str) -> KeepCopies:
+    """What a run on a dataset did before there was `keep_copies`: only the copies in a union of graphs were kept together."""
+    from fedquilt.datasets.catalogue import choose, in_catalogue
+
+    return "features" if in_catalogue(dataset) and choose(dataset).parts else "never"
 
 
 def _check_distinct_keys(path: Path, root: Any, kind: str) -> None:

@@ -11,10 +11,11 @@ import numpy as np
 
 from fedquilt.cohort.client import Client
 from fedquilt.common.random_streams import numpy_stream
-from fedquilt.datasets.catalogue import choose, in_catalogue
+from fedquilt.datasets.catalogue import choose, in_catalogue, known_copies
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.copies import find_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
@@ -26,7 +27,7 @@ from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
 from fedquilt.partition.training_nodes import check_training_nodes, worth_redrawing
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
-from fedquilt.runs.config import GIVEN, RunConfig
+from fedquilt.runs.config import GIVEN, KeepCopies, RunConfig
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
@@ -54,7 +55,8 @@ class ResolvedRun:
         self.method = find_method(config.method)
         self.task = find_task(config.task)
         graph, self.protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
-        self.graph = prepare(graph, self.protocol)
+        keep = config.keep_copies or known_copies(config.dataset)
+        self.graph = _with_copies(prepare(graph, self.protocol), keep)
         own = not in_catalogue(config.dataset)
         # A split that came with a user's own graph is meant to be used; the papers draw theirs anew for every seed.
         usual = GIVEN_SPLIT if own and self.graph.masks is not None else format_split(self.protocol.split)
@@ -64,6 +66,7 @@ class ResolvedRun:
             "epochs": config.epochs or self.protocol.epochs,
             "metric": config.metric or self._usual_metric(),
             "split": split,
+            "keep_copies": keep,
         }
         self.split = parse_split(split)
         self.source = find_source(config.partition, config.dataset)
@@ -254,3 +257,10 @@ class ResolvedRun:
             normalise_features=self.protocol.normalise_features,
             class_names=self.graph.class_names,
         )
+
+
+def _with_copies(graph: Graph, keep: KeepCopies | None) -> Graph:
+    """The graph with the copies that a split keeps together: None keeps those that it came with."""
+    if keep is None:
+        return graph
+    return replace(graph, copies=None if keep == "never" else find_copies(graph, keep))

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fedquilt.datasets.catalogue import known_copies
 from fedquilt.methods.base import methods
-from fedquilt.runs.config import RunConfig
+from fedquilt.runs.config import RunConfig, copies_kept_before
 from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.digests import file_digest, graph_digest, json_digest
 from fedquilt.studies.spec import MACHINE_OPTIONS, Coordinates, Level, Settings, Study
@@ -63,6 +64,7 @@ class Cell:
     def identity(self) -> str:
         """A hash of what is computed. The same run in two studies or on two machines has the same identity."""
         options = {name: value for name, value in self.config.model_dump().items() if _identifies(name, value)}
+        options |= _kept_copies(self.config)
         # The key "dear" is part of the hash of every finished cell, so it keeps this name.
         return json_digest({"kind": self.kind, "alone": self.alone, "dear": self.extra, **options})
 
@@ -76,9 +78,19 @@ class Cell:
 
 def _identifies(option: str, value: Any) -> bool:
     """Whether an option with this value is part of a cell's identity."""
-    if option in MACHINE_OPTIONS:
+    if option in MACHINE_OPTIONS or option == "keep_copies":
         return False
     return option in _FIRST_OPTIONS or value != RunConfig.model_fields[option].get_default(call_default_factory=True)
+
+
+def _kept_copies(config: RunConfig) -> dict[str, str]:
+    """Which copies a split keeps together, where that is not what was done before there was an option for it.
+
+    The default follows the dataset, and it changed for Squirrel and Chameleon. So it is what a run does that counts: a cell that
+    was finished before is the same as one with `keep_copies="never"`, not as one with today's default.
+    """
+    kept = config.keep_copies or known_copies(config.dataset) or "never"
+    return {} if kept == copies_kept_before(config.dataset) else {"keep_copies": kept}
 
 
 @dataclass(frozen=True)

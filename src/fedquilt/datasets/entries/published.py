@@ -88,6 +88,7 @@ for _dataset in (
         _FEDHERO,
         _wikipedia("squirrel"),
         sparse=True,
+        copies="neighbours",
     ),
     Dataset(
         "chameleon",
@@ -96,6 +97,7 @@ for _dataset in (
         _FEDHERO,
         _wikipedia("chameleon"),
         sparse=True,
+        copies="neighbours",
     ),
     Dataset(
         "actor",
