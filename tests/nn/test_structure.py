@@ -208,7 +208,9 @@ def test_the_metric_starts_as_a_cosine() -> None:
     zeros = torch.zeros(len(clients), HEADS, HIDDEN)
     heads = plain | {"left": zeros.clone(), "right": zeros.clone()}
     start_metric("heads", heads)
-    assert_near(dense(cohort, learn("heads", cohort, heads, Form(4))), dense(cohort, learn("cosine", cohort, plain, Form(4))))
+    assert_near(
+        dense(cohort, learn("heads", cohort, heads, Form(4))), dense(cohort, learn("cosine", cohort, plain, Form(4)))
+    )
 
 
 # -- gradients ---------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -49,10 +50,17 @@ from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes, activate, part
-from fedquilt.nn.structure import SAMPLED, UNLEARNED, Form, Latent, Learner, learn, learner_shapes, sample, start_metric
+from fedquilt.nn.structure import SAMPLED, Form, Latent, Learner, learn, learner_shapes, sample, start_metric
 
 LEARNER, GLOBAL, LOCAL, PROJECTION = "learner.", "global", "local", "projection."
 LAYERS = (1, 2)
+START, DIAGNOSTIC = "start.", "diagnostic."  # in the server's state
+WEIGHT_NORM, LAYER_SPREAD, LEARNER_SPREAD, LEARNER_CHANGE = (
+    "weight_norm",
+    "layer_spread",
+    "learner_spread",
+    "learner_change",
+)
 NODES = "nodes"
 OWN_LAYER = 3  # which of a step's random numbers drop a node's own features
 HIDDEN_LAYER = 4  # and those of the hidden layer of a projection of two
@@ -214,14 +222,27 @@ class FedHERO(AdamMethod):
         )
         return found
 
+    def representation(self, personal: State, cohort: Cohort) -> Tensor:
+        """What the uploaded weights alone make of nodes: [R, H], the second layer's output with alpha = 0, before its ReLU."""
+        latent = self.latent(personal, cohort)
+        z = self.project(personal, cohort, None)
+        for layer in LAYERS:
+            shared = part(personal, f"{GLOBAL}{layer}.")
+            z = linear(cohort, latent.propagate(cohort, torch.relu(z)), shared["weight"], shared["bias"])
+        return z
+
+    def project(self, w: Weights, cohort: Cohort, dropout: Dropout | None) -> Tensor:
+        """f_0 before its last ReLU: [R, H]."""
+        z = linear(cohort, self.form.own(cohort), w[PROJECTION + "weight"], w[PROJECTION + "bias"])
+        if self.settings.projection_layers == 1:
+            return z
+        z = activate(cohort, z, dropout, HIDDEN_LAYER)
+        return linear(cohort, z, w[PROJECTION + "second.weight"], w[PROJECTION + "second.bias"])
+
     def layers(self, w: Weights, cohort: Cohort, latent: Latent, dropout: Dropout | None) -> list[Tensor]:
         """Z^0, Z^1, Z^2, each [R, H]."""
         alpha = self.settings.alpha
-        z = linear(cohort, self.form.own(cohort), w[PROJECTION + "weight"], w[PROJECTION + "bias"])
-        if self.settings.projection_layers == 2:
-            z = activate(cohort, z, dropout, HIDDEN_LAYER)
-            z = linear(cohort, z, w[PROJECTION + "second.weight"], w[PROJECTION + "second.bias"])
-        z = activate(cohort, z, dropout, 0)
+        z = activate(cohort, self.project(w, cohort, dropout), dropout, 0)
         out = [z]
         for layer in LAYERS:
             shared, own = part(w, f"{GLOBAL}{layer}."), part(w, f"{LOCAL}{layer}.")
@@ -237,22 +258,25 @@ class FedHERO(AdamMethod):
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Eq. 8."""
-        s, rows = self.settings, cohort.training
         leaves = leaves_of(self.trained(state))
-        w = self.weights(leaves)
+        error, each, penalty = self.losses(self.weights(leaves), cohort, dropout)
+        if self.settings.train_learner:
+            return gradients_of(error + penalty, leaves), each
+        frozen = {name: torch.zeros_like(w) for name, w in leaves.items() if name.startswith(MODEL + LEARNER)}
+        return gradients_of(error + penalty, {n: w for n, w in leaves.items() if n not in frozen}) | frozen, each
+
+    def losses(self, w: Weights, cohort: Cohort, dropout: Dropout) -> tuple[Tensor, Tensor, Tensor]:
+        """The two terms of eq. 8, summed over clients, and between them each client's classification loss [M]."""
+        rows, rate = cohort.training, self.settings.own_dropout
         latent = self.latent(w, cohort)
         layers = [z[rows.index] for z in self.layers(w, cohort, latent, dropout)]
         raw = (self.form.own(cohort) @ w["classifier.raw"])[rows.index]
-        if s.own_dropout:
-            kept = Dropout(s.own_dropout, dropout.keys, dropout.step).mask(rows, 1, OWN_LAYER)
+        if rate:
+            kept = Dropout(rate, dropout.keys, dropout.step).mask(rows, 1, OWN_LAYER)
             layers[0], raw = layers[0] * kept, raw * kept
         logits = linear(rows, torch.cat(layers, dim=1), w["classifier.weight"], w["classifier.bias"])
         total, each = self.task.training_loss(cohort, logits + raw, dropout.draws)
-        total = total + self.penalty(cohort, latent)
-        if s.train_learner:
-            return gradients_of(total, leaves), each
-        frozen = {name: torch.zeros_like(w) for name, w in leaves.items() if name.startswith(MODEL + LEARNER)}
-        return gradients_of(total, {n: w for n, w in leaves.items() if n not in frozen}) | frozen, each
+        return total, each, self.penalty(cohort, latent)
 
     def penalty(self, cohort: Cohort, latent: Latent) -> Tensor:
         """lambda mean_u sum_v A~_uv d_uv + mu mean_u sum_v A~_uv^2, summed over clients (eq. 7)."""
@@ -269,9 +293,54 @@ class FedHERO(AdamMethod):
         message: Message = {MODEL + name: w for name, w in personal.items() if self.shares(name)}
         return message | {NODES: cohort.node_count.float()} if message else {}
 
+    def server_start(self) -> tuple[State, Message]:
+        """The common start of the learner, where it is shared, and the diagnostics; nothing is sent."""
+        weights = self.common_weights(1, torch.device("cpu"))
+        shared = {name for name in weights if self.shares(name)}
+        server = {START + name: weights[name][0] for name in shared if name.startswith(LEARNER)}
+        found = ([WEIGHT_NORM, LAYER_SPREAD] if shared else []) + ([LEARNER_SPREAD, LEARNER_CHANGE] if server else [])
+        return server | {DIAGNOSTIC + name: torch.zeros(()) for name in found}, {}
+
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m with n_m the nodes of client m."""
-        return {n: self.averaging.average(dense(v), dense(uploads[NODES])) for n, v in uploads.items() if n != NODES}
+        sent = {name: dense(value) for name, value in uploads.items() if name != NODES}
+        down: Message = {name: self.averaging.average(w, dense(uploads[NODES])) for name, w in sent.items()}
+        if sent:
+            self.diagnose(server, sent, {name: dense(w) for name, w in down.items()})
+        return down
+
+    def diagnose(self, server: State, sent: State, mean: State) -> None:
+        """Write what `diagnostics` returns, from the clients' weights [M', ...] and their mean [...]."""
+        layers = [name for name in sent if name.startswith((MODEL + GLOBAL, MODEL + LOCAL))]
+        learner = [name for name in sent if name.startswith(MODEL + LEARNER)]
+        found = {WEIGHT_NORM: length(mean.values()), LAYER_SPREAD: spread(sent, mean, layers)}
+        if learner:
+            start = {name: server[START + name.removeprefix(MODEL)] for name in learner}
+            moved = length(mean[name] - start[name] for name in learner)
+            found |= {LEARNER_SPREAD: spread(sent, mean, learner), LEARNER_CHANGE: moved / length(start.values())}
+        for name, value in found.items():
+            server[DIAGNOSTIC + name].copy_(value)
+
+    def diagnostics(self, server: State) -> dict[str, Tensor]:
+        """Whether what is shared moves, and whether clients agree on it.
+
+        weight_norm      norm of the average of all shared weights
+        layer_spread     mean distance of a client's shared layers from their average, over the average's norm
+        learner_spread   the same of the structure learner
+        learner_change   distance of the average learner from the common start, over the start's norm
+        """
+        return part(server, DIAGNOSTIC)
+
+
+def length(tensors: Iterable[Tensor]) -> Tensor:
+    """The norm of all entries of some tensors: a scalar."""
+    return torch.stack([tensor.square().sum() for tensor in tensors]).sum().sqrt()
+
+
+def spread(sent: State, mean: State, names: Sequence[str]) -> Tensor:
+    """mean_m |w_m - w| / |w| over the weights `names` of M' clients [M', ...] and their mean w: a scalar."""
+    apart = torch.stack([(sent[name] - mean[name]).square().flatten(1).sum(1) for name in names]).sum(0).sqrt()
+    return apart.mean() / length(mean[name] for name in names).clamp_min(1e-12)
 
 
 @torch.no_grad()

@@ -152,9 +152,7 @@ def learn(kind: Learner, cohort: Cohort, w: Weights, form: Form, draws: Draws | 
     return Latent(chosen.links, weight, given, form.k if form.symmetric else None)
 
 
-def _weighted(
-    kind: Learner, cohort: Cohort, w: Weights, form: Form, draws: Draws | None
-) -> tuple[Chosen, Tensor]:
+def _weighted(kind: Learner, cohort: Cohort, w: Weights, form: Form, draws: Draws | None) -> tuple[Chosen, Tensor]:
     """Choose the pairs; return them and their weights [E], which sum to one at a node."""
     if kind in UNLEARNED:
         chosen, values = cohort.once(("latent graph", kind, form.k), lambda c: _unlearned(kind, c, form.k, draws))
