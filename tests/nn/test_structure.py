@@ -332,3 +332,76 @@ def test_a_sample_is_drawn_by_the_scores_and_weighs_all_alike(kind: Learner, row
     degree = (found > 0).sum(1).double()
     assert 4 < float(degree[cohort.client == 4].sum() / cohort.sizes[4]) < 8
     assert not found[:, cohort.client == 4][cohort.client != 4].any()
+
+
+# -- graphs without a learner ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", PADDING)
+def test_nearest_features(rows: str) -> None:
+    """The k highest cosines of features, their weights proportional to them."""
+    rng = np.random.default_rng(5)
+    clients = [random_client(rng, m, n, FEATURES, filled=0.9, sparse=m == 1) for m, n in enumerate((12, 7, 3))]
+    cohort = lay(clients, rows)
+    found = dense(cohort, learn("knn", cohort, {}, Form(4)))
+    for m, client in enumerate(clients):
+        x = torch.from_numpy(dense_features(client)).double()
+        phi = cosine_similarity(x.unsqueeze(1), x.unsqueeze(0), dim=2)
+        kept = torch.zeros_like(phi).scatter(1, phi.sort(dim=1, descending=True).indices[:, :4], 1.0)
+        expected = torch.relu(phi) * kept
+        assert_near(block(cohort, found, m), expected / expected.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("rows", PADDING)
+def test_random_neighbours_are_the_clients_own_and_the_same_in_every_cohort(rows: str) -> None:
+    clients = some_clients()
+    cohort = lay(clients, rows)
+    latent = learn("random", cohort, {}, Form(5), Draws(client_keys(2, cohort), 0))
+    found = dense(cohort, latent)
+    assert_near(found[cohort.nodes].sum(1), torch.ones(len(cohort.nodes)))
+    inside = torch.zeros_like(found)
+    for m, client in enumerate(clients):
+        one = Cohort([client])
+        alone = dense(one, learn("random", one, {}, Form(5), Draws(client_keys(2, one), 0)))
+        assert torch.equal(block(cohort, found, m), alone)
+        block(cohort, inside, m).add_(alone)
+    assert torch.equal(inside, found)
+    other = Cohort(clients)
+    assert not torch.equal(dense(other, learn("random", other, {}, Form(5), Draws(client_keys(3, other), 0))), found)
+
+
+def test_a_node_as_its_own_neighbour() -> None:
+    cohort = lay(some_clients())
+    h = numbers(0, cohort.rows, 3)
+    assert_near(learn("self", cohort, {}, Form(4)).propagate(cohort, h), h)
+    assert_near(learn("self", cohort, {}, Form(4, symmetric=True)).propagate(cohort, h), h)
+
+
+# -- a GCN over the latent graph ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gcn_over_the_latent_graph(kind: Learner, rows: str) -> None:
+    """D^-1/2 (S + I) D^-1/2 h with S = k (A~ + A~^T) / 2, and GAug's half of the given graph beside it."""
+    clients = some_clients()
+    cohort, weights = lay(clients, rows), random_weights(kind, len(clients))
+    latent = learn(kind, cohort, weights, Form(4, symmetric=True))
+    plain, h = dense(cohort, latent), numbers(9, cohort.rows, 3)
+    mixed = latent.propagate(cohort, h)
+    for m, client in enumerate(clients):
+        a = block(cohort, plain, m)
+        s = 4 * (a + a.T) / 2 + torch.eye(len(a))
+        s = s / torch.outer(s.sum(1), s.sum(1)).sqrt()
+        assert_near(cohort.parts_of(mixed)[m], with_given(kind, client, s) @ cohort.parts_of(h)[m].double())
+
+
+def test_equal_weights_are_those_of_equation_4() -> None:
+    clients = some_clients()
+    cohort, weights = lay(clients), random_weights("heads", len(clients))
+    latent = learn("heads", cohort, weights, Form(4, binary=True))
+    scored = learn("heads", cohort, weights, Form(4))
+    assert torch.equal(latent.links.target, scored.links.target)
+    for m, n in enumerate(cohort.sizes):
+        mine = block(cohort, dense(cohort, latent), m)
+        assert_near(mine[mine > 0], torch.full((n * min(4, n),), 1 / min(4, n)))
