@@ -17,7 +17,7 @@ from fedquilt.nn.dropout import Dropout
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.execute import execute_run
 from fedquilt.runs.resolve import ResolvedRun
-from fedquilt.studies.latent_graphs import NAMES, describe, gradient_shares, measure_latent_graphs
+from fedquilt.studies.latent_graphs import NAMES, describe, gradient_shares, measure_latent_graphs, shuffled
 from support.clients import dense_adjacency, random_client
 from support.federations import make_method, make_task, ragged_clients
 
@@ -71,6 +71,33 @@ def test_gradients_of_the_two_terms_are_compared_client_by_client() -> None:
     frozen = make_method("fedhero", clients, make_task(clients), learner="self")
     assert isinstance(frozen, FedHERO)
     assert np.isnan(gradient_shares(frozen, frozen.personal(frozen.start(cohort)), cohort, 3)).all()
+
+
+def test_a_shuffled_graph_has_other_neighbours_of_the_same_client() -> None:
+    clients = ragged_clients()
+    cohort = Cohort(clients)
+    method = make_method("fedhero", clients, make_task(clients), k=4)
+    assert isinstance(method, FedHERO)
+    with torch.no_grad():
+        latent = method.latent(method.personal(method.start(cohort)), cohort)
+    other = shuffled(latent, cohort, 5)
+    assert torch.equal(other.links.source, latent.links.source)
+    assert torch.equal(other.weight, latent.weight)
+    before, after = latent.links.target.long(), other.links.target.long()
+    assert torch.equal(cohort.client[before], cohort.client[after])
+    # One node for another, so that a node is chosen as often as the one in whose place it is.
+    assert len({(int(b), int(a)) for b, a in zip(before, after, strict=True)}) == len(before.unique())
+    assert len(after.unique()) == len(before.unique())
+    assert (before != after).any()
+    h = torch.ones(cohort.rows, 2)
+    assert torch.allclose(other.propagate(cohort, h), latent.propagate(cohort, h))
+    with torch.no_grad():
+        alone = method.latent(method.personal(method.start(one := Cohort([clients[2]]))), one)
+    mine = shuffled(alone, one, 5).links.target.long()
+    inside = latent.links.source.long().eq(cohort.nodes.unsqueeze(1)).any(0) & (
+        cohort.client[latent.links.source.long()] == 2
+    )
+    assert torch.equal(after[inside] - int(cohort.start[2]), mine)
 
 
 def test_a_run_is_measured_and_other_methods_are_refused() -> None:

@@ -203,6 +203,10 @@ class FedHERO(AdamMethod):
             latent = sample(self.settings.learner, cohort, part(personal, LEARNER), self.form, self.draws(cohort))
         else:
             latent = self.latent(personal, cohort)
+        return self.outputs(personal, cohort, latent)
+
+    def outputs(self, personal: State, cohort: Cohort, latent: Latent) -> Tensor:
+        """Eq. 5 and 6 over this latent graph, without dropout: [R, C]."""
         layers = self.layers(personal, cohort, latent, None)
         z = linear(cohort, torch.cat(layers, dim=1), personal["classifier.weight"], personal["classifier.bias"])
         return z + self.form.own(cohort) @ personal["classifier.raw"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import client_keys
+from fedquilt.common.random_streams import numpy_stream
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TRAIN
@@ -18,8 +21,9 @@ from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.structure import Latent
 from fedquilt.runs.finished import Run
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.training.round_result import mean
 
-NAMES = ("homophily", "given", "chance", "self", "edges", "gradient")
+NAMES = ("homophily", "given", "chance", "self", "edges", "gradient", "shuffled")
 
 
 def measure_latent_graphs(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
@@ -31,6 +35,7 @@ def measure_latent_graphs(resolved: ResolvedRun, run: Run) -> dict[str, float | 
     self        weight that nodes give themselves
     edges       weight of latent pairs that are edges of the given graph, of all pairs of two different nodes
     gradient    norm of the learner's gradient of the smoothness terms (eq. 7), of that of the cross-entropy
+    shuffled    test metric of the same models over shuffled latent graphs, see `shuffled`
     """
     (seed,) = resolved.config.seeds
     context = resolved.context(seed)
@@ -45,8 +50,13 @@ def measure_latent_graphs(resolved: ResolvedRun, run: Run) -> dict[str, float | 
     for m, client in enumerate(clients):
         first, nodes = int(cohort.start[m]), cohort.sizes[m]
         by_client.append(describe(client.graph, client.split, *_pairs(latent, first, nodes)))
-    found = {name: _mean([one[name] for one in by_client]) for name in NAMES[:-1]}
-    return found | {"gradient": _mean(gradient_shares(method, personal, cohort, seed))}
+    found = {name: _mean([one[name] for one in by_client]) for name in by_client[0]}
+    found["gradient"] = _mean(gradient_shares(method, personal, cohort, seed))
+    metric = resolved.task.metric(context.metric)
+    with torch.no_grad():
+        outputs = method.outputs(personal, cohort, shuffled(latent, cohort, seed))
+        found["shuffled"] = metric.scale * float(mean(metric.function(cohort, outputs, "test")))
+    return found
 
 
 def describe(graph: Graph, split: np.ndarray, u: np.ndarray, v: np.ndarray, weight: np.ndarray) -> dict[str, float]:
@@ -67,6 +77,17 @@ def describe(graph: Graph, split: np.ndarray, u: np.ndarray, v: np.ndarray, weig
         "self": _share(weight[~other].sum(), weight.sum()),
         "edges": _share(weight[other & joined].sum(), weight[other].sum()),
     }
+
+
+def shuffled(latent: Latent, cohort: Cohort, seed: int) -> Latent:
+    """The latent graph in which another node of the client stands for each latent neighbour: degrees and weights stay."""
+    other = np.arange(cohort.rows)
+    for m, client in enumerate(cohort.members):
+        first, nodes = int(cohort.start[m]), cohort.sizes[m]
+        rng = numpy_stream(seed, "client", client.id, "shuffled latent graph")
+        other[first : first + nodes] = first + rng.permutation(nodes)
+    target = torch.from_numpy(other)[latent.links.target.long()]
+    return replace(latent, links=latent.links.retargeted(target))
 
 
 def gradient_shares(method: FedHERO, personal: State, cohort: Cohort, seed: int) -> list[float]:
