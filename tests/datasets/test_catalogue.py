@@ -10,6 +10,7 @@ from fedquilt.datasets.catalogue import (
     choose,
     datasets,
     in_catalogue,
+    known_copies,
     natural_clients,
     node_groups,
     register_synthetic,
@@ -112,6 +113,20 @@ def test_natural_clients() -> None:
     for name in ("cora", "syn-cora", "syn-cora:h=1.00"):
         assert natural_clients(name) is None
     assert natural_clients("somebody's own") is None
+
+
+def test_known_copies() -> None:
+    known = {
+        name: known_copies(name) for name in ("squirrel", "Chameleon", "syn-cora:h=all", "syn-cora", "cora", "./cora")
+    }
+    assert known == {
+        "squirrel": "neighbours",
+        "Chameleon": "neighbours",
+        "syn-cora:h=all": "features",
+        "syn-cora": None,
+        "cora": None,
+        "./cora": None,
+    }
 
 
 def test_groups_of_nodes() -> None:

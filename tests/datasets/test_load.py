@@ -27,6 +27,15 @@ def test_by_name_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert_same(load_graph("Cora")[0], graph)
 
 
+@pytest.mark.parametrize("name", ["squirrel", "chameleon", "cora"])
+def test_the_copies_that_a_dataset_is_known_to_have_are_marked(tmp_path: Path, name: str) -> None:
+    star = tiny(edges=np.array([[0, 0, 0], [1, 2, 3]]))
+    write_npz(star, tmp_path / f"{name}.npz")
+    copies = load_graph(name, tmp_path)[0].copies
+    assert copies is None if name == "cora" else copies.tolist() == [0, 1, 1, 1]
+    assert load_graph(tmp_path / f"{name}.npz")[0].copies is None
+
+
 def test_credit_prefers_the_plain_name(tmp_path: Path) -> None:
     write_npz(tiny(), tmp_path / "credit-137k.npz")
     assert load_graph("credit", tmp_path)[0].name == "credit-137k"

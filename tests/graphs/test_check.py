@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -25,6 +27,29 @@ def test_figures_agree_with_networkx(graph: Graph) -> None:
     assert np.isnan(report.homophily) if not same else report.homophily == pytest.approx(np.mean(same))
 
 
+def test_copies_that_give_labels_away_are_a_warning() -> None:
+    rng = np.random.default_rng(0)
+    hubs, y = 40, rng.integers(0, 3, 100).repeat(2)
+    near = np.stack([rng.permutation(hubs)[:4] for _ in range(100)]).repeat(2, axis=0)
+    edges = np.stack([hubs + np.arange(200).repeat(4), near.ravel()])
+    labels = np.concatenate([np.full(hubs, -1), y])
+    x = np.concatenate([rng.normal(size=(hubs, 2)), rng.normal(size=(100, 2)).repeat(2, axis=0)])
+    graph = Graph.from_arrays("twins", edges, x, labels)
+    report = describe_graph(graph)
+    for kind in ("neighbours", "features"):
+        assert any(
+            f"100.0% of the labelled nodes have exactly the same {kind} as another one, which has the same label in 100%"
+            in warning
+            and warning.endswith(f"with --keep-copies {kind} (keep_copies: {kind} in a site.yaml).")
+            for warning in report.warnings
+        )
+        assert dict(report.rows())[f"nodes with another's {kind}"].startswith("100.0%, same label 100.0% (other nodes")
+    known = describe_graph(replace(graph, copies=np.arange(240)))
+    assert any("unless --keep-copies never is given" in warning for warning in known.warnings)
+    by_chance = replace(graph, y=np.where(labels < 0, -1, rng.integers(0, 3, 240)))
+    assert not describe_graph(by_chance).warnings
+
+
 def test_rows() -> None:
     masks = {part: np.arange(4) == number for number, part in enumerate(("train", "val", "test"))}
     rows = dict(describe_graph(tiny(masks=masks)).rows())
@@ -33,6 +58,7 @@ def test_rows() -> None:
     assert rows["edge homophily"] == "0.500"
     assert rows["given split"] == "1 train, 1 val, 1 test"
     assert dict(describe_graph(tiny()).rows())["given split"] == "none"
+    assert rows["nodes with another's neighbours"] == "none"
 
 
 def test_warnings() -> None:

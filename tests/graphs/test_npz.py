@@ -50,6 +50,13 @@ def test_feature_names_survive(tmp_path: Path) -> None:
     assert read_npz(tmp_path / "g.npz").feature_names is None
 
 
+def test_copies_survive(tmp_path: Path) -> None:
+    write_npz(tiny(copies=np.array([3, 1, 1, 0])), tmp_path / "g.npz")
+    assert read_npz(tmp_path / "g.npz").copies.tolist() == [3, 1, 1, 0]
+    write_npz(tiny(), tmp_path / "g.npz")
+    assert read_npz(tmp_path / "g.npz").copies is None
+
+
 def test_a_loose_file_is_cleaned(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", **{**GOOD, "edge_index": np.array([[0, 1, 2, 1], [1, 0, 2, 2]])})
     graph = read_npz(tmp_path / "mine.npz")

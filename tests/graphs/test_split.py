@@ -161,3 +161,12 @@ def test_copies_of_one_thing_are_in_one_part(seed: int, text: str) -> None:
         Graph.from_arrays("alone", np.zeros((2, 0)), np.ones((len(things), 2)), things % 3), seed
     )
     assert sorted(part.pop() for part in each) == sorted(alone)
+
+
+def test_the_numbers_of_copies_may_exceed_the_nodes() -> None:
+    """As in a part of a larger graph; only who has the same number matters."""
+    graph = labelled(12)
+    small, large = np.arange(12) // 2, np.arange(12) // 2 * 1000
+    for text in ("34/33/33", "3fold"):
+        drawn = [parse_split(text).draw(replace(graph, copies=copies), 0) for copies in (small, large)]
+        assert np.array_equal(*drawn)

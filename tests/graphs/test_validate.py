@@ -49,6 +49,8 @@ FAULTS = [
     ),
     ({"ids": ["a", "b", "a", "c"]}, "the id 'a' more than once"),
     ({"ids": ["a", "b"]}, "ids of shape 2 but 4 nodes"),
+    ({"copies": [0, 1]}, "copies of shape 2 but 4 nodes"),
+    ({"copies": [0.5, 1, 2, 2]}, "copies of type float64; they must be whole numbers"),
 ]
 
 

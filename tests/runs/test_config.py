@@ -65,6 +65,15 @@ def test_the_options_in_a_run_folder_are_without_its_facts(tmp_path: Path) -> No
     assert read_options(tmp_path / "config.json") == {"method": "local", "dataset": "cora"}
 
 
+@pytest.mark.parametrize(("dataset", "then"), [("squirrel", "never"), ("syn-cora:h=all", None), ("cora", None)])
+def test_a_run_from_before_copies_were_known_goes_on_as_it_began(
+    tmp_path: Path, dataset: str, then: str | None
+) -> None:
+    assert stored_options({"dataset": dataset}, tmp_path).get("keep_copies") == then
+    assert stored_options({"dataset": dataset, "keep_copies": "both"}, tmp_path)["keep_copies"] == "both"
+    assert stored_options({"dataset": dataset, "keep_copies": None}, tmp_path)["keep_copies"] is None
+
+
 @pytest.mark.parametrize("dataset", [GIVEN, GRAPH_FILE, f"/gone/{GRAPH_FILE}"])
 def test_the_graph_of_a_run_is_its_own_copy_or_that_of_its_comparison(tmp_path: Path, dataset: str) -> None:
     folder = tmp_path / "comparison" / "local"

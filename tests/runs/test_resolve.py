@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,57 @@ def test_a_federation_of_homophily_levels_is_cut_into_its_graphs(data_folder: Pa
     shares = [np.diff(client.graph.y[client.graph.edges], axis=0) == 0 for client in clients]
     assert [share.mean() for share in shares] == pytest.approx(np.arange(11) / 10, abs=0.015)
     assert all(client.graph.sparse for client in clients)
+
+
+def copied(**changes: Any) -> Graph:
+    """Thirty hubs on a ring, each with six leaves, which have the same neighbours."""
+    hub = np.arange(30).repeat(6)
+    edges = np.concatenate([[np.arange(30), (np.arange(30) + 1) % 30], [30 + np.arange(180), hub]], axis=1)
+    y = np.concatenate([np.arange(30) % 3, hub % 3])
+    rng = np.random.default_rng(0)
+    return Graph.from_arrays("copied", edges, rng.normal(size=(210, 4)), y, **changes)
+
+
+def separated(run: ResolvedRun) -> int:
+    """How many hubs have leaves in several parts of the split."""
+    parts = run.cut(0)[1][30:].reshape(30, 6)
+    return int((parts.min(axis=1) != parts.max(axis=1)).sum())
+
+
+@pytest.mark.parametrize("split", ["40/30/30", "5fold"])
+def test_copies_are_kept_together_where_a_run_asks_for_it(split: str) -> None:
+    assert separated(experiment(copied(), split=split)) > 15
+    assert experiment(copied(), split=split).config.keep_copies is None
+    for kind in ("neighbours", "both"):
+        assert separated(experiment(copied(), split=split, keep_copies=kind)) == 0
+    assert separated(experiment(copied(), split=split, keep_copies="features")) > 15
+    # a graph that marks its copies
+    marked = replace(copied(), copies=np.concatenate([np.arange(30), 30 + np.arange(30).repeat(6)]))
+    assert separated(experiment(marked, split=split)) == 0
+    assert separated(experiment(marked, split=split, keep_copies="never")) > 15
+
+
+def test_a_given_split_stays_as_it_is() -> None:
+    part = np.arange(210) % 3
+    masks = {name: part == number for number, name in enumerate(("train", "val", "test"))}
+    run = experiment(copied(masks=masks), split="given", keep_copies="neighbours")
+    assert np.array_equal(run.cut(0)[1], part)
+
+
+@pytest.mark.parametrize(("name", "kept"), [("squirrel", "neighbours"), ("cora", None)])
+def test_a_dataset_that_is_known_to_have_copies_keeps_them_together(
+    tmp_path: Path, name: str, kept: str | None
+) -> None:
+    write_npz(copied(), tmp_path / f"{name}.npz")
+    run = experiment(dataset=name, data=str(tmp_path))
+    assert run.config.keep_copies == kept
+    assert (separated(run) == 0) == (kept is not None)
+    apart = experiment(dataset=name, data=str(tmp_path), keep_copies="never")
+    assert apart.config.keep_copies == "never"
+    assert separated(apart) > 15
+    # the resolved configuration is the same run
+    assert np.array_equal(ResolvedRun(run.config).cut(0)[1], run.cut(0)[1])
+    assert np.array_equal(ResolvedRun(apart.config).cut(0)[1], apart.cut(0)[1])
 
 
 def test_every_seed_has_a_split_of_its_own_and_the_same_for_every_method() -> None:

@@ -18,6 +18,7 @@ from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.prepare import normalise
 from fedquilt.graphs.split import Folds, parse_split
@@ -181,6 +182,17 @@ def test_a_split_is_the_graphs_own_else_the_runs() -> None:
         run.admit(plain, "given")
     with pytest.raises(FedquiltError, match="is not three percentages"):
         run.admit(plain, "most")
+
+
+def test_copies_are_kept_together_as_in_the_run(tmp_path: Path) -> None:
+    run = fedquilt.run(NAME, keep_copies="neighbours", out=tmp_path / "run", **SMALL)
+    graph = newcomer()
+    marked = with_copies(graph, "neighbours")
+    assert not np.array_equal(parse_split("20/40/40").draw(graph, 0), parse_split("20/40/40").draw(marked, 0))
+    masks = {part: parse_split("20/40/40").draw(marked, 0) == code for code, part in enumerate(("train", "val", "test"))}
+    own = replace(graph, masks=masks)
+    assert_same(run.admit(graph).model, run.admit(own).model)
+    assert_same(fedquilt.load_run(tmp_path / "run").admit(graph).model, run.admit(own).model)
 
 
 def test_features_are_normalised_as_the_runs_were() -> None:

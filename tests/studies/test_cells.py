@@ -51,6 +51,7 @@ DETERMINING: dict[str, list[Any]] = {
     "evaluate_every": [1, 2],
     "patience": [None, 5],
     "min_train": [None, 1, 2],
+    "keep_copies": [None, "neighbours", "both"],  # on these datasets None is "never", see below
     "edge_noise": [0.0, 0.1],
     "hold_out_clients": [0.0, 0.2],
     "attack": ["gaussian", "same-value"],
@@ -111,6 +112,27 @@ def test_an_option_that_is_added_later_counts_only_where_it_is_not_the_default()
         default = RunConfig.model_fields[name].get_default(call_default_factory=True)
         assert cell(**{name: default}).identity == cell().identity
         assert cell(**{name: "another"}).identity != cell().identity
+
+
+def test_what_a_split_keeps_together_counts_and_not_how_it_is_said() -> None:
+    def identity(dataset: str, *keep: Any) -> str:
+        return cell(dataset=dataset, **({"keep_copies": keep[0]} if keep else {})).identity
+
+    def before(dataset: str) -> str:
+        """The identity that a cell had before there was the option."""
+        dump = cell(dataset=dataset).config.model_dump()
+        first = {name: value for name, value in dump.items() if name in module._FIRST_OPTIONS}
+        return digests.json_digest({"kind": "run", "alone": False, "dear": (), **first})
+
+    # Squirrel's copies were apart: an old cell is no result of today's default, and is one of "never".
+    for name in ("squirrel", "chameleon"):
+        assert identity(name, "never") == before(name)
+        assert identity(name) == identity(name, "neighbours") != before(name)
+        assert len({identity(name, kind) for kind in ("never", "neighbours", "features", "both")}) == 4
+    # The union's were together already, others have none.
+    assert identity("syn-cora:h=all") == identity("syn-cora:h=all", "features") == before("syn-cora:h=all")
+    assert identity("syn-cora:h=all", "never") != before("syn-cora:h=all")
+    assert identity("cora") == identity("cora", "never") == before("cora") != identity("cora", "neighbours")
 
 
 def test_the_identity_of_a_cell_of_the_first_version_is_unchanged() -> None:

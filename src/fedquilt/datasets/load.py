@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,7 @@ from fedquilt.datasets.catalogue import choose, in_catalogue
 from fedquilt.datasets.dataset import Choice
 from fedquilt.datasets.download import download
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.copies import find_copies
+from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import read_npz, write_npz
 from fedquilt.graphs.protocol import Protocol
@@ -70,15 +69,10 @@ def _by_name(choice: Choice, data: Path | None) -> Graph:
     for file in choice.files:
         path = folder / f"{file}.npz"
         if path.is_file():
-            return _with_copies(read_npz(path, name=file), choice)
+            return with_copies(read_npz(path, name=file), choice.copies)
     graph = download(choice, folder)
     write_npz(graph, folder / f"{choice.files[0]}.npz")
-    return _with_copies(graph, choice)
-
-
-def _with_copies(graph: Graph, choice: Choice) -> Graph:
-    """Mark the copies that a dataset is known to have."""
-    return graph if choice.copies is None else replace(graph, copies=find_copies(graph, choice.copies))
+    return with_copies(graph, choice.copies)
 
 
 def _part(choice: Choice, data: Path | None) -> Graph:

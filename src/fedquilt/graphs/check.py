@@ -141,8 +141,9 @@ def _copy_warning(graph: Graph, copies: CopyReport) -> str:
         else f"keep them in one part of the split with --keep-copies {kind} (keep_copies: {kind} in a site.yaml)."
     )
     return (
-        f"{copies.share:.1%} of the labelled nodes have exactly the same {kind} as another one, and {copies.agreement:.0%} of "
-        f"such pairs have the same label ({other}: {copies.reference:.0%}): a test node with a copy in training is no test; {done}"
+        f"{copies.share:.1%} of the labelled nodes have exactly the same {kind} as another one, which has the same label in "
+        f"{copies.agreement:.0%} of cases ({other}: {copies.reference:.0%}): a test node with a copy in training is no test; "
+        f"{done}"
     )
 
 

@@ -6,7 +6,7 @@ pairs have the same label. A model that is trained on one of them is right about
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,13 @@ from fedquilt.graphs.arrays import as_sparse
 from fedquilt.graphs.graph import Graph
 
 CopyKind = Literal["neighbours", "features", "both"]
+
+
+def with_copies(graph: Graph, keep: CopyKind | Literal["never"] | None) -> Graph:
+    """The graph with the copies that a split is to keep in one part; None: those that the graph came with."""
+    if keep is None:
+        return graph
+    return replace(graph, copies=None if keep == "never" else find_copies(graph, keep))
 
 
 def find_copies(graph: Graph, kind: CopyKind) -> np.ndarray:

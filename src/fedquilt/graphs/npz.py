@@ -17,7 +17,19 @@ from fedquilt.graphs.validate import PARTS
 
 SPARSE_KEYS = ("x_indptr", "x_indices", "x_data", "x_shape")
 MASK_KEYS = tuple(f"{part}_mask" for part in PARTS)
-KEYS = ("name", "edge_index", "y", "x", *SPARSE_KEYS, *MASK_KEYS, "ids", "classes", "class_names", "copies", "feature_names")
+KEYS = (
+    "name",
+    "edge_index",
+    "y",
+    "x",
+    *SPARSE_KEYS,
+    *MASK_KEYS,
+    "ids",
+    "classes",
+    "class_names",
+    "copies",
+    "feature_names",
+)
 
 
 def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bool = True) -> Graph:

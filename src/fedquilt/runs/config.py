@@ -66,7 +66,7 @@ class RunConfig(BaseModel):
         KeepCopies | None,
         Option(
             WHAT,
-            "Put nodes with the same neighbours, features, or both (either of them) in one part of the split; or never.",
+            "Put nodes with the same neighbours, features, or both (either of them) in one part of a random split; or never.",
             unset="where the dataset is known to have copies",
         ),
     ] = None
@@ -278,15 +278,22 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     The path of a graph that the run, or the comparison around it, keeps a copy of is corrected where the folder was moved.
     """
     options = {name: value for name, value in values.items() if name not in _RECORDED}
-    if "keep_copies" not in options:  # a run from before there was this option
-        options["keep_copies"] = copies_kept_before(str(options.get("dataset")))
     dataset = str(options.get("dataset"))
+    if "keep_copies" not in options and (before := copies_kept_before(dataset)) != copies_kept(dataset):
+        options["keep_copies"] = before  # the run was made before there was this option
     if dataset in (GIVEN, GRAPH_FILE) or (Path(dataset).name == GRAPH_FILE and not Path(dataset).exists()):
         folder = folder.resolve()
         copies = [place / GRAPH_FILE for place in (folder, folder.parent) if (place / GRAPH_FILE).is_file()]
         if copies:
             options["dataset"] = str(copies[0])
     return options
+
+
+def copies_kept(dataset: str, asked: KeepCopies | None = None) -> KeepCopies:
+    """What a run on a dataset does: as it is `asked` to, or as the dataset says."""
+    from fedquilt.datasets.catalogue import known_copies
+
+    return asked or known_copies(dataset) or "never"
 
 
 def copies_kept_before(dataset: str) -> KeepCopies:

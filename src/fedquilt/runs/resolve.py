@@ -15,7 +15,7 @@ from fedquilt.datasets.catalogue import choose, in_catalogue, known_copies
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.copies import find_copies
+from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
@@ -27,7 +27,7 @@ from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
 from fedquilt.partition.training_nodes import check_training_nodes, worth_redrawing
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
-from fedquilt.runs.config import GIVEN, KeepCopies, RunConfig
+from fedquilt.runs.config import GIVEN, RunConfig
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
@@ -56,7 +56,7 @@ class ResolvedRun:
         self.task = find_task(config.task)
         graph, self.protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
         keep = config.keep_copies or known_copies(config.dataset)
-        self.graph = _with_copies(prepare(graph, self.protocol), keep)
+        self.graph = with_copies(prepare(graph, self.protocol), keep)
         own = not in_catalogue(config.dataset)
         # A split that came with a user's own graph is meant to be used; the papers draw theirs anew for every seed.
         usual = GIVEN_SPLIT if own and self.graph.masks is not None else format_split(self.protocol.split)
@@ -256,11 +256,5 @@ class ResolvedRun:
             split=self.config.split,
             normalise_features=self.protocol.normalise_features,
             class_names=self.graph.class_names,
+            keep_copies=self.config.keep_copies,
         )
-
-
-def _with_copies(graph: Graph, keep: KeepCopies | None) -> Graph:
-    """The graph with the copies that a split keeps together: None keeps those that it came with."""
-    if keep is None:
-        return graph
-    return replace(graph, copies=None if keep == "never" else find_copies(graph, keep))

@@ -24,6 +24,11 @@ class RunOptions(TypedDict, total=False):
     s-th; or given: the graph's own. Default: the dataset's.
     """
 
+    keep_copies: Literal["neighbours", "features", "both", "never"] | None
+    """Put nodes with the same neighbours, features, or both (either of them) in one part of a random split; or
+    never. Default: where the dataset is known to have copies.
+    """
+
     min_train: int | None
     """Draw the split again until each client has so many training nodes."""
 

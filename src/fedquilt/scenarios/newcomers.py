@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.copies import CopyKind, with_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.prepare import normalise
 from fedquilt.graphs.split import GIVEN, parse_split
@@ -76,6 +77,7 @@ class FrozenServer:
         split: the run's split, as `parse_split` reads it.
         normalise_features: whether the run divided each node's features by their sum.
         class_names: the names of the run's classes, where they have names.
+        keep_copies: which copies a split keeps together, as in the run; None: those that a graph marks itself.
     """
 
     method: Method
@@ -84,6 +86,7 @@ class FrozenServer:
     split: str
     normalise_features: bool
     class_names: tuple[str, ...] | None
+    keep_copies: CopyKind | Literal["never"] | None = None
 
     def admit(
         self, clients: Sequence[Client], cohort_size: int | None = None, engine_factory: EngineFactory | None = None
@@ -130,7 +133,8 @@ class FrozenServer:
         if self.normalise_features:
             graph = replace(graph, x=normalise(graph.x))
         chosen = split or (GIVEN if graph.masks is not None else self.split)
-        split_of_nodes = self.method.task.draw_split(parse_split(chosen), graph, seed)
+        grouped = with_copies(graph, self.keep_copies)
+        split_of_nodes = self.method.task.draw_split(parse_split(chosen), grouped, seed)
         client = self.method.task.client(self.method.context.clients, graph, split_of_nodes, seed)
         admission = self.admit([client])
         return Admitted(
@@ -161,6 +165,7 @@ class FrozenServer:
             "split": self.split,
             "normalise_features": self.normalise_features,
             "class_names": self.class_names,
+            "keep_copies": self.keep_copies,
         }
 
     @classmethod
@@ -174,6 +179,7 @@ class FrozenServer:
             split=facts["split"],
             normalise_features=facts["normalise_features"],
             class_names=None if names is None else tuple(names),
+            keep_copies=facts.get("keep_copies"),  # not in folders from before there was this option
         )
 
 

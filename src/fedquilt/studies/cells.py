@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fedquilt.datasets.catalogue import known_copies
 from fedquilt.methods.base import methods
-from fedquilt.runs.config import RunConfig, copies_kept_before
+from fedquilt.runs.config import RunConfig, copies_kept, copies_kept_before
 from fedquilt.scenarios.link_inference import VIEWS
 from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.digests import file_digest, graph_digest, json_digest
@@ -92,10 +91,10 @@ def _identifies(option: str, value: Any) -> bool:
 def _kept_copies(config: RunConfig) -> dict[str, str]:
     """Which copies a split keeps together, where that is not what was done before there was an option for it.
 
-    The default follows the dataset, and it changed for Squirrel and Chameleon. So it is what a run does that counts: a cell that
-    was finished before is the same as one with `keep_copies="never"`, not as one with today's default.
+    The default follows the dataset, and it changed for Squirrel and Chameleon. So it is what a run does that counts: a cell
+    that was finished before is the same as one with `keep_copies="never"`, not as one with today's default.
     """
-    kept = config.keep_copies or known_copies(config.dataset) or "never"
+    kept = copies_kept(config.dataset, config.keep_copies)
     return {} if kept == copies_kept_before(config.dataset) else {"keep_copies": kept}
 
 

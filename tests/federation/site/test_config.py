@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fedquilt.errors import FedquiltError
-from fedquilt.federation.site.config import SiteConfig, load_site_graph, read_site, split_name
+from fedquilt.federation.site.config import SiteConfig, load_site_graph, read_site, site_split, split_name
+from fedquilt.graphs.copies import equal_neighbours
 from fedquilt.graphs.split import TRAIN
 from support.federations import ragged_clients
 from support.trained_sites import as_file, client_at, write_site
@@ -122,6 +123,18 @@ def test_the_graphs_own_split_comes_before_the_usual_one(tmp_path: Path) -> None
     assert np.array_equal(client_at(other).split, drawn)  # the same every time
     plain = read_site(write_site(tmp_path, client.graph))
     assert split_name(plain, load_site_graph(plain)) == "20/40/40"
+
+
+def test_a_site_may_keep_its_copies_together(tmp_path: Path) -> None:
+    client = ragged_clients((40,))[0]
+    plain = read_site(write_site(tmp_path, client.graph))
+    assert load_site_graph(plain).copies is None
+    site = plain.model_copy(update={"keep_copies": "neighbours"})
+    graph = load_site_graph(site)
+    assert np.array_equal(graph.copies, equal_neighbours(graph))
+    parts, y = site_split(site, graph), graph.y
+    for group in np.unique(graph.copies):
+        assert len(set(parts[(graph.copies == group) & (y >= 0)])) <= 1
 
 
 def test_the_example_in_the_docs_is_a_site(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from fedquilt.cohort.client import Client
 from fedquilt.common.validation import first_problem
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError, unknown
+from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN, format_split, parse_split
 from fedquilt.privacy.dp import DpConfig
-from fedquilt.runs.config import read_config
+from fedquilt.runs.config import KeepCopies, read_config
 from fedquilt.tasks.base import Task
 
 SITE_YAML = "site.yaml"
@@ -39,6 +40,7 @@ class SiteConfig(BaseModel):
         graph: its graph: an npz file, or a folder of nodes and edges as csv or parquet.
         split: which labelled nodes train, validate and test, such as 40/30/30 or given; None: the graph's own where it has
             one, else 20/40/40.
+        keep_copies: "neighbours", "features" or "both": nodes that are equal in that are in one part of the split, as in a run.
         state: the folder for everything private, and for the ledger.
         permits: the uploads that may leave, by the names that methods declare, or "all".
         dp: differential privacy for what leaves; None: none.
@@ -50,6 +52,7 @@ class SiteConfig(BaseModel):
     name: str
     graph: Annotated[str, Field(min_length=1)]
     split: str | None = None
+    keep_copies: KeepCopies | None = None
     state: Annotated[str, Field(min_length=1)]
     permits: list[str] | Literal["all"] = "all"
     dp: DpConfig | None = None
@@ -87,7 +90,7 @@ def read_site(path: str | os.PathLike[str]) -> SiteConfig:
 
 def load_site_graph(site: SiteConfig) -> Graph:
     """The site's graph, read now."""
-    return load_graph(Path(site.graph))[0]
+    return with_copies(load_graph(Path(site.graph))[0], site.keep_copies)
 
 
 def split_name(site: SiteConfig, graph: Graph) -> str:
