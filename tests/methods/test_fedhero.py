@@ -18,9 +18,10 @@ from fedquilt.cohort.draws import Draws, client_keys
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import declared
 from fedquilt.methods.base_adam import KEYS
-from fedquilt.methods.fedhero import NODES, OWN_LAYER, FedHERO, distances, sketch
+from fedquilt.methods.fedhero import HIDDEN_LAYER, NODES, OWN_LAYER, FedHERO, distances, sketch
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.layers import linear
 from fedquilt.nn.structure import Form, Latent, learn, sample
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
@@ -29,7 +30,7 @@ from support.federations import Wiretap, make_method, make_task, make_training, 
 
 LEARNERS = ("heads", "cosine", "attention", "gat", "glcn", "gaug")
 LEARNER = {"learner.weight", "learner.bias", "learner.left", "learner.right"}
-PROJECTION = {"projection.weight", "projection.bias"}
+PROJECTION = {f"projection.{name}" for name in ("weight", "bias", "second.weight", "second.bias")}
 GLOBAL = {f"global{layer}.{kind}" for layer in (1, 2) for kind in ("weight", "bias")}
 LOCAL = {f"local{layer}.{kind}" for layer in (1, 2) for kind in ("weight", "bias")}
 CLASSIFIER = {"classifier.raw", "classifier.weight", "classifier.bias"}
@@ -98,14 +99,20 @@ def plain_latent(client: Client, w: State, k: int, x: Tensor | None = None, acti
     return weight / weight.sum(1, keepdim=True).clamp_min(1e-6)
 
 
+def plain_projection(x: Tensor, w: State) -> Tensor:
+    """Z^0."""
+    z = torch.relu(x @ w["projection.weight"] + w["projection.bias"])
+    if "projection.second.weight" in w:
+        z = torch.relu(z @ w["projection.second.weight"] + w["projection.second.bias"])
+    return z
+
+
 def plain_logits(
     client: Client, w: State, latent: Tensor, alpha: float, channels: int, x: Tensor | None = None
 ) -> Tensor:
     """Eq. 5 and 6."""
     x, a = features(client) if x is None else x, gcn_operator(client)
-    z = torch.relu(x @ w["projection.weight"] + w["projection.bias"])
-    if "projection.second.weight" in w:
-        z = torch.relu(z @ w["projection.second.weight"] + w["projection.second.bias"])
+    z = plain_projection(x, w)
     seen = [x, z]
     for layer in (1, 2):
         if channels == 2:
@@ -421,7 +428,9 @@ def test_gradient_reaches_the_learner_from_each_term(learner: str) -> None:
     cohort = Cohort(clients)
     found = []
     for terms in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)):
-        method = make(clients, learner=learner, dropout=0.0, smoothness=terms[0], concentration=terms[1])
+        # With two layers some client's Z^0 is all zeros.
+        terms_of = {"smoothness": terms[0], "concentration": terms[1]}
+        method = make(clients, learner=learner, dropout=0.0, projection_layers=1, **terms_of)
         grads, _ = gradients(method, scrambled(method, cohort), cohort)
         found.append(grads)
         assert all(torch.isfinite(g).all() for g in grads.values())
@@ -447,12 +456,12 @@ def plain_gcn(latent: Tensor, k: int) -> Tensor:
 
 
 OPEN: tuple[dict[str, Any], ...] = (
-    {"projection_layers": 2},
+    {"projection_layers": 1},
     {"row_normalise": True},
     {"learner_activation": True},
     {"latent_operator": "gcn"},
     {"latent_weights": "equal"},
-    {"latent_weights": "equal", "latent_operator": "gcn", "row_normalise": True, "projection_layers": 2},
+    {"latent_weights": "equal", "latent_operator": "gcn", "row_normalise": True, "projection_layers": 1},
 )
 
 
@@ -546,7 +555,7 @@ def test_the_representation_is_the_shared_part_alone() -> None:
     for m, client in enumerate(clients):
         w = own_weights(personal, m)
         latent = plain_latent(client, w, K)
-        z = torch.relu(features(client) @ w["projection.weight"] + w["projection.bias"])
+        z = plain_projection(features(client), w)
         z = torch.relu(latent @ z @ w["global1.weight"] + w["global1.bias"])
         z = latent @ z @ w["global2.weight"] + w["global2.bias"]
         assert_near(cohort.parts_of(found)[m], z.detach())
@@ -613,8 +622,11 @@ def test_dropout_acts_after_every_layer() -> None:
     dropout = Dropout(0.5, state[KEYS], 7)
     layers = method.layers(w, cohort, latent, dropout)
     calm = method.layers(w, cohort, latent, None)
-    kept = dropout.keep(cohort, 8, 0)
-    assert_near(layers[0], 2.0 * kept * calm[0])
+    inside = torch.relu(linear(cohort, cohort.x, w["projection.weight"], w["projection.bias"]))
+    inside = 2.0 * dropout.keep(cohort, 8, HIDDEN_LAYER) * inside
+    first = torch.relu(linear(cohort, inside, w["projection.second.weight"], w["projection.second.bias"]))
+    assert_near(layers[0], 2.0 * dropout.keep(cohort, 8, 0) * first)
+    assert not torch.equal(first, calm[0])
     for layer in (1, 2):
         assert not layers[layer][dropout.keep(cohort, 8, layer) == 0].any()
     assert not torch.equal(gradients(method, state, cohort, 1)[1], gradients(method, state, cohort, 2)[1])
@@ -672,7 +684,7 @@ def test_own_dropout_drops_whole_nodes() -> None:
         mine = 2.0 * kept[(cohort.client[cohort.train] == m)].double().unsqueeze(1)
         x, latent = features(client)[nodes], plain_latent(client, own, K)
         whole = plain_logits(client, own, latent, 0.2, 2)[nodes]
-        z0 = torch.relu(x @ own["projection.weight"] + own["projection.bias"])
+        z0 = plain_projection(x, own)
         from_own = x @ own["classifier.raw"] + z0 @ own["classifier.weight"][:8]
         loss = cross_entropy(whole + (mine - 1) * from_own, torch.from_numpy(client.graph.y[nodes]))
         (loss + plain_penalty(client, latent, 0.1, 0.1)).backward()

@@ -11,7 +11,7 @@ import torch
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import client_keys
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.split import TRAIN
+from fedquilt.graphs.split import TRAIN, VAL
 from fedquilt.methods.fedhero import FedHERO
 from fedquilt.nn.dropout import Dropout
 from fedquilt.runs.config import RunConfig
@@ -31,7 +31,7 @@ def test_a_client_is_described_pair_by_pair() -> None:
     split = rng.integers(0, 3, 30).astype(np.int8)
     u, v, weight = rng.integers(0, 30, 200), rng.integers(0, 30, 200), rng.random(200)
     a, y, trains = dense_adjacency(client), client.graph.y, split == TRAIN
-    sums = dict.fromkeys(("alike", "known", "self", "all", "edges", "others"), 0.0)
+    sums = dict.fromkeys(("alike", "known", "self", "all", "edges", "others", "new", "new alike"), 0.0)
     for one, two, w in zip(u, v, weight, strict=True):
         sums["all"] += w
         if one == two:
@@ -39,12 +39,16 @@ def test_a_client_is_described_pair_by_pair() -> None:
             continue
         sums["others"] += w
         sums["edges"] += w * a[one, two]
+        if split[one] == VAL and trains[two]:
+            sums["new"] += w
+            sums["new alike"] += w * (y[one] == y[two])
         if trains[one] and trains[two]:
             sums["known"] += w
             sums["alike"] += w * (y[one] == y[two])
     pairs = [(i, j) for i in range(30) for j in range(30) if i != j and trains[i] and trains[j]]
     found = describe(client.graph, split, u, v, weight)
     assert found["homophily"] == pytest.approx(100 * sums["alike"] / sums["known"])
+    assert found["unseen"] == pytest.approx(100 * sums["new alike"] / sums["new"])
     assert found["self"] == pytest.approx(100 * sums["self"] / sums["all"])
     assert found["edges"] == pytest.approx(100 * sums["edges"] / sums["others"])
     assert found["chance"] == pytest.approx(100 * np.mean([y[i] == y[j] for i, j in pairs]))

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import torch
@@ -111,7 +112,7 @@ class FedHEROSettings(AdamSettings):
     share_projection: bool = True
     channels: Literal[1, 2] = 2
     own_dropout: Rate = 0.0
-    projection_layers: Literal[1, 2] = 1
+    projection_layers: Literal[1, 2] = 2
     row_normalise: bool = False
     learner_activation: bool = False
     train_learner: bool = True
@@ -126,6 +127,7 @@ class FedHERO(AdamMethod):
     title = "FedHERO"
     paper = "Chen et al., 2025"
     Settings = FedHEROSettings
+    settings_before = MappingProxyType({"projection_layers": 1})
     searched = (*AdamMethod.searched, "alpha", "smoothness", "concentration")
     settings: FedHEROSettings
     uploads = (

@@ -13,7 +13,7 @@ from fedquilt.cohort.draws import client_keys
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.split import TRAIN
+from fedquilt.graphs.split import TRAIN, VAL
 from fedquilt.methods.base import State
 from fedquilt.methods.fedhero import LEARNER, FedHERO
 from fedquilt.methods.settings import resolve_settings
@@ -23,13 +23,15 @@ from fedquilt.runs.finished import Run
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.training.round_result import mean
 
-NAMES = ("homophily", "given", "chance", "self", "edges", "gradient", "shuffled")
+NAMES = ("homophily", "unseen", "given", "chance", "self", "edges", "gradient", "shuffled")
 
 
 def measure_latent_graphs(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
     """The latent graphs of the best round's models, means over clients, in percent; None where nothing can be said.
 
     homophily   weight of latent pairs with equal labels, of all pairs of two different training nodes
+    unseen      the same of pairs of a validation node and a training node, its latent neighbour: what the learner could not
+                learn by heart
     given       share of edges of the given graph with equal labels, of those between training nodes
     chance      share of all pairs of two training nodes with equal labels
     self        weight that nodes give themselves
@@ -64,6 +66,7 @@ def describe(graph: Graph, split: np.ndarray, u: np.ndarray, v: np.ndarray, weig
     trains, y = split == TRAIN, graph.y
     other = u != v
     known = other & trains[u] & trains[v]
+    unseen = (split[u] == VAL) & trains[v]
     a, b = graph.edges
     both = trains[a] & trains[b]
     counts = np.bincount(y[trains], minlength=graph.classes).astype(float)
@@ -72,6 +75,7 @@ def describe(graph: Graph, split: np.ndarray, u: np.ndarray, v: np.ndarray, weig
     joined = np.isin(place, a * graph.nodes + b)
     return {
         "homophily": _share(weight[known & (y[u] == y[v])].sum(), weight[known].sum()),
+        "unseen": _share(weight[unseen & (y[u] == y[v])].sum(), weight[unseen].sum()),
         "given": _share((y[a] == y[b])[both].sum(), both.sum()),
         "chance": _share((counts * (counts - 1)).sum(), total * (total - 1)),
         "self": _share(weight[~other].sum(), weight.sum()),
