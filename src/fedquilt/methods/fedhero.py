@@ -5,27 +5,39 @@ Each client therefore also learns which of its nodes should be neighbours: a str
 latent graph from features, and on latent graphs clients see alike. Layers that work on the latent graph are averaged; layers
 that work on the given graph, and the classifier, stay at home.
 
-    Z^0 = relu(X W_0)                                             projection
+    Z^0 = relu(relu(X W_0) W_0')                                  projection f_0
     Z^l = relu(alpha A Z^{l-1} W_local^l + (1 - alpha) A~ Z^{l-1} W_global^l)    two channels a layer (eq. 5), two layers
     y   = softmax([X, Z^0, Z^1, Z^2] W_c)                         eq. 6
     loss = cross-entropy + lambda mean_u sum_v A~_uv |x_u - x_v|^2 + mu mean_u sum_v A~_uv^2    (eq. 7, 8)
 
-Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md):
+Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md; no public
+code was found):
 
 - *Values.* The printed A~ is zero or one and has no gradient. Here the kept scores, made positive and divided by their sum,
-  are the edges' weights, so that gradient reaches the learner.
+  are the edges' weights, so that gradient reaches the learner. `latent_weights=equal` gives all k the same weight, as printed,
+  with the gradient of the scores.
+- *Propagation.* A Z is a GCN's, D^-1/2 (A + I) D^-1/2. A~ Z is a mean over latent neighbours: rows sum to one, and there is no
+  self-loop, but a node is as a rule its own best latent neighbour. `latent_operator=gcn` makes A~ symmetric and adds
+  self-loops.
+- *Projection.* The text says MLP, the appendix "a feature projection layer". Two layers are better on validation on all five
+  graphs that were tried (`projection_layers`). The paper does not say to which channel f_0 belongs. It is averaged: layers can
+  only be averaged if what they read means the same everywhere (`share_projection=false` keeps it at home).
+- *The learner* reads the features themselves (g_L(X, A) of eq. 2), through one graph convolution of 64 units without an
+  activation (`learner_activation` adds a ReLU).
+- *Dropout*, of which the paper says nothing, acts on Z^0, Z^1, Z^2 and inside f_0; not on X, nor in the learner (`dropout=0`).
+- *Features* are used as the dataset has them; `row_normalise` divides a node's by their sum.
 - *Means.* The sums of eq. 7 over all pairs swamp the cross-entropy; they are means over nodes. Distances between features are
   relative to the mean distance of two nodes of the client, so that lambda means the same on every graph. Over more than
   64 features they are those of a random projection to 64, which keeps them on average: exact ones would cost more than all
   the rest of a round.
-- *Projection.* The paper does not say to which channel f_0 belongs. It is averaged: layers can only be averaged if what they
-  read means the same everywhere (`share_projection=false` keeps it at home).
-- *The learner* reads the features themselves (g_L(X, A) of eq. 2), through one graph convolution of 64 units.
 - *Own features.* On graphs whose features identify nodes the classifier learns its training nodes by heart from X and Z^0. With
   `own_dropout` a node is, while training, now and then classified without them. Off by default, as in the paper.
 - *Bernoulli* latent graphs (Table 9) are drawn at inference, as there, each node having k neighbours on average.
 - *Equal scores.* Of nodes that score the same the first are taken. Scores that differ by rounding only may be ordered otherwise
   in a cohort of another size; that is the one way in which results depend on it.
+
+Latent graphs that are not learned (`learner=knn`, `random` or `self`, or `train_learner=false`) say what the learned one is
+worth.
 """
 
 from __future__ import annotations
@@ -75,7 +87,8 @@ class FedHEROSettings(AdamSettings):
     Attributes:
         lr: Adam's learning rate.
         hidden: width of the projection and of the layers.
-        learner: the structure learner (Table 4): heads (eq. 3), cosine, attention, gat, glcn or gaug.
+        learner: the structure learner (Table 4): heads (eq. 3), cosine, attention, gat, glcn or gaug; or a latent graph that is
+            not learned: knn (nearest features), random, or self (a node is its only neighbour).
         learner_hidden: width of the structure learner's graph convolution.
         heads: N_H, heads of eq. 3.
         k: latent neighbours a node, at least 2: a single one has all the weight, and the learner nothing to learn.
