@@ -18,10 +18,11 @@ from fedquilt.cohort.draws import Draws, client_keys
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import declared
 from fedquilt.methods.base_adam import KEYS
-from fedquilt.methods.fedhero import NODES, OWN_LAYER, FedHERO, distances, sketch
+from fedquilt.methods.fedhero import HIDDEN_LAYER, NODES, OWN_LAYER, FedHERO, distances, sketch
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.structure import Latent, learn, sample
+from fedquilt.nn.layers import linear
+from fedquilt.nn.structure import Form, Latent, learn, sample
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from support.clients import LAYOUTS, PADDING, assert_near, dense_adjacency, dense_features, lay, numbers, random_client
@@ -29,7 +30,7 @@ from support.federations import Wiretap, make_method, make_task, make_training, 
 
 LEARNERS = ("heads", "cosine", "attention", "gat", "glcn", "gaug")
 LEARNER = {"learner.weight", "learner.bias", "learner.left", "learner.right"}
-PROJECTION = {"projection.weight", "projection.bias"}
+PROJECTION = {f"projection.{name}" for name in ("weight", "bias", "second.weight", "second.bias")}
 GLOBAL = {f"global{layer}.{kind}" for layer in (1, 2) for kind in ("weight", "bias")}
 LOCAL = {f"local{layer}.{kind}" for layer in (1, 2) for kind in ("weight", "bias")}
 CLASSIFIER = {"classifier.raw", "classifier.weight", "classifier.bias"}
@@ -79,9 +80,11 @@ def features(client: Client) -> Tensor:
     return torch.from_numpy(dense_features(client)).double()
 
 
-def plain_latent(client: Client, w: State, k: int) -> Tensor:
+def plain_latent(client: Client, w: State, k: int, x: Tensor | None = None, activation: bool = False) -> Tensor:
     """Eq. 3 and 4, the kept scores being the weights: [n, n]."""
-    z = gcn_operator(client) @ features(client) @ w["learner.weight"] + w["learner.bias"]
+    x = features(client) if x is None else x
+    z = gcn_operator(client) @ x @ w["learner.weight"] + w["learner.bias"]
+    z = torch.relu(z) if activation else z
     phi = torch.stack(
         [
             cosine_similarity((one * z).unsqueeze(1), (two * z).unsqueeze(0), dim=2)
@@ -96,10 +99,20 @@ def plain_latent(client: Client, w: State, k: int) -> Tensor:
     return weight / weight.sum(1, keepdim=True).clamp_min(1e-6)
 
 
-def plain_logits(client: Client, w: State, latent: Tensor, alpha: float, channels: int) -> Tensor:
-    """Eq. 5 and 6."""
-    x, a = features(client), gcn_operator(client)
+def plain_projection(x: Tensor, w: State) -> Tensor:
+    """Z^0."""
     z = torch.relu(x @ w["projection.weight"] + w["projection.bias"])
+    if "projection.second.weight" in w:
+        z = torch.relu(z @ w["projection.second.weight"] + w["projection.second.bias"])
+    return z
+
+
+def plain_logits(
+    client: Client, w: State, latent: Tensor, alpha: float, channels: int, x: Tensor | None = None
+) -> Tensor:
+    """Eq. 5 and 6."""
+    x, a = features(client) if x is None else x, gcn_operator(client)
+    z = plain_projection(x, w)
     seen = [x, z]
     for layer in (1, 2):
         if channels == 2:
@@ -183,7 +196,7 @@ def test_every_learners_graph_is_the_latent_graph_of_equation_5(learner: str, ch
     personal = method.personal(scrambled(method, cohort))
     logits = method.logits(personal, cohort)
     weights = {n.removeprefix("learner."): w for n, w in personal.items() if n.startswith("learner.")}
-    latent = learn(learner, cohort, weights, K)
+    latent = learn(learner, cohort, weights, Form(K))
     for m, client in enumerate(clients):
         with torch.no_grad():
             expected = plain_logits(client, own_weights(personal, m), as_dense(cohort, latent, m), 0.2, channels)
@@ -198,7 +211,7 @@ def test_bernoulli_graphs_are_drawn_at_inference_only(learner: str) -> None:
     state = scrambled(best, cohort)
     personal = best.personal(state)
     weights = {n.removeprefix("learner."): w for n, w in personal.items() if n.startswith("learner.")}
-    latent = sample(learner, cohort, weights, K, Draws(client_keys(3, cohort), 0))
+    latent = sample(learner, cohort, weights, Form(K), Draws(client_keys(3, cohort), 0))
     logits = drawn.logits(personal, cohort)
     for m, client in enumerate(clients):
         with torch.no_grad():
@@ -271,7 +284,7 @@ def test_the_penalty_equals_equation_7(smoothness: float, concentration: float, 
     cohort = lay(clients, rows)
     method = make(clients, smoothness=smoothness, concentration=concentration)
     weights = method.weights(scrambled(method, cohort))
-    latent = learn("heads", cohort, {n.removeprefix("learner."): weights[n] for n in LEARNER}, K)
+    latent = learn("heads", cohort, {n.removeprefix("learner."): weights[n] for n in LEARNER}, Form(K))
     expected = 0.0
     pairs = zip(latent.links.source.tolist(), latent.links.target.tolist(), latent.weight.tolist(), strict=True)
     apart = [relative_distances(client) for client in clients]
@@ -286,7 +299,7 @@ def test_the_penalty_is_smallest_for_like_and_evenly_spread_neighbours() -> None
     cohort = Cohort(ragged_clients())
     smooth, spread = make(smoothness=1.0, concentration=0.0), make(smoothness=0.0, concentration=1.0)
     weights = smooth.weights(scrambled(smooth, cohort))
-    latent = learn("heads", cohort, {n.removeprefix("learner."): weights[n] for n in LEARNER}, K)
+    latent = learn("heads", cohort, {n.removeprefix("learner."): weights[n] for n in LEARNER}, Form(K))
     itself = replace(latent, links=type(latent.links)(latent.links.source.long(), latent.links.source, cohort.rows))
     assert float(smooth.penalty(cohort, itself)) == pytest.approx(0.0, abs=1e-5)
     assert float(smooth.penalty(cohort, latent)) > 0.1
@@ -305,7 +318,7 @@ def all_pairs(cohort: Cohort) -> list[np.ndarray]:
     for client in cohort.members:
         one = Cohort([client])
         n = client.graph.nodes
-        every = learn("cosine", one, {"weight": numbers(0, 1, one.features, 3), "bias": torch.zeros(1, 3)}, n)
+        every = learn("cosine", one, {"weight": numbers(0, 1, one.features, 3), "bias": torch.zeros(1, 3)}, Form(n))
         matrix = np.zeros((n, n))
         matrix[every.links.source.numpy(), every.links.target.numpy()] = distances(one, every).numpy()
         out.append(matrix)
@@ -415,7 +428,9 @@ def test_gradient_reaches_the_learner_from_each_term(learner: str) -> None:
     cohort = Cohort(clients)
     found = []
     for terms in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)):
-        method = make(clients, learner=learner, dropout=0.0, smoothness=terms[0], concentration=terms[1])
+        # With two layers some client's Z^0 is all zeros.
+        terms_of = {"smoothness": terms[0], "concentration": terms[1]}
+        method = make(clients, learner=learner, dropout=0.0, projection_layers=1, **terms_of)
         grads, _ = gradients(method, scrambled(method, cohort), cohort)
         found.append(grads)
         assert all(torch.isfinite(g).all() for g in grads.values())
@@ -431,6 +446,169 @@ def test_gradient_reaches_the_learner_from_each_term(learner: str) -> None:
         assert_near(found[1][name], found[0][name], 1e-6)
 
 
+# -- what the paper leaves open --------------------------------------------------------------------------
+
+
+def plain_gcn(latent: Tensor, k: int) -> Tensor:
+    """D^-1/2 (S + I) D^-1/2 with S = k (A~ + A~^T) / 2: [n, n]."""
+    s = k * (latent + latent.T) / 2 + torch.eye(len(latent))
+    return s / torch.outer(s.sum(1), s.sum(1)).sqrt()
+
+
+OPEN: tuple[dict[str, Any], ...] = (
+    {"projection_layers": 1},
+    {"row_normalise": True},
+    {"learner_activation": True},
+    {"latent_operator": "gcn"},
+    {"latent_weights": "equal"},
+    {"latent_weights": "equal", "latent_operator": "gcn", "row_normalise": True, "projection_layers": 1},
+)
+
+
+@pytest.mark.parametrize("settings", OPEN, ids=str)
+@pytest.mark.parametrize(("rows", "products"), LAYOUTS)
+def test_what_the_paper_leaves_open_equals_a_dense_client(rows: str, products: str, settings: dict[str, Any]) -> None:
+    """Logits and gradients, with the smoothness terms, of each setting."""
+    clients = ragged_clients()
+    cohort, method = lay(clients, rows, products), make(clients, dropout=0.0, **settings)
+    state = scrambled(method, cohort)
+    if "learner_activation" in settings:
+        state["model.learner.bias"] += 1.0  # else nodes are alike, all zeros
+    logits = method.logits(method.personal(state), cohort)
+    grads, _ = gradients(method, state, cohort)
+    assert set(grads) == set(method.shapes())
+    for m, client in enumerate(clients):
+        w = own_weights(method.weights(state), m)
+        x = features(client)
+        if "row_normalise" in settings:
+            x = x / x.abs().sum(1, keepdim=True).clamp_min(1e-12)
+        latent = plain_latent(client, w, K, x, "learner_activation" in settings)
+        if "latent_weights" in settings:
+            kept = chosen_pairs(latent, client, method, state, m)
+            latent = kept / kept.sum(1, keepdim=True) + (latent - latent.detach())
+        over = plain_gcn(latent, K) if "latent_operator" in settings else latent
+        expected = plain_logits(client, w, over, 0.2, 2, x)
+        assert_near(cohort.parts_of(logits)[m], expected.detach())
+        nodes = client.training_nodes
+        loss = cross_entropy(expected[nodes], torch.from_numpy(client.graph.y[nodes]))
+        (loss + plain_penalty(client, latent, 0.1, 0.1)).backward()
+        for name, one in w.items():
+            assert_near(grads[name][m], one.grad, 1e-4)
+
+
+def chosen_pairs(latent: Tensor, client: Client, method: FedHERO, state: State, m: int) -> Tensor:
+    """Which pairs are latent neighbours, those with a weight of zero too: [n, n] of zeros and ones."""
+    own = {name: w[m : m + 1] for name, w in method.weights(state).items()}
+    found = method.latent(own, one := Cohort([client]))
+    pairs = torch.zeros_like(latent).index_put(
+        (found.links.source.long(), found.links.target.long()), torch.ones(found.links.count, dtype=torch.float64)
+    )
+    assert bool((pairs[latent.detach() > 1e-9] == 1).all())
+    assert bool((pairs.sum(1) == min(K, one.sizes[0])).all())
+    return pairs
+
+
+def test_a_learner_that_is_not_trained_stays_as_it_was_drawn() -> None:
+    clients = ragged_clients()
+    cohort = Cohort(clients)
+    frozen, trained = make(clients, train_learner=False, dropout=0.0), make(clients, dropout=0.0)
+    state = scrambled(frozen, cohort)
+    before = {name: w.clone() for name, w in state.items()}
+    still, moving = gradients(frozen, state, cohort)[0], gradients(trained, state, cohort)[0]
+    assert set(still) == set(moving)
+    for name, grad in still.items():
+        if name in LEARNER:
+            assert not grad.any()
+        else:
+            assert_near(grad, moving[name], 1e-6)
+    frozen.local_update(state, cohort, {}, 0)
+    for name in LEARNER:
+        assert torch.equal(state["model." + name], before["model." + name])
+    assert not torch.equal(state["model.global1.weight"], before["model.global1.weight"])
+
+
+@pytest.mark.parametrize("learner", ["knn", "random", "self"])
+def test_latent_graphs_without_a_learner(learner: str) -> None:
+    """There is nothing to share of it, clients on their own have the same graph, and training goes on."""
+    clients = ragged_clients()
+    cohort, method = Cohort(clients), make(clients, learner=learner, dropout=0.0)
+    assert not any(name.startswith("learner.") for name in method.shapes())
+    state = scrambled(method, cohort)
+    personal = method.personal(state)
+    logits = method.logits(personal, cohort)
+    for m, client in enumerate(clients):
+        own = {name: w[m : m + 1] for name, w in personal.items()}
+        assert_near(cohort.parts_of(logits)[m], method.logits(own, Cohort([client])))
+    assert set(gradients(method, state, cohort)[0]) == set(method.shapes())
+    assert set(method.diagnostics(method.server_start()[0])) == {"weight_norm", "layer_spread"}
+    if learner == "self":
+        for m, client in enumerate(clients):
+            w, eye = own_weights(personal, m), torch.eye(client.graph.nodes, dtype=torch.float64)
+            assert_near(cohort.parts_of(logits)[m], plain_logits(client, w, eye, 0.2, 2).detach())
+
+
+def test_the_representation_is_the_shared_part_alone() -> None:
+    clients = ragged_clients()
+    cohort, method = Cohort(clients), make(clients)
+    personal = method.personal(scrambled(method, cohort))
+    found = method.representation(personal, cohort)
+    for m, client in enumerate(clients):
+        w = own_weights(personal, m)
+        latent = plain_latent(client, w, K)
+        z = plain_projection(features(client), w)
+        z = torch.relu(latent @ z @ w["global1.weight"] + w["global1.bias"])
+        z = latent @ z @ w["global2.weight"] + w["global2.bias"]
+        assert_near(cohort.parts_of(found)[m], z.detach())
+    changed = personal | {name: personal[name] + 1.0 for name in LOCAL | CLASSIFIER}
+    assert torch.equal(method.representation(changed, cohort), found)
+
+
+# -- diagnostics -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", ["global", "gcn", "all", "none"])
+def test_diagnostics_are_norms_and_distances_of_what_was_sent(share: str) -> None:
+    """A few lines of NumPy over the uploads; nothing is known before the first of them."""
+    clients = ragged_clients()
+    method, cohort = make(clients, share=share), Cohort(clients)
+    server, down = method.server_start()
+    assert down == {}
+    known = {
+        "global": {"weight_norm", "layer_spread", "learner_spread", "learner_change"},
+        "gcn": {"weight_norm", "layer_spread"},
+        "all": {"weight_norm", "layer_spread", "learner_spread", "learner_change"},
+        "none": set(),
+    }[share]
+    assert {name: float(value) for name, value in method.diagnostics(server).items()} == dict.fromkeys(known, 0.0)
+    uploads = method.upload(state := scrambled(method, cohort), method.personal(state), cohort, {})
+    everyone = torch.arange(len(clients))
+    method.aggregate(server, uploads, everyone, everyone)
+    found = {name: float(value) for name, value in method.diagnostics(server).items()}
+    assert set(found) == known
+    if not known:
+        return
+    nodes = np.array(cohort.sizes, dtype=float)
+    sent = {name: w.double().numpy() for name, w in uploads.items() if name != NODES}
+    mean = {name: np.tensordot(nodes / nodes.sum(), w, 1) for name, w in sent.items()}
+
+    def norm(parts: list[np.ndarray]) -> float:
+        return math.sqrt(sum(float((one**2).sum()) for one in parts))
+
+    def spread(names: list[str]) -> float:
+        apart = [norm([sent[name][m] - mean[name] for name in names]) for m in range(len(clients))]
+        return float(np.mean(apart)) / norm([mean[name] for name in names])
+
+    assert found["weight_norm"] == pytest.approx(norm(list(mean.values())), rel=1e-5)
+    layers = [name for name in sent if name.startswith(("model.global", "model.local"))]
+    assert found["layer_spread"] == pytest.approx(spread(layers), rel=1e-5)
+    learner = [name for name in sent if name.startswith("model.learner.")]
+    if learner:
+        start = {name: method.start(cohort)[name][0].double().numpy() for name in learner}
+        moved = norm([mean[name] - start[name] for name in learner]) / norm(list(start.values()))
+        assert found["learner_spread"] == pytest.approx(spread(learner), rel=1e-5)
+        assert found["learner_change"] == pytest.approx(moved, rel=1e-5)
+
+
 # -- dropout -----------------------------------------------------------------------------------------
 
 
@@ -440,12 +618,15 @@ def test_dropout_acts_after_every_layer() -> None:
     cohort, method = Cohort(clients), make(clients, dropout=0.5)
     state = scrambled(method, cohort)
     w = method.weights(state)
-    latent = learn("heads", cohort, {n.removeprefix("learner."): w[n] for n in LEARNER}, K)
+    latent = learn("heads", cohort, {n.removeprefix("learner."): w[n] for n in LEARNER}, Form(K))
     dropout = Dropout(0.5, state[KEYS], 7)
     layers = method.layers(w, cohort, latent, dropout)
     calm = method.layers(w, cohort, latent, None)
-    kept = dropout.keep(cohort, 8, 0)
-    assert_near(layers[0], 2.0 * kept * calm[0])
+    inside = torch.relu(linear(cohort, cohort.x, w["projection.weight"], w["projection.bias"]))
+    inside = 2.0 * dropout.keep(cohort, 8, HIDDEN_LAYER) * inside
+    first = torch.relu(linear(cohort, inside, w["projection.second.weight"], w["projection.second.bias"]))
+    assert_near(layers[0], 2.0 * dropout.keep(cohort, 8, 0) * first)
+    assert not torch.equal(first, calm[0])
     for layer in (1, 2):
         assert not layers[layer][dropout.keep(cohort, 8, layer) == 0].any()
     assert not torch.equal(gradients(method, state, cohort, 1)[1], gradients(method, state, cohort, 2)[1])
@@ -503,7 +684,7 @@ def test_own_dropout_drops_whole_nodes() -> None:
         mine = 2.0 * kept[(cohort.client[cohort.train] == m)].double().unsqueeze(1)
         x, latent = features(client)[nodes], plain_latent(client, own, K)
         whole = plain_logits(client, own, latent, 0.2, 2)[nodes]
-        z0 = torch.relu(x @ own["projection.weight"] + own["projection.bias"])
+        z0 = plain_projection(x, own)
         from_own = x @ own["classifier.raw"] + z0 @ own["classifier.weight"][:8]
         loss = cross_entropy(whole + (mine - 1) * from_own, torch.from_numpy(client.graph.y[nodes]))
         (loss + plain_penalty(client, latent, 0.1, 0.1)).backward()

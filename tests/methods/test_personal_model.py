@@ -40,6 +40,18 @@ def test_facts_are_json_and_restore_the_same_model() -> None:
     assert personal.constants == {"homophily": training_homophily(clients[1])}
 
 
+def test_a_model_from_before_a_setting_is_what_it_was_then() -> None:
+    clients = ragged_clients((20, 12))
+    method = make_method("fedhero", clients, projection_layers=1, k=4)
+    facts = json.loads(json.dumps(model_facts(method, clients[1])))
+    del facts["settings"]["projection_layers"]
+    weights = method.personal(method.start(Cohort(clients)))
+    personal = Personal.restored({name: w[1] for name, w in weights.items()}, facts)
+    personal.check()
+    assert personal.method.settings == method.settings
+    assert make_method("fedhero", clients).settings.projection_layers == 2
+
+
 def test_constants_are_numbers_of_the_training_graph_whatever_the_graph_at_hand() -> None:
     clients = ragged_clients((20, 12))
     method = make_method("fedssa", clients)

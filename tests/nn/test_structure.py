@@ -19,7 +19,19 @@ from fedquilt.nn import latent_graph as latent_module
 from fedquilt.nn.latent_graph import bernoulli
 from fedquilt.nn.layers import gcn_first
 from fedquilt.nn.models import common_start
-from fedquilt.nn.structure import SAMPLED, Latent, Learner, factors, learn, learner_shapes, sample, scaled, start_metric
+from fedquilt.nn.structure import (
+    SAMPLED,
+    UNLEARNED,
+    Form,
+    Latent,
+    Learner,
+    factors,
+    learn,
+    learner_shapes,
+    sample,
+    scaled,
+    start_metric,
+)
 from support.clients import (
     LAYOUTS,
     PADDING,
@@ -33,7 +45,7 @@ from support.clients import (
     random_client,
 )
 
-KINDS: tuple[Learner, ...] = get_args(Learner)
+KINDS: tuple[Learner, ...] = tuple(kind for kind in get_args(Learner) if kind not in UNLEARNED)
 FEATURES, HIDDEN, HEADS = 6, 5, 3
 Weights = dict[str, Tensor]
 
@@ -130,7 +142,7 @@ def block(cohort: Cohort, matrix: Tensor, m: int) -> Tensor:
 def test_a_learner_equals_its_line_of_the_docstring(kind: Learner, rows: str, features: str, k: int) -> None:
     clients = some_clients()
     cohort, weights = lay(clients, rows, features), random_weights(kind, len(clients))
-    latent = learn(kind, cohort, weights, k)
+    latent = learn(kind, cohort, weights, Form(k))
     found, h = dense(cohort, latent), numbers(9, cohort.rows, 3)
     mixed = latent.propagate(cohort, h)
     assert latent.given == (0.5 if kind == "gaug" else 0.0)
@@ -172,7 +184,7 @@ def test_equation_3() -> None:
 def test_gat_looks_at_given_neighbours_and_nothing_else() -> None:
     clients = some_clients()
     cohort = lay(clients)
-    latent = learn("gat", cohort, random_weights("gat", len(clients)), 1)
+    latent = learn("gat", cohort, random_weights("gat", len(clients)), Form(1))
     found = dense(cohort, latent)
     for m, client in enumerate(clients):
         given = dense_adjacency(client) + np.eye(client.graph.nodes)
@@ -196,7 +208,9 @@ def test_the_metric_starts_as_a_cosine() -> None:
     zeros = torch.zeros(len(clients), HEADS, HIDDEN)
     heads = plain | {"left": zeros.clone(), "right": zeros.clone()}
     start_metric("heads", heads)
-    assert_near(dense(cohort, learn("heads", cohort, heads, 4)), dense(cohort, learn("cosine", cohort, plain, 4)))
+    assert_near(
+        dense(cohort, learn("heads", cohort, heads, Form(4))), dense(cohort, learn("cosine", cohort, plain, Form(4)))
+    )
 
 
 # -- gradients ---------------------------------------------------------------------------------------
@@ -211,7 +225,7 @@ def test_gradients_equal_dense_ones(kind: Learner, rows: str, features: str, k: 
     cohort = lay(clients, rows, features)
     weights = {name: w.requires_grad_() for name, w in random_weights(kind, len(clients)).items()}
     h, pull = numbers(9, cohort.rows, 3).requires_grad_(), numbers(10, cohort.rows, 3)
-    latent = learn(kind, cohort, weights, k)
+    latent = learn(kind, cohort, weights, Form(k))
     ((latent.propagate(cohort, h) * pull).sum() + 2.0 * latent.weight.square().sum()).backward()
     for m, client in enumerate(clients):
         own, mine = of_client(weights, m), cohort.parts_of(h)[m].detach().double().requires_grad_()
@@ -236,7 +250,7 @@ def test_gradient_reaches_every_weight(kind: Learner, name: str, rows: str) -> N
     weights = common_start(learner_shapes(kind, FEATURES, HIDDEN, HEADS), 0, len(clients), cohort.device)
     start_metric(kind, weights)
     weights = {n: w.requires_grad_() for n, w in weights.items()}
-    latent = learn(kind, cohort, weights, 6)
+    latent = learn(kind, cohort, weights, Form(6))
     (latent.propagate(cohort, numbers(1, cohort.rows, 3)) * numbers(2, cohort.rows, 3)).sum().backward()
     grad = weights[name].grad
     assert torch.isfinite(grad).all()
@@ -262,7 +276,7 @@ def test_empty_nodes_give_finite_gradients(kind: Learner, rows: str) -> None:
     weights = {n: w.requires_grad_() for n, w in weights.items()}
     assert kind == "glcn" or not weights["bias"].any()
     h = numbers(1, cohort.rows, 3).requires_grad_()
-    latent = learn(kind, cohort, weights, 5)
+    latent = learn(kind, cohort, weights, Form(5))
     (latent.propagate(cohort, h).square().sum() + latent.weight.square().sum()).backward()
     assert torch.isfinite(latent.weight).all()
     for tensor in (h, *weights.values()):
@@ -283,7 +297,7 @@ def test_no_matrix_of_all_pairs_is_made(kind: Learner) -> None:
     h = numbers(1, nodes, 4)
     assert cohort.smoothed.dense is not None
     with mock.patch.object(latent_module, "CHUNK", 10 * nodes), Largest() as largest:
-        latent = learn(kind, cohort, weights, k)
+        latent = learn(kind, cohort, weights, Form(k))
         (latent.propagate(cohort, h).square().sum() + latent.weight.square().sum()).backward()
     assert nodes < largest.numbers <= nodes * max(10, 2 * HIDDEN * k)
 
@@ -297,7 +311,7 @@ def test_a_sample_is_drawn_by_the_scores_and_weighs_all_alike(kind: Learner, row
     clients = some_clients()
     cohort, weights = lay(clients, rows), random_weights(kind, len(clients))
     draws = Draws(client_keys(0, cohort), 4)
-    latent = sample(kind, cohort, {n: w.requires_grad_() for n, w in weights.items()}, 6, draws)
+    latent = sample(kind, cohort, {n: w.requires_grad_() for n, w in weights.items()}, Form(6), draws)
     assert not latent.weight.requires_grad
     assert latent.given == 0.0
     with torch.no_grad():
@@ -318,3 +332,76 @@ def test_a_sample_is_drawn_by_the_scores_and_weighs_all_alike(kind: Learner, row
     degree = (found > 0).sum(1).double()
     assert 4 < float(degree[cohort.client == 4].sum() / cohort.sizes[4]) < 8
     assert not found[:, cohort.client == 4][cohort.client != 4].any()
+
+
+# -- graphs without a learner ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", PADDING)
+def test_nearest_features(rows: str) -> None:
+    """The k highest cosines of features, their weights proportional to them."""
+    rng = np.random.default_rng(5)
+    clients = [random_client(rng, m, n, FEATURES, filled=0.9, sparse=m == 1) for m, n in enumerate((12, 7, 3))]
+    cohort = lay(clients, rows)
+    found = dense(cohort, learn("knn", cohort, {}, Form(4)))
+    for m, client in enumerate(clients):
+        x = torch.from_numpy(dense_features(client)).double()
+        phi = cosine_similarity(x.unsqueeze(1), x.unsqueeze(0), dim=2)
+        kept = torch.zeros_like(phi).scatter(1, phi.sort(dim=1, descending=True).indices[:, :4], 1.0)
+        expected = torch.relu(phi) * kept
+        assert_near(block(cohort, found, m), expected / expected.sum(1, keepdim=True))
+
+
+@pytest.mark.parametrize("rows", PADDING)
+def test_random_neighbours_are_the_clients_own_and_the_same_in_every_cohort(rows: str) -> None:
+    clients = some_clients()
+    cohort = lay(clients, rows)
+    latent = learn("random", cohort, {}, Form(5), Draws(client_keys(2, cohort), 0))
+    found = dense(cohort, latent)
+    assert_near(found[cohort.nodes].sum(1), torch.ones(len(cohort.nodes)))
+    inside = torch.zeros_like(found)
+    for m, client in enumerate(clients):
+        one = Cohort([client])
+        alone = dense(one, learn("random", one, {}, Form(5), Draws(client_keys(2, one), 0)))
+        assert torch.equal(block(cohort, found, m), alone)
+        block(cohort, inside, m).add_(alone)
+    assert torch.equal(inside, found)
+    other = Cohort(clients)
+    assert not torch.equal(dense(other, learn("random", other, {}, Form(5), Draws(client_keys(3, other), 0))), found)
+
+
+def test_a_node_as_its_own_neighbour() -> None:
+    cohort = lay(some_clients())
+    h = numbers(0, cohort.rows, 3)
+    assert_near(learn("self", cohort, {}, Form(4)).propagate(cohort, h), h)
+    assert_near(learn("self", cohort, {}, Form(4, symmetric=True)).propagate(cohort, h), h)
+
+
+# -- a GCN over the latent graph ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", PADDING)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gcn_over_the_latent_graph(kind: Learner, rows: str) -> None:
+    """D^-1/2 (S + I) D^-1/2 h with S = k (A~ + A~^T) / 2, and GAug's half of the given graph beside it."""
+    clients = some_clients()
+    cohort, weights = lay(clients, rows), random_weights(kind, len(clients))
+    latent = learn(kind, cohort, weights, Form(4, symmetric=True))
+    plain, h = dense(cohort, latent), numbers(9, cohort.rows, 3)
+    mixed = latent.propagate(cohort, h)
+    for m, client in enumerate(clients):
+        a = block(cohort, plain, m)
+        s = 4 * (a + a.T) / 2 + torch.eye(len(a))
+        s = s / torch.outer(s.sum(1), s.sum(1)).sqrt()
+        assert_near(cohort.parts_of(mixed)[m], with_given(kind, client, s) @ cohort.parts_of(h)[m].double())
+
+
+def test_equal_weights_are_those_of_equation_4() -> None:
+    clients = some_clients()
+    cohort, weights = lay(clients), random_weights("heads", len(clients))
+    latent = learn("heads", cohort, weights, Form(4, binary=True))
+    scored = learn("heads", cohort, weights, Form(4))
+    assert torch.equal(latent.links.target, scored.links.target)
+    for m, n in enumerate(cohort.sizes):
+        mine = block(cohort, dense(cohort, latent), m)
+        assert_near(mine[mine > 0], torch.full((n * min(4, n),), 1 / min(4, n)))

@@ -52,7 +52,8 @@ class Personal:
         """
         try:
             cls_, context = find_method(facts["method"]), RunContext.from_dict(facts["task"])
-            method = cls_(build_settings(cls_, context, facts["settings"]), context)
+            settings = {**cls_.settings_before, **facts["settings"]}
+            method = cls_(build_settings(cls_, context, settings), context)
             client = int(facts["client"])
         except (KeyError, TypeError, ValueError):
             raise FedquiltError(

@@ -22,6 +22,7 @@ CHUNK = 2**20  # scores in memory at once (4 MB, so that they are still in the c
 CHUNK_CUDA = 2**27
 GROUP = 8  # scores in a group; `_candidates` compares the maxima of groups first
 BERNOULLI_LAYER = 63  # the `layer` of the draws that choose latent edges; see `Draws`
+RANDOM_LAYER = 62  # that of the draws of `at_random`
 
 # Computes the scores of r rows with all n rows of the same client, for b clients at once: [b, r, D], [b, n, D] -> [b, r, n].
 Score = Callable[[Tensor, Tensor], Tensor]
@@ -167,6 +168,15 @@ def bernoulli(cohort: Cohort, left: Tensor, right: Tensor, degree: int, draws: D
             target.append(v + first)
     pairs = torch.cat(source), torch.cat(target)
     return Chosen(Links(*pairs, cohort.rows), torch.ones(len(pairs[0]), device=left.device))
+
+
+def at_random(cohort: Cohort, k: int, draws: Draws) -> Chosen:
+    """Draw for each node k nodes of its client, with replacement, each with the same chance."""
+    place = draws.below(cohort, cohort.node_count, k, RANDOM_LAYER) + cohort.first_row[cohort.client].unsqueeze(1)
+    real = (cohort.position < cohort.node_count[cohort.client]).float()
+    own = torch.arange(cohort.rows, device=cohort.device).unsqueeze(1)
+    target = torch.where(real.bool().unsqueeze(1), place, own)
+    return Chosen(Links(own.expand(-1, k).flatten(), target.flatten(), cohort.rows), real.repeat_interleave(k))
 
 
 class _Part:

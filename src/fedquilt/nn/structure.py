@@ -10,6 +10,12 @@ their sum. The learners differ in the score:
     gat        LeakyReLU(source . z_u + target . z_v) on the given edges, weights by a softmax (Velickovic et al., 2018)
     glcn       ReLU(a . |z_u - z_v|), weights by a softmax (Jiang et al., 2019)
     gaug       sigmoid(z_u . z_v), mixed half and half with the given graph (Zhao et al., 2021)
+
+Three more have nothing to learn; they say what a learned graph is worth:
+
+    knn        cos(x_u, x_v) of the features
+    random     k nodes drawn once, of equal weight
+    self       the node itself is its only latent neighbour
 """
 
 from __future__ import annotations
@@ -17,42 +23,99 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws
+from fedquilt.cohort.features import FeatureMatrix
+from fedquilt.cohort.sparse import SparseMatrix
+from fedquilt.graphs.arrays import Features
+from fedquilt.graphs.prepare import normalise
 from fedquilt.nn.edges import Links
-from fedquilt.nn.latent_graph import Chosen, bernoulli, top_k
-from fedquilt.nn.layers import SLOPE, Weights, gcn_first
+from fedquilt.nn.latent_graph import Chosen, at_random, bernoulli, top_k
+from fedquilt.nn.layers import SLOPE, Weights, linear
 from fedquilt.nn.models import Shapes
 from fedquilt.nn.routing import unit
 
-Learner = Literal["heads", "cosine", "attention", "gat", "glcn", "gaug"]
+Learner = Literal["heads", "cosine", "attention", "gat", "glcn", "gaug", "knn", "random", "self"]
+UNLEARNED = ("knn", "random", "self")  # latent graphs that have no weights
 GIVEN = 0.5  # share of the given graph in GAug's mixture
 SAMPLED = ("heads", "cosine")  # learners whose scores can be used as probabilities
 
 
+@dataclass(frozen=True)
+class Form:
+    """What FedHERO's paper leaves open about the latent graph, or cannot mean as it is printed.
+
+    Attributes:
+        k: latent neighbours a node.
+        activation: whether a ReLU follows the learner's graph convolution.
+        row_normalise: whether the features of a node are divided by their sum.
+        binary: whether all k neighbours weigh the same, as in eq. 4; the gradient is that of the scores (straight-through).
+        symmetric: whether `Latent.propagate` is a GCN's, with self-loops, or a mean over latent neighbours.
+    """
+
+    k: int
+    activation: bool = False
+    row_normalise: bool = False
+    binary: bool = False
+    symmetric: bool = False
+
+    def own(self, cohort: Cohort) -> FeatureMatrix:
+        """The features X."""
+        found: FeatureMatrix = cohort.once("row-normalised", _normalised) if self.row_normalise else cohort.x
+        return found
+
+    def smoothed(self, cohort: Cohort) -> FeatureMatrix:
+        """The features after one propagation over the given graph, constant."""
+        if not self.row_normalise:
+            return cohort.smoothed
+        found: FeatureMatrix = cohort.once("row-normalised, smoothed", lambda c: _normalised(c, c.gcn))
+        return found
+
+
+def _normalised(cohort: Cohort, operator: SparseMatrix | None = None) -> FeatureMatrix:
+    return FeatureMatrix(cohort, [normalise(client.graph.x) for client in cohort.members], operator)
+
+
 @dataclass(frozen=True, eq=False)
 class Latent:
-    """A latent graph.
+    """A latent graph A~.
 
     Attributes:
         links: its pairs (u, v).
         weight: [E], the weight of v at u; the weights of a node that has neighbours sum to one.
         given: share of the mean over the given graph's neighbours in the result of `propagate`; the mean is zero for a node
             without neighbours.
+        degree: None: `propagate` is a mean over latent neighbours. Otherwise it is a GCN's over S = degree (A~ + A~^T) / 2,
+            which has the ones of eq. 4 where a node's `degree` neighbours weigh the same.
     """
 
     links: Links
     weight: Tensor
     given: float = 0.0
+    degree: int | None = None
 
     def propagate(self, cohort: Cohort, z: Tensor) -> Tensor:
-        """Compute sum_v weight_uv z_v at every u, mixed with the mean over given neighbours: [R, H] -> [R, H]."""
-        learned = self.links.sum(self.weight, z)
+        """Compute sum_v A~_uv z_v at every u, or D^-1/2 (S + I) D^-1/2 z, mixed with the mean over given neighbours.
+
+        Shapes: [R, H] -> [R, H].
+        """
+        learned = self.links.sum(self.weight, z) if self.degree is None else self._gcn(self.degree, z)
         return learned if not self.given else (1.0 - self.given) * learned + self.given * (cohort.mean @ z)
+
+    def _gcn(self, degree: int, z: Tensor) -> Tensor:
+        turned, order = self.links.turned
+        half = 0.5 * degree
+        ends = torch.zeros(self.links.rows, device=z.device)
+        ends = ends.index_add(0, self.links.source, self.weight).index_add(0, self.links.target, self.weight)
+        scale = (1.0 + half * ends).rsqrt().unsqueeze(1)
+        z = scale * z
+        both = self.links.sum(self.weight, z) + turned.sum(self.weight[order], z)
+        return scale * (half * both + z)
 
 
 def learner_shapes(kind: Learner, features: int, hidden: int, heads: int) -> Shapes:
@@ -63,6 +126,8 @@ def learner_shapes(kind: Learner, features: int, hidden: int, heads: int) -> Sha
         "gat": {"source": (hidden, 1), "target": (hidden, 1)},
         "glcn": {"scale": (hidden, 1)},
     }
+    if kind in UNLEARNED:
+        return {}
     bias: Shapes = {} if kind == "glcn" else {"bias": (hidden,)}
     return {"weight": (features, hidden)} | bias | metric.get(kind, {})
 
@@ -78,42 +143,80 @@ def start_metric(kind: Learner, weights: Weights) -> None:
             weights[side].add_(1.0)
 
 
-def learn(kind: Learner, cohort: Cohort, w: Weights, k: int) -> Latent:
-    """Compute the latent graph of the k best neighbours, differentiable in `w`."""
+def learn(kind: Learner, cohort: Cohort, w: Weights, form: Form, draws: Draws | None = None) -> Latent:
+    """Compute the latent graph, differentiable in `w`; `draws` are for the random one."""
+    chosen, weight = _weighted(kind, cohort, w, form, draws)
+    if form.binary:
+        weight = chosen.normalised(chosen.real) + (weight - weight.detach())
+    given = GIVEN if kind == "gaug" else 0.0
+    return Latent(chosen.links, weight, given, form.k if form.symmetric else None)
+
+
+def _weighted(kind: Learner, cohort: Cohort, w: Weights, form: Form, draws: Draws | None) -> tuple[Chosen, Tensor]:
+    """Choose the pairs; return them and their weights [E], which sum to one at a node."""
+    if kind in UNLEARNED:
+        chosen, values = cohort.once(("latent graph", kind, form.k), lambda c: _unlearned(kind, c, form.k, draws))
+        return chosen, chosen.normalised(values)
     if kind == "glcn":
-        return _learn_glcn(cohort, w, k)
-    z = gcn_first(cohort, w["weight"], w["bias"])
+        chosen, score = _score_glcn(cohort, w, form)
+        return chosen, chosen.softmax(score)
+    z = represent(cohort, w, form)
     if kind == "gat":
         chosen = cohort.once("neighbours and self", neighbours_and_self)
         u, v = chosen.links.source, chosen.links.target
         score = cohort.multiply(z, w["source"]).squeeze(1)[u] + cohort.multiply(z, w["target"]).squeeze(1)[v]
-        return Latent(chosen.links, chosen.softmax(F.leaky_relu(score, SLOPE)))
+        return chosen, chosen.softmax(F.leaky_relu(score, SLOPE))
     left, right = factors(kind, cohort, z, w)
-    chosen = top_k(cohort, left, right, k)
+    chosen = top_k(cohort, left, right, form.k)
     score = chosen.links.dot(left, right)
     if kind == "attention":
-        return Latent(chosen.links, chosen.softmax(score))
-    if kind == "gaug":
-        return Latent(chosen.links, chosen.normalised(torch.sigmoid(score)), GIVEN)
-    return Latent(chosen.links, chosen.normalised(torch.relu(score)))
+        return chosen, chosen.softmax(score)
+    return chosen, chosen.normalised(torch.sigmoid(score) if kind == "gaug" else torch.relu(score))
 
 
-def _learn_glcn(cohort: Cohort, w: Weights, k: int) -> Latent:
+def represent(cohort: Cohort, w: Weights, form: Form) -> Tensor:
+    """Compute the learner's graph convolution D^-1/2 (A + I) D^-1/2 X W + b, with or without a ReLU: [R, d]."""
+    z = linear(cohort, form.smoothed(cohort), w["weight"], w["bias"])
+    return torch.relu(z) if form.activation else z
+
+
+def _score_glcn(cohort: Cohort, w: Weights, form: Form) -> tuple[Chosen, Tensor]:
     """Score by a . |z_u - z_v|, computed as an L1 distance over positive entries of a minus one over negative entries."""
-    z, scale = cohort.smoothed @ w["weight"], w["scale"].squeeze(2)[cohort.client]
+    z, scale = form.smoothed(cohort) @ w["weight"], w["scale"].squeeze(2)[cohort.client]
+    z = torch.relu(z) if form.activation else z
     both = torch.cat([z * torch.relu(scale), z * torch.relu(-scale)], dim=1)
-    chosen = top_k(cohort, both, both, k, signed_distance)
+    chosen = top_k(cohort, both, both, form.k, signed_distance)
     gap = (both[chosen.links.source] - both[chosen.links.target]).abs()
     plus, minus = gap.chunk(2, dim=1)
-    return Latent(chosen.links, chosen.softmax(torch.relu((plus - minus).sum(1))))
+    return chosen, torch.relu((plus - minus).sum(1))
 
 
 @torch.no_grad()
-def sample(kind: Learner, cohort: Cohort, w: Weights, degree: int, draws: Draws) -> Latent:
-    """Draw a latent graph: edges have probabilities proportional to their scores, `degree` per node on average (Table 9)."""
-    left, right = factors(kind, cohort, gcn_first(cohort, w["weight"], w["bias"]), w)
-    chosen = bernoulli(cohort, left, right, degree, draws)
-    return Latent(chosen.links, chosen.normalised(chosen.real))
+def _unlearned(kind: Learner, cohort: Cohort, k: int, draws: Draws | None) -> tuple[Chosen, Tensor]:
+    """The pairs of a latent graph without weights, and their values: constant."""
+    if kind == "self":
+        every = torch.arange(cohort.rows, device=cohort.device)
+        chosen = Chosen(Links(every, every, cohort.rows), torch.ones(cohort.rows, device=cohort.device))
+        return chosen, chosen.real
+    if kind == "random":
+        assert draws is not None
+        chosen = at_random(cohort, k, draws)
+        return chosen, chosen.real
+    x = unit(cohort.rows_of([torch.from_numpy(_dense(client.graph.x)) for client in cohort.members], 0.0))
+    chosen = top_k(cohort, x, x, k)
+    return chosen, torch.relu(chosen.links.dot(x, x))
+
+
+def _dense(x: Features) -> np.ndarray:
+    return np.asarray(x if isinstance(x, np.ndarray) else x.toarray(), dtype=np.float32)
+
+
+@torch.no_grad()
+def sample(kind: Learner, cohort: Cohort, w: Weights, form: Form, draws: Draws) -> Latent:
+    """Draw a latent graph: edges have probabilities proportional to their scores, k per node on average (Table 9)."""
+    left, right = factors(kind, cohort, represent(cohort, w, form), w)
+    chosen = bernoulli(cohort, left, right, form.k, draws)
+    return Latent(chosen.links, chosen.normalised(chosen.real), degree=form.k if form.symmetric else None)
 
 
 def factors(kind: Learner, cohort: Cohort, z: Tensor, w: Weights) -> tuple[Tensor, Tensor]:

@@ -25,16 +25,27 @@ def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Gr
     """
     if chance <= 0:
         return graph
-    joined = np.sort(_number(graph.edges))
-    free = graph.nodes * (graph.nodes - 1) // 2 - joined.size
-    moved = np.flatnonzero(rng.random(joined.size) < chance)
+    free = unjoined_count(graph)
+    moved = np.flatnonzero(rng.random(graph.edges.shape[1]) < chance)
     if moved.size > free:
         moved = rng.choice(moved, free, replace=False, shuffle=False)
-    unjoined = rng.choice(free, moved.size, replace=False, shuffle=False) if free else np.zeros(0, dtype=np.int64)
+    edges = np.concatenate([np.delete(graph.edges, moved, axis=1), draw_unjoined(graph, moved.size, rng)], axis=1)
+    return replace(graph, edges=undirected(edges, graph.nodes, graph.name))
+
+
+def unjoined_count(graph: Graph) -> int:
+    """How many pairs of nodes are not joined by an edge."""
+    return graph.nodes * (graph.nodes - 1) // 2 - graph.edges.shape[1]
+
+
+def draw_unjoined(graph: Graph, count: int, rng: np.random.Generator) -> np.ndarray:
+    """Draw `count` different pairs of nodes that are not joined, each with the same chance: [2, count], u < v."""
+    free = unjoined_count(graph)
+    joined = np.sort(_number(graph.edges))
+    unjoined = rng.choice(free, count, replace=False, shuffle=False) if free else np.zeros(0, dtype=np.int64)
     # The k-th free number is k plus the number of taken ones below it.
     unjoined += np.searchsorted(joined - np.arange(joined.size), unjoined, side="right")
-    edges = np.concatenate([np.delete(graph.edges, moved, axis=1), _pair(unjoined)], axis=1)
-    return replace(graph, edges=undirected(edges, graph.nodes, graph.name))
+    return _pair(unjoined)
 
 
 def _number(edges: np.ndarray) -> np.ndarray:

@@ -10,11 +10,17 @@ from typing import Any
 from fedquilt.methods.base import methods
 from fedquilt.runs.compute_version import compute_version
 from fedquilt.runs.config import RunConfig, copies_kept, copies_kept_before
+from fedquilt.scenarios.link_inference import VIEWS
 from fedquilt.studies.digests import file_digest, graph_digest, json_digest
+from fedquilt.studies.latent_graphs import NAMES as LATENT
 from fedquilt.studies.spec import MACHINE_OPTIONS, Coordinates, Level, Settings, Study
 
 # Values of a study that need another evaluation of the trained models.
-EXTRA_EVALUATIONS = ("test.neighbour",)
+EXTRA_EVALUATIONS = (
+    "test.neighbour",
+    *(f"links.{view}{kind}" for view in VIEWS for kind in ("", ".auc")),
+    *(f"latent.{name}" for name in LATENT),
+)
 # The options that have been part of a cell's identity from the start. An option that is added to `RunConfig` later counts only
 # where it differs from its default, so that cells finished before stay valid.
 _FIRST_OPTIONS = frozenset({

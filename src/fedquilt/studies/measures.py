@@ -7,9 +7,14 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from fedquilt.methods.settings import resolve_settings
+from fedquilt.partition.neighbours import client_homophily, neighbour_distance, node_homophily
 from fedquilt.partition.statistics import label_correlation, label_distances, statistics
 from fedquilt.runs.finished import Run
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.scenarios.link_inference import infer_links
 from fedquilt.training.plan import BEST
 
 _AT = re.compile(r"(test|val|diagnostic\.\w+)@(\d+)")
@@ -75,7 +80,10 @@ def measure_at(name: str, records: Sequence[dict[str, Any]]) -> float | None:
 def measure_partition(resolved: ResolvedRun, seed: int) -> dict[str, float | None]:
     """Statistics of a partition, means over clients, by name; edges count twice, as in FED-PUB's Table 4.
 
-    missing_edges: the edges that no client holds, in percent of the graph's edges.
+    missing_edges        edges that no client holds, in percent of the graph's edges
+    homophily            mean share of a node's neighbours that have its label; graph_homophily is that of the whole graph
+                         (FedHERO's Table 7)
+    neighbour_distance   how differently two clients' nodes of one class are joined, 0 to 1 (FedHERO's Figures 6 and 7)
     """
     partition, _ = resolved.cut(seed)
     found = statistics(resolved.graph, partition)
@@ -86,7 +94,22 @@ def measure_partition(resolved: ResolvedRun, seed: int) -> dict[str, float | Non
         "clustering": float(found.clustering.mean()),
         "heterogeneity": None if partition.clients == 1 else _or_none(found.heterogeneity),
         "missing_edges": 100 * found.missing / found.graph_edges if found.graph_edges else None,
+        "homophily": _or_none(float(np.nanmean(client_homophily(resolved.graph, partition)))),
+        "graph_homophily": _or_none(node_homophily(resolved.graph)),
+        "neighbour_distance": _or_none(neighbour_distance(resolved.graph, partition)),
     }
+
+
+def measure_links(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
+    """Accuracy and area under the curve (`.auc`) of link inference on the models of a run, see `scenarios.link_inference`."""
+    (seed,) = resolved.config.seeds
+    context = resolved.context(seed)
+    method = resolved.method(*resolve_settings(resolved.method, context, resolved.config.settings, context.epochs))
+    models = {name: tensor.cpu() for name, tensor in run.models[seed].items()}
+    guesses = infer_links(method, models, resolved.clients(seed)[: context.clients], seed)
+    values = {f"links.{view}": guess.accuracy for view, guess in guesses.items()}
+    values |= {f"links.{view}.auc": guess.auc for view, guess in guesses.items()}
+    return {name: _or_none(value) for name, value in values.items()}
 
 
 def _label_correlations(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:

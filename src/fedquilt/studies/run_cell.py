@@ -21,7 +21,8 @@ from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.cross_evaluation import at_clients, at_neighbours, check_split, whole_graph
-from fedquilt.studies.measures import measure_partition, measure_run
+from fedquilt.studies.latent_graphs import measure_latent_graphs
+from fedquilt.studies.measures import measure_links, measure_partition, measure_run
 from fedquilt.studies.store import CellStore
 
 DONE, FAILED, BROKEN, HELD = "done", "failed", "broken", "held"
@@ -75,6 +76,10 @@ def _measures(cell: Cell, folder: Path, on_round: OnRound | None) -> dict[str, f
     values = measure_run(trained, run)
     if "test.neighbour" in cell.extra:
         values["test.neighbour"] = at_neighbours(trained, run)
+    if any(name.startswith("links.") for name in cell.extra):
+        values |= measure_links(trained, run)
+    if any(name.startswith("latent.") for name in cell.extra):
+        values |= {f"latent.{name}": value for name, value in measure_latent_graphs(trained, run).items()}
     if cell.kind == "oracle":
         values |= at_clients(resolved, run)
     return values
