@@ -38,6 +38,8 @@ from pydantic import Field
 from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws, advanced
+from fedquilt.common.random_streams import derive
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
@@ -54,6 +56,7 @@ UPDATE = "update."
 NOTHING = 1e-12  # clients that differ by less are alike
 SQUARINGS, TINY = 24, 1e-300
 NET, VECTORS, HEARD = "net.", "vectors", "heard"
+BEGAN, TURN, ORDER, DIAGNOSTIC = "began.", "turn", "order", "diagnostic."
 # The paper trains "between 1 and 15" local epochs a round, "tailored to each dataset"; chosen on validation, as is whether
 # Adam starts afresh in every round.
 TAILORED: dict[str, dict[str, Any]] = {
@@ -98,6 +101,13 @@ class FedSheafHNSettings(BackboneSettings):
     server_lr: Positive = 0.001
     server_step: Positive = 1.0
     personal_step: NonNegative = 0.1
+    personal_decay: NonNegative = 0.0
+    reading: Literal["differences", "outputs", "ridge"] = "differences"
+    ridge: Positive = 0.1
+    scaling: Literal["unit", "none", "centred"] = "unit"
+    shuffle: Literal["never", "once", "every-round"] = "never"
+    start_spread: NonNegative = 0.0
+    generates: Literal["layers", "model"] = "layers"
     fresh_moments: bool = True
     newcomer_epochs: Count = 10
 
@@ -130,7 +140,11 @@ class FedSheafHN(BackboneMethod):
             raise FedquiltError(
                 f"stalk={settings.stalk} does not divide width={settings.width}; choose one that does, such as 4."
             )
-        self.generated = {n: shape for n, shape in self.model.shapes().items() if not n.startswith("classifier.")}
+        self.generated = {
+            n: shape
+            for n, shape in self.model.shapes().items()
+            if settings.generates == "model" or not n.startswith("classifier.")
+        }
         self.net = Hypernetwork(
             inputs=settings.hidden if settings.client_vector == "embedding" else context.clients,
             hidden=settings.width,
@@ -203,13 +217,20 @@ class FedSheafHN(BackboneMethod):
     def server_start(self) -> tuple[State, Message]:
         """Networks that write the common start, and no embedding yet; nothing is sent before the warm-up."""
         start = common_start(self.shapes(), self.context.seed, 1, torch.device("cpu"))
-        params = self.net.start(self.context.seed, {name: start[name][0] for name in self.generated})
+        params = self.net.start(
+            self.context.seed, {name: start[name][0] for name in self.generated}, self.settings.start_spread
+        )
         server: State = {NET + name: value for name, value in params.items()} | {STEP: torch.zeros(1)}
         for name, value in params.items():
             if not name.startswith(LAST):
                 server |= {FIRST + NET + name: torch.zeros_like(value), SECOND + NET + name: torch.zeros_like(value)}
         server[VECTORS] = torch.zeros(self.context.clients, self.settings.hidden)
         server[HEARD] = torch.zeros(self.context.clients, dtype=torch.bool)
+        server |= {BEGAN + name: start[name][0].flatten() for name in self.generated}
+        server |= {DIAGNOSTIC + name: torch.zeros(()) for name in ("personal_share", "similarity_median", "diffusion_change")}
+        if self.settings.shuffle != "never":
+            server[TURN] = torch.zeros((), dtype=torch.int64)
+            server[ORDER] = self.order(server[TURN])
         return server, {}
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
@@ -218,12 +239,47 @@ class FedSheafHN(BackboneMethod):
         if changes:
             self.learn(server, changes, senders)
         if EMBEDDING in uploads:
-            server[VECTORS].index_copy_(0, senders, F.normalize(dense(uploads[EMBEDDING]), dim=1))
+            sent = dense(uploads[EMBEDDING])
+            sent = sent if self.settings.scaling == "none" else F.normalize(sent, dim=1)
+            server[VECTORS].index_copy_(0, senders, sent)
             server[HEARD].index_fill_(0, senders, True)
             heard = server[HEARD].unsqueeze(1)
             mean = torch.where(heard, server[VECTORS], 0.0).sum(0) / heard.sum()
             server[VECTORS].copy_(torch.where(heard, server[VECTORS], mean))
-        return self.write(self.parameters(server), self.described(server[VECTORS]), receivers)
+        if self.settings.shuffle == "every-round":
+            server[TURN].add_(1)
+            server[ORDER].copy_(self.order(server[TURN]))
+        params = self.parameters(server)
+        down = self.write(params, self.vectors(server), receivers)
+        self.diagnose(server, params, down)
+        return down
+
+    def order(self, turn: Tensor) -> Tensor:
+        clients = torch.arange(self.context.clients, device=turn.device)
+        keys = clients * 0x9E3779B97F4A7 + derive(self.context.seed, "server", "shuffle") % 2**62
+        drawn = Draws(advanced(keys, turn.expand(len(keys))), 0).keyed(0)[0].argsort()
+        return torch.empty_like(drawn).scatter_(0, drawn, drawn.roll(1))
+
+    def vectors(self, server: State) -> Tensor:
+        found = self.described(server[VECTORS])
+        return found[server[ORDER]] if ORDER in server else found
+
+    @torch.no_grad()
+    def diagnose(self, server: State, params: Weights, down: Message) -> None:
+        apart = torch.stack([(dense(w) - dense(w).mean(0)).square().sum() / len(dense(w)) for w in down.values()]).sum()
+        moved = torch.stack([(dense(w).flatten(1).mean(0) - server[BEGAN + n.removeprefix(MODEL)]).square().sum() for n, w in down.items()]).sum()
+        server[DIAGNOSTIC + "personal_share"].copy_((apart / moved.clamp_min(NOTHING)).sqrt())
+        vectors = self.vectors(server)
+        unit = F.normalize(vectors, dim=1)
+        i, j = torch.triu_indices(len(unit), len(unit), 1, device=unit.device)
+        if len(unit) > 1:
+            server[DIAGNOSTIC + "similarity_median"].copy_((unit[i] * unit[j]).sum(1).median())
+        x = self.net.enter(params, vectors)
+        after = self.net.mix(params, x)
+        server[DIAGNOSTIC + "diffusion_change"].copy_((after - x).norm() / x.norm())
+
+    def diagnostics(self, server: State) -> dict[str, Tensor]:
+        return {n.removeprefix(DIAGNOSTIC): v for n, v in server.items() if n.startswith(DIAGNOSTIC)}
 
     def parameters(self, server: State) -> Weights:
         """The networks' parameters, by their names in the networks."""
@@ -233,7 +289,14 @@ class FedSheafHN(BackboneMethod):
         """The client vectors: embeddings scaled to entries of unit size, or one-hot numbers (newcomers have none: zeros)."""
         if self.settings.client_vector == "one-hot":
             return torch.eye(len(embeddings), self.net.inputs, device=embeddings.device)
-        return F.normalize(embeddings, dim=1) * embeddings.shape[1] ** 0.5
+        if self.settings.scaling == "none":
+            return embeddings
+        found = F.normalize(embeddings, dim=1)
+        if self.settings.scaling == "centred":
+            found = found - found[: self.context.clients].mean(0)
+            length = found[: self.context.clients].square().sum(1).mean().sqrt()
+            found = found / length.clamp_min(NOTHING)
+        return found * embeddings.shape[1] ** 0.5
 
     def learn(self, server: State, changes: Weights, senders: Tensor) -> None:
         """Eq. 9 to 11: one step of the networks toward what the senders arrived at, by the chain rule.
@@ -246,21 +309,35 @@ class FedSheafHN(BackboneMethod):
         """
         s, params = self.settings, self.parameters(server)
         trunk = leaves_of({name: value for name, value in params.items() if not name.startswith(LAST)})
-        read = self.read(trunk, self.described(server[VECTORS]))[senders]
+        read = self.read(trunk, self.vectors(server))[senders]
         last = {name: (params[f"{LAST}{name}.weight"], params[f"{LAST}{name}.bias"]) for name in changes}
         toward = torch.stack([change @ last[name][0].T for name, change in changes.items()]).sum(0)
         grads = gradients_of(-(read * toward).sum(), trunk)
         with torch.no_grad():
-            personal = s.personal_step * inverse_spread(read)
+            personal = s.personal_step / (1.0 + s.personal_decay * server[STEP])
+            if s.reading == "ridge":
+                gram = read @ read.T
+                damp = s.ridge / inverse_spread(read).clamp_min(1e-9)
+                toward_r = personal * torch.linalg.solve(gram + damp * torch.eye(len(gram)), read).T
+            elif s.reading == "differences":
+                toward_r = personal * inverse_spread(read) * read.T
+            else:
+                rate = s.server_step * inverse_spread(torch.cat([read, torch.ones_like(read[:, :1])], 1))
+                toward_r = rate * read.T
             for name, change in changes.items():
-                last[name][0].addmm_(personal * read.T, change)
-                last[name][1].add_(change.mean(0), alpha=s.server_step)
+                last[name][0].addmm_(toward_r, change)
+                if s.reading == "outputs":
+                    last[name][1].add_(change.sum(0) * rate)
+                else:
+                    last[name][1].add_(change.mean(0), alpha=s.server_step)
         named = {NET + name: params[name] for name in trunk}
         adam_step(named, {NET + name: grad for name, grad in grads.items()}, server, s.server_lr, 0.0)
 
     def read(self, params: Weights, vectors: Tensor) -> Tensor:
         """What the last layer reads of each client: how it differs from the mean of those who train, [N, D] -> [N, width]."""
         represented = self.net.represent(params, vectors)
+        if self.settings.reading == "outputs":
+            return represented
         return represented - represented[: self.context.clients].mean(0)
 
     @torch.no_grad()
@@ -272,7 +349,7 @@ class FedSheafHN(BackboneMethod):
     def similarity(self, server: State) -> Tensor | None:
         """How far two clients share what is personal: the cosine of what the last layer reads of them, in [-1, 1], [M, M]."""
         with torch.no_grad():
-            read = F.normalize(self.read(self.parameters(server), self.described(server[VECTORS])), dim=1)
+            read = F.normalize(self.read(self.parameters(server), self.vectors(server)), dim=1)
         return read @ read.T
 
     # -- newcomers -------------------------------------------------------------------------------------------------
