@@ -78,13 +78,17 @@ class Hypernetwork:
         params = {name: w[0] for name, w in trunk.items()}
         for name, w in generated.items():
             g = torch.Generator().manual_seed(derive(seed, "server", "last", name) % 2**62)
-            params[f"{LAST}{name}.weight"] = spread * w.square().mean().sqrt() * torch.randn(self.hidden, w.numel(), generator=g) if spread else torch.zeros(self.hidden, w.numel())
+            params[f"{LAST}{name}.weight"] = (
+                spread * w.square().mean().sqrt() * torch.randn(self.hidden, w.numel(), generator=g)
+                if spread
+                else torch.zeros(self.hidden, w.numel())
+            )
             params[f"{LAST}{name}.bias"] = w.flatten().clone()
         return params
 
     def represent(self, params: Weights, vectors: Tensor) -> Tensor:
         """Compute the input of the last layer, with rows of length one: [N, D] -> [N, hidden]."""
-        x = self.mix(params, self.enter(params, vectors))
+        x = self.diffused(params, self.enter(params, vectors))
         if self.attention:
             query, key, value = (x @ params[f"attention.{part}"] for part in ("query", "key", "value"))
             x = x + torch.softmax(query @ key.T / self.hidden**0.5, dim=1) @ value
@@ -96,7 +100,7 @@ class Hypernetwork:
         """Apply the first layer: [N, D] -> [N, hidden]."""
         return F.elu(vectors @ params["in.weight"] + params["in.bias"])
 
-    def mix(self, params: Weights, x: Tensor) -> Tensor:
+    def diffused(self, params: Weights, x: Tensor) -> Tensor:
         """Apply all steps of diffusion: [N, hidden] -> [N, hidden]."""
         for layer in range(self.layers if self.diffusion != "none" else 0):
             x = self.step(params, x, layer)
