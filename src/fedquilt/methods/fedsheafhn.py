@@ -55,6 +55,7 @@ from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_step
 
 UPDATE = "update."
 NOTHING = 1e-12  # clients that differ by less are alike
+ROUNDING = 1e-5  # vectors of length one that differ by less are alike
 SQUARINGS, TINY = 24, 1e-300
 NET, VECTORS, HEARD = "net.", "vectors", "heard"
 BEGAN, TURN, ORDER, PERSONAL_SHARE = "began.", "turn", "order", "diagnostic.personal_share"
@@ -296,8 +297,8 @@ class FedSheafHN(BackboneMethod):
     def described(self, embeddings: Tensor) -> Tensor:
         """The client vectors: embeddings scaled as the settings say, or one-hot numbers (newcomers have none: zeros).
 
-        With u_i = x_i / |x_i| and H entries, unit: sqrt(H) u_i; centred: sqrt(H) (u_i - u) / s, where u is the mean of u_i and s^2
-        that of |u_i - u|^2 over those who train.
+        With u_i = x_i / |x_i| and H entries, unit: sqrt(H) u_i; centred: sqrt(H) (u_i - u) / s, where u is the mean of u_i and
+        s^2 that of |u_i - u|^2 over those who train.
         """
         if self.settings.client_vector == "one-hot":
             return torch.eye(len(embeddings), self.net.inputs, device=embeddings.device)
@@ -305,9 +306,10 @@ class FedSheafHN(BackboneMethod):
             return embeddings
         found = F.normalize(embeddings, dim=1)
         if self.settings.scaling == "centred":
+            found = found - found[:1]  # first, so that equal embeddings differ by nothing, not by rounding
             found = found - found[: self.context.clients].mean(0)
             length = found[: self.context.clients].square().sum(1).mean().sqrt()
-            found = found / length.clamp_min(NOTHING)
+            found = found / length.clamp_min(ROUNDING)
         return found * embeddings.shape[1] ** 0.5
 
     def learn(self, server: State, changes: Weights, senders: Tensor) -> None:
@@ -401,9 +403,10 @@ def personal_share(written: Weights, began: Weights) -> Tensor:
     apart, moved = [], []
     for name, w in written.items():
         flat = w.flatten(1)
-        mean = flat.mean(0)
-        apart.append((flat - mean).square().sum() / len(flat))
-        moved.append((mean - began[name]).square().sum())
+        beside = flat - flat[:1]  # relative to one client first, so that equal weights differ by nothing, not by rounding
+        mean = beside.mean(0)
+        apart.append((beside - mean).square().sum() / len(flat))
+        moved.append((flat[0] + mean - began[name]).square().sum())
     return (torch.stack(apart).sum() / torch.stack(moved).sum().clamp_min(NOTHING)).sqrt()
 
 
