@@ -38,6 +38,8 @@ from fedquilt.nn.models import common_start
 from fedquilt.nn.optim import FIRST, SECOND, STEP
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.scenarios.newcomers import FrozenServer
+from fedquilt.studies.catalogue_files import study_names
+from fedquilt.studies.spec import find_study
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from support.clients import assert_near, numbers
@@ -933,3 +935,30 @@ def test_clients_that_do_not_differ_have_no_spread() -> None:
     same = numbers(0, 1, 6).expand(5, -1)
     for read in (same - same.mean(0), torch.zeros(5, 6), torch.zeros(1, 6), same * 1e-9):
         assert float(inverse_spread(read)) == 0.0
+
+
+# -- its studies -----------------------------------------------------------------------------------------
+
+
+OWN_STUDIES = [name for name in study_names() if name.startswith("fedsheafhn-")]
+
+
+@pytest.mark.parametrize("name", [name for name in OWN_STUDIES if name != "fedsheafhn-figure-4"])
+def test_its_studies_have_fedper_with_equal_epochs(name: str) -> None:
+    """Beside every FedSheafHN there is a FedPer that differs in the method only: same graph, split, rounds and local epochs."""
+    study, runs = find_study(name), {}
+    for place in study.places():
+        if study.missing_at(place) is None:
+            options = {k: v for k, v in study.options_at(place).items() if not k.startswith("attack")}
+            method, _ = options.pop("method"), options.pop("settings", None)
+            runs.setdefault(method, set()).add(tuple(sorted((k, str(v)) for k, v in options.items())))
+    assert runs["fedsheafhn"] <= runs["fedper"]
+    for options in runs["fedper"]:
+        assert "epochs" in dict(options)
+
+
+def test_the_study_of_newcomers_shows_them_without_training_too() -> None:
+    study = find_study("fedsheafhn-figure-4")
+    assert list(study.values) == ["test.trained", "test.new without training", "test.new"]
+    steps = {study.options_at(place).get("settings", {}).get("personal_step") for place in study.places()}
+    assert steps == {0, None}  # beside what was generated for each, the same layers for everyone
