@@ -33,7 +33,7 @@ def rows(table: str) -> dict[str, list[str]]:
     ("line", "groups"),
     [
         (f"-m fedpub {ATTACK}", {"honest": 3, "malicious": 2}),
-        (f"-m {NAME} {HOLD_OUT}", {"trained": 3, "new": 2}),
+        (f"-m {NAME} {HOLD_OUT}", {"trained": 3, "new": 2, "new without training": 2}),
     ],
 )
 def test_groups_are_printed_shown_and_in_the_json(call: Callable, here: Path, line: str, groups: dict) -> None:
@@ -94,7 +94,7 @@ def test_a_comparison_has_a_column_for_each_group_and_is_resumed(
     for shown in (called, call("show whole")):
         assert "Test trained" in shown.out
         assert "Test new" in shown.out
-    assert "| Test | Test trained | Test new |" in (here / "whole" / "comparison.md").read_text()
+    assert "| Test | Test trained | Test new | Test new without training |" in (here / "whole" / "comparison.md").read_text()
     with monkeypatch.context() as patch:
         interrupt_at(patch, 2, "fedavg")
         assert call(f"{line} --out stopped").status == 130

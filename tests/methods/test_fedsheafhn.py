@@ -20,12 +20,26 @@ from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import declared
 from fedquilt.methods.base import State
 from fedquilt.methods.base_adam import KEYS
-from fedquilt.methods.fedsheafhn import EMBEDDING, HEARD, NET, TAILORED, UPDATE, VECTORS, FedSheafHN, inverse_spread
+from fedquilt.methods.fedsheafhn import (
+    EMBEDDING,
+    HEARD,
+    NET,
+    ORDER,
+    TAILORED,
+    UPDATE,
+    VECTORS,
+    FedSheafHN,
+    inverse_spread,
+    personal_share,
+    shuffled,
+)
 from fedquilt.nn.hypernetwork import LAST
 from fedquilt.nn.models import common_start
 from fedquilt.nn.optim import FIRST, SECOND, STEP
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.scenarios.newcomers import FrozenServer
+from fedquilt.studies.catalogue_files import study_names
+from fedquilt.studies.spec import find_study
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from support.clients import assert_near, numbers
@@ -53,6 +67,11 @@ NETWORKS: list[dict[str, Any]] = [
     {"client_vector": "one-hot"},
     {"client_vector": "one-hot", "diffusion": "none", "attention": False},
     {"stalk": 1, "diffusion_steps": 1},
+    {"scaling": "centred"},
+    {"scaling": "none"},
+    {"shuffle": "once"},
+    {"shuffle": "every-round"},
+    {"generates": "model"},
 ]
 VARIANTS: list[dict[str, Any]] = [
     *NETWORKS,
@@ -60,6 +79,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"refresh": 1},
     {"fresh_moments": False},
     {"model": "sage"},
+    {"reading": "outputs"},
+    {"personal_step": 1.0, "personal_decay": 0.5},
 ]
 
 
@@ -215,7 +236,8 @@ def test_embeddings_are_sent_at_first_and_every_few_rounds(refresh: int, rounds:
 @pytest.mark.parametrize("settings", [{}, *VARIANTS], ids=named)
 def test_only_what_is_declared_crosses_and_the_classifier_never(settings: dict[str, Any], participation: float) -> None:
     training, tap = tapped(4, participation, **settings)
-    layers = set(training.method.model.shapes()) - {"classifier.weight", "classifier.bias"}
+    layers = set(training.method.generated)
+    assert ("classifier.weight" in layers) == (settings.get("generates") == "model")
     for r, (down, up) in enumerate(zip(tap.downs, tap.ups, strict=True)):
         assert set(down) == ({f"model.{name}" for name in layers} if r else set())
         warming = r == 0 and training.method.sends(EMBEDDING)
@@ -249,7 +271,14 @@ def test_bytes_by_hand() -> None:
 @pytest.mark.parametrize("senders", [[0, 1, 2, 3, 4], [1, 3], [2]], ids=str)
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"server_step": 0.3, "server_lr": 0.02, "personal_step": 0.7}, {"personal_step": 0.0}, *NETWORKS],
+    [
+        {},
+        {"server_step": 0.3, "server_lr": 0.02, "personal_step": 0.7},
+        {"personal_step": 0.0},
+        {"personal_step": 0.8, "personal_decay": 0.5},
+        {"reading": "outputs", "server_step": 0.7},
+        *NETWORKS,
+    ],
     ids=named,
 )
 def test_the_step_is_that_of_plain_autograd(settings: dict[str, Any], senders: list[int]) -> None:
@@ -258,8 +287,10 @@ def test_the_step_is_that_of_plain_autograd(settings: dict[str, Any], senders: l
     s, server, who = method.settings, busy(method), torch.tensor(senders)
     added = flat(changes(method, len(senders)))
     params = {name: value.clone().requires_grad_() for name, value in method.parameters(server).items()}
-    represented = method.net.represent(params, method.described(server[VECTORS]))
-    read = (represented - represented.mean(0))[who]
+    vectors = method.described(server[VECTORS])
+    represented = method.net.represent(params, vectors[server[ORDER]] if "shuffle" in settings else vectors)
+    literal = s.reading == "outputs"
+    read = (represented if literal else represented - represented.mean(0))[who]
     written = method.net.generate(params, read)
     loss = torch.zeros(())
     for name, w in written.items():
@@ -270,7 +301,11 @@ def test_the_step_is_that_of_plain_autograd(settings: dict[str, Any], senders: l
     matrix = (
         s.personal_step / widest if read.square().sum() > 1e-12 else 0.0
     )  # after a graph convolution clients are equal
+    matrix = matrix / (1 + s.personal_decay)  # it is the second step
     rates = {"weight": matrix, "bias": s.server_step / len(senders)}
+    if literal:
+        with_one = np.concatenate([read.detach().numpy(), np.ones((len(senders), 1))], axis=1)
+        rates = dict.fromkeys(rates, s.server_step / float(np.linalg.norm(with_one, 2)) ** 2)
     trunk = {name: p for name, p in params.items() if not name.startswith(LAST)}
     adam = torch.optim.Adam(list(trunk.values()), lr=s.server_lr)
     for name, p in trunk.items():
@@ -358,6 +393,55 @@ def test_how_personal_weights_are_is_set(step: float) -> None:
         )
         apart = float((w - mean).flatten(1).norm(dim=1).mean() / (mean - start).norm())
         assert (apart == pytest.approx(0.0, abs=1e-6)) if not step else (0.1 * step < apart < 10 * step)
+
+
+@pytest.mark.parametrize("generates", ["layers", "model"])
+def test_without_a_personal_step_everyone_is_written_the_unweighted_mean(generates: str) -> None:
+    """FedPer with an unweighted mean, or FedAvg with one: what is written is the mean of what the clients arrived at."""
+    training, tap = tapped(5, personal_step=0.0, generates=generates)
+    names = set(training.method.model.shapes()) if generates == "model" else set(GRAPH_LAYERS)
+    for up, down, after in zip(tap.ups[1:-1], tap.downs[1:-1], tap.downs[2:], strict=True):
+        assert set(down) == {f"model.{name}" for name in names}
+        for name in names:
+            arrived = down[f"model.{name}"] + up[UPDATE + name]
+            assert_near(after[f"model.{name}"], arrived.mean(0).expand_as(arrived), 1e-5)
+    assert all(record["diagnostics"]["personal_share"] < 1e-5 for record in training.records)
+
+
+def test_diagnostics_by_hand() -> None:
+    """NumPy, from what the clients are written and the vectors that they are written from."""
+    training, _ = tapped(5, scaling="centred", personal_step=0.5)
+    method, server = training.method, training.server
+    down = method.write(method.parameters(server), method.vectors(server), EVERYONE)
+    start = common_start(method.shapes(), 3, 1, torch.device("cpu"))
+    flat_down = np.concatenate([down[f"model.{n}"].flatten(1).numpy() for n in GRAPH_LAYERS], axis=1)
+    flat_start = np.concatenate([start[n][0].flatten().numpy() for n in GRAPH_LAYERS])
+    mean = flat_down.mean(0)
+    share = np.sqrt((np.linalg.norm(flat_down - mean, axis=1) ** 2).mean()) / np.linalg.norm(mean - flat_start)
+    found = {name: float(value) for name, value in method.diagnostics(server).items()}
+    assert found["personal_share"] == pytest.approx(share, rel=1e-3)
+    params = method.parameters(server)
+    vectors = method.described(server[VECTORS])
+    for name, rows in (("similarity_median", vectors), ("output_similarity", method.net.represent(params, vectors))):
+        unit = rows.numpy() / np.linalg.norm(rows.numpy(), axis=1, keepdims=True)
+        pairs = sorted((unit @ unit.T)[np.triu_indices(5, 1)])
+        assert found[name] == pytest.approx(pairs[4], abs=1e-5)  # the lower one of the two in the middle
+    before = torch.nn.functional.elu(vectors @ params["in.weight"] + params["in.bias"])
+    after = method.net.step(params, method.net.step(params, before, 0), 1)
+    change = np.linalg.norm((after - before).numpy()) / np.linalg.norm(before.numpy())
+    assert found["diffusion_change"] == pytest.approx(change, rel=1e-4)
+    for record in training.records:
+        assert set(record["diagnostics"]) == set(found)
+        assert all(np.isfinite(value) for value in record["diagnostics"].values())
+    assert training.records[0]["diagnostics"]["personal_share"] == 0.0
+    assert training.records[-1]["diagnostics"]["personal_share"] > 0.01
+
+
+def test_without_diffusion_nothing_changes_and_nobody_moved_is_nothing_personal() -> None:
+    method = make(diffusion="none")
+    assert float(method.diagnostics(heard(method))["diffusion_change"]) == 0.0
+    same = {"a": torch.ones(3, 2, 2)}
+    assert float(personal_share(same, {"a": torch.ones(4)})) == 0.0
 
 
 def test_similarity_is_a_cosine() -> None:
@@ -461,6 +545,90 @@ def test_the_length_of_an_embedding_changes_nothing_for_those_not_heard_yet() ->
         )
         found.append(method.described(server[VECTORS]))
     assert_near(found[1], found[0], 1e-4)
+
+
+def test_centred_embeddings_are_differences_from_the_mean_of_those_who_train() -> None:
+    method, embeddings = make(scaling="centred"), numbers(0, 7, 8) + 3.0  # of five who train and two newcomers
+    x = embeddings.numpy().astype(np.float64)
+    u = x / np.linalg.norm(x, axis=1, keepdims=True)
+    centred = u - u[:5].mean(0)
+    centred *= np.sqrt(8) / np.sqrt((centred[:5] ** 2).sum(1).mean())
+    assert_near(method.described(embeddings), torch.from_numpy(centred).float(), 1e-4)
+    assert_near(method.described(embeddings)[:5].square().mean(), torch.ones(()), 1e-5)
+    alike = method.described(embeddings[:1].expand(5, -1))
+    assert_near(alike, torch.zeros(5, 8), 1e-3)
+
+
+def test_embeddings_may_be_left_as_they_are() -> None:
+    method, embeddings = make(scaling="none"), 7.0 * numbers(0, 5, 8)
+    server = heard(method, embeddings)
+    assert torch.equal(server[VECTORS], embeddings)
+    assert torch.equal(method.described(server[VECTORS]), embeddings)
+
+
+# -- the permutation test ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clients", [2, 3, 5, 20])
+def test_shuffled_clients_are_all_given_another_ones_place(clients: int) -> None:
+    seen = set()
+    for turn in range(8):
+        order = shuffled(clients, 3, torch.tensor([turn]))
+        assert sorted(order.tolist()) == list(range(clients))
+        assert not (order == torch.arange(clients)).any()
+        assert torch.equal(order, shuffled(clients, 3, torch.tensor([turn])))
+        seen.add(tuple(order.tolist()))
+    assert len(seen) > 1 or clients == 2
+    assert shuffled(1, 3, torch.zeros(1, dtype=torch.int64)).tolist() == [0]
+    other = [tuple(shuffled(20, seed, torch.zeros(1, dtype=torch.int64)).tolist()) for seed in range(4)]
+    assert len(set(other)) == 4
+
+
+@pytest.mark.parametrize("kind", ["once", "every-round"])
+def test_a_shuffling_server_gives_clients_the_vectors_of_others(kind: str) -> None:
+    """In NumPy, row i of what is described is that of client order[i]; anew every round, or the same throughout."""
+    method = make(shuffle=kind)
+    server, orders = heard(method), []
+    for seed in range(4):
+        order = server[ORDER].clone()
+        orders.append(tuple(order.tolist()))
+        plain = method.described(server[VECTORS]).numpy()
+        assert np.array_equal(method.vectors(server).numpy(), plain[order.numpy()])
+        # What comes back is learned from with the vectors it was written from, before the next shuffle.
+        learned = copied(server)
+        method.learn(learned, {n: v.float() for n, v in flat(changes(method, 5, seed)).items()}, EVERYONE)
+        down = method.aggregate(server, changes(method, 5, seed), EVERYONE, EVERYONE)
+        assert_same(method.parameters(server), method.parameters(learned))
+        written = method.write(method.parameters(server), method.described(server[VECTORS])[server[ORDER]], EVERYONE)
+        assert_same(down, written)
+    assert len(set(orders)) == (1 if kind == "once" else 4)
+
+
+def test_a_shuffle_changes_what_is_written_only_where_something_personal_is() -> None:
+    for step in (0.0, 1.0):
+        plain, turned = (
+            after_changes(make(shuffle=kind, personal_step=step), numbers(0, 5, 8)) for kind in ("never", "every-round")
+        )
+        apart = max(float((plain[name] - w).abs().max()) for name, w in turned.items())
+        assert (apart > 1e-2) == bool(step)
+
+
+def test_newcomers_are_not_shuffled() -> None:
+    method = make(shuffle="every-round")
+    server, _ = taught(method, 3)
+    new = numbers(1, 1, 8)
+    given = method.newcomer_download(method.newcomer_state(server), {EMBEDDING: new})
+    vectors = method.described(torch.cat([server[VECTORS], new]))
+    expected = method.write(method.parameters(server), vectors, torch.tensor([5]))
+    assert_same(given, expected)
+
+
+def test_a_generated_classifier_crosses_and_a_private_one_does_not() -> None:
+    _, tap = tapped(3, generates="model")
+    assert UPDATE + "classifier.weight" in tap.ups[1]
+    assert "model.classifier.weight" in tap.downs[1]
+    _, tap = tapped(3)
+    assert UPDATE + "classifier.weight" not in tap.ups[1]
 
 
 def test_one_hot_clients_are_known_by_number_alone() -> None:
@@ -708,7 +876,8 @@ def test_an_attack_on_the_embeddings(kind: str) -> None:
 def test_clients_held_out_and_a_graph_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = fedquilt.run("fedsheafhn", out="out", hold_out_clients=0.4, **SMALL)
-    assert {name: part["clients"] for name, part in run.result["groups"].items()} == {"trained": 3, "new": 2}
+    counts = {name: part["clients"] for name, part in run.result["groups"].items()}
+    assert counts == {"trained": 3, "new": 2, "new without training": 2}
     assert run.result["groups"]["new"]["test_mean"] > 0
     assert set(run.servers[0].lasting) == {n for n in run.servers[0].lasting if n.startswith(NET)} | {VECTORS}
     graph = load_graph("patchwork:seed=1")[0].subgraph(np.arange(60), "newcomer")
@@ -726,6 +895,7 @@ def test_an_attack_and_clients_held_out() -> None:
         "malicious": 1,
         "trained": 3,
         "new": 2,
+        "new without training": 2,
     }
 
 
@@ -765,3 +935,30 @@ def test_clients_that_do_not_differ_have_no_spread() -> None:
     same = numbers(0, 1, 6).expand(5, -1)
     for read in (same - same.mean(0), torch.zeros(5, 6), torch.zeros(1, 6), same * 1e-9):
         assert float(inverse_spread(read)) == 0.0
+
+
+# -- its studies -----------------------------------------------------------------------------------------
+
+
+OWN_STUDIES = [name for name in study_names() if name.startswith("fedsheafhn-")]
+
+
+@pytest.mark.parametrize("name", [name for name in OWN_STUDIES if name != "fedsheafhn-figure-4"])
+def test_its_studies_have_fedper_with_equal_epochs(name: str) -> None:
+    """Beside every FedSheafHN there is a FedPer that differs in the method only: same graph, split, rounds and local epochs."""
+    study, runs = find_study(name), {}
+    for place in study.places():
+        if study.missing_at(place) is None:
+            options = {k: v for k, v in study.options_at(place).items() if not k.startswith("attack")}
+            method, _ = options.pop("method"), options.pop("settings", None)
+            runs.setdefault(method, set()).add(tuple(sorted((k, str(v)) for k, v in options.items())))
+    assert runs["fedsheafhn"] <= runs["fedper"]
+    for options in runs["fedper"]:
+        assert "epochs" in dict(options)
+
+
+def test_the_study_of_newcomers_shows_them_without_training_too() -> None:
+    study = find_study("fedsheafhn-figure-4")
+    assert list(study.values) == ["test.trained", "test.new without training", "test.new"]
+    steps = {study.options_at(place).get("settings", {}).get("personal_step") for place in study.places()}
+    assert steps == {0, None}  # beside what was generated for each, the same layers for everyone

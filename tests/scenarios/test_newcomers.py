@@ -82,6 +82,25 @@ def test_newcomers_do_round_zero_and_settle_with_what_they_are_sent() -> None:
     assert sum(admission.bytes_down.values()) == 2 * 4 * numbers
 
 
+@pytest.mark.parametrize("cohort_size", [None, 1])
+def test_newcomers_are_also_evaluated_with_what_they_are_sent_as_it_is(cohort_size: int | None) -> None:
+    """Before the last step, and without changing what that step begins with."""
+    server, newcomers = trained()
+    method, cohort = server.method, Cohort(newcomers)
+    state = method.start(cohort)
+    up = method.local_update(state, cohort, {}, 0)
+    down = method.newcomer_download(server.lasting, up.upload)
+    given = up.personal | {name.removeprefix("model."): w.expand(2, *w.shape) for name, w in down.items()}
+    logits = method.logits(given, cohort)
+    admission = server.admit(newcomers, cohort_size)
+    assert admission.val_untrained == pytest.approx((100 * accuracy(cohort, logits, cohort.val)).tolist())
+    assert admission.test_untrained == pytest.approx((100 * accuracy(cohort, logits, cohort.test)).tolist())
+    settled = method.newcomer_update(state, cohort, down)
+    for name, tensor in admission.models.items():
+        assert torch.allclose(tensor, settled.personal[name], atol=1e-6), name
+        assert not torch.equal(tensor, given[name]), name
+
+
 def test_newcomers_do_not_depend_on_each_other_and_leave_the_server_alone() -> None:
     server, newcomers = trained()
     kept = {name: tensor.clone() for name, tensor in server.lasting.items()}
@@ -330,6 +349,7 @@ def test_trained_and_new_clients_are_reported_apart(tmp_path: Path) -> None:
         assert line["groups"] == {
             "trained": {"clients": 3, "test": pytest.approx(line["test"])},
             "new": {"clients": 2, "test": pytest.approx(np.mean(expected.test))},
+            "new without training": {"clients": 2, "test": pytest.approx(np.mean(expected.test_untrained))},
         }
         new.append(np.mean(expected.test))
         summary = RunFolder.open(Path("out")).seed(seed).summary
@@ -337,6 +357,8 @@ def test_trained_and_new_clients_are_reported_apart(tmp_path: Path) -> None:
         assert summary["admission"] == {
             "clients_val": expected.val,
             "clients_test": expected.test,
+            "clients_val_untrained": expected.val_untrained,
+            "clients_test_untrained": expected.test_untrained,
             "bytes_up": expected.bytes_up,
             "bytes_down": expected.bytes_down,
         }
@@ -390,6 +412,7 @@ def test_held_out_clients_and_an_attack_go_together(monkeypatch: pytest.MonkeyPa
         "malicious": 1,
         "trained": 3,
         "new": 2,
+        "new without training": 2,
     }
 
 

@@ -92,10 +92,10 @@ def test_models_with_zeros_are_smaller() -> None:
     ("options", "names"),
     [
         ({"method": "fedpub", "attack": "gaussian", "attack_ratio": 0.4}, ("honest", "malicious")),
-        ({"method": "fedsheafhn", "hold_out_clients": 0.3}, ("trained", "new")),
+        ({"method": "fedsheafhn", "hold_out_clients": 0.3}, ("trained", "new", "new without training")),
     ],
 )
-def test_groups_of_clients_have_values_of_their_own(options: dict[str, Any], names: tuple[str, str]) -> None:
+def test_groups_of_clients_have_values_of_their_own(options: dict[str, Any], names: tuple[str, ...]) -> None:
     _, run, values = trained(**options, settings={})
     groups = run.result["seeds"][0]["groups"]
     assert {f"test.{name}": values[f"test.{name}"] for name in names} == {

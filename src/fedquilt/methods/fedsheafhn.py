@@ -38,12 +38,15 @@ from pydantic import Field
 from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws, advanced
+from fedquilt.common.random_streams import derive
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import EMBEDDING, RunContext, State, Update, register
 from fedquilt.methods.base_adam import MODEL, gradients_of, leaves_of
 from fedquilt.methods.base_backbone import BackboneMethod
+from fedquilt.methods.diagnostics import pair_median
 from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive
 from fedquilt.nn.hypernetwork import LAST, Diffusion, Hypernetwork
 from fedquilt.nn.layers import Weights
@@ -52,8 +55,10 @@ from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_step
 
 UPDATE = "update."
 NOTHING = 1e-12  # clients that differ by less are alike
+ROUNDING = 1e-5  # vectors of length one that differ by less are alike
 SQUARINGS, TINY = 24, 1e-300
 NET, VECTORS, HEARD = "net.", "vectors", "heard"
+BEGAN, TURN, ORDER, PERSONAL_SHARE = "began.", "turn", "order", "diagnostic.personal_share"
 # The paper trains "between 1 and 15" local epochs a round, "tailored to each dataset"; chosen on validation, as is whether
 # Adam starts afresh in every round.
 TAILORED: dict[str, dict[str, Any]] = {
@@ -83,6 +88,17 @@ class FedSheafHNSettings(BackboneSettings):
         server_lr: Adam's learning rate for the server's networks but for the last layer.
         server_step: share of the clients' mean change by which what is common to all generated weights moves in a round.
         personal_step: share of a client's own change by which its generated weights move away from the common ones, at most.
+            With 0 everyone is generated the same weights, and the method is FedPer with an unweighted mean (FedAvg, where
+            the classifier is generated too).
+        personal_decay: in the server's step t = 0, 1, ... the personal step is personal_step / (1 + personal_decay t).
+        reading: what the last layer reads: the differences of the networks' outputs from their mean, or the outputs as they
+            are, as in the paper.
+        scaling: what becomes of embeddings at the server: scaled to one length (unit), that and taken relative to the mean of
+            those who train (centred), or left as they are, as in the paper (none).
+        shuffle: the permutation test: the server gives every client the vector of another one, the same other one throughout
+            (once), or another one in every round, so that nothing about a client can be learned (every-round).
+        start_spread: standard deviation of the last layer's matrix at the start, over the root mean square of the weights.
+        generates: the graph layers, as in the paper, or the whole model, so that no weight is private.
         fresh_moments: start Adam afresh at the clients in every round.
         newcomer_epochs: epochs a newcomer trains what it was given.
     """
@@ -98,6 +114,12 @@ class FedSheafHNSettings(BackboneSettings):
     server_lr: Positive = 0.001
     server_step: Positive = 1.0
     personal_step: NonNegative = 0.1
+    personal_decay: NonNegative = 0.0
+    reading: Literal["differences", "outputs"] = "differences"
+    scaling: Literal["unit", "none", "centred"] = "unit"
+    shuffle: Literal["never", "once", "every-round"] = "never"
+    start_spread: NonNegative = 0.0
+    generates: Literal["layers", "model"] = "layers"
     fresh_moments: bool = True
     newcomer_epochs: Count = 10
 
@@ -130,7 +152,11 @@ class FedSheafHN(BackboneMethod):
             raise FedquiltError(
                 f"stalk={settings.stalk} does not divide width={settings.width}; choose one that does, such as 4."
             )
-        self.generated = {n: shape for n, shape in self.model.shapes().items() if not n.startswith("classifier.")}
+        self.generated = {
+            n: shape
+            for n, shape in self.model.shapes().items()
+            if settings.generates == "model" or not n.startswith("classifier.")
+        }
         self.net = Hypernetwork(
             inputs=settings.hidden if settings.client_vector == "embedding" else context.clients,
             hidden=settings.width,
@@ -203,13 +229,20 @@ class FedSheafHN(BackboneMethod):
     def server_start(self) -> tuple[State, Message]:
         """Networks that write the common start, and no embedding yet; nothing is sent before the warm-up."""
         start = common_start(self.shapes(), self.context.seed, 1, torch.device("cpu"))
-        params = self.net.start(self.context.seed, {name: start[name][0] for name in self.generated})
+        params = self.net.start(
+            self.context.seed, {name: start[name][0] for name in self.generated}, self.settings.start_spread
+        )
         server: State = {NET + name: value for name, value in params.items()} | {STEP: torch.zeros(1)}
         for name, value in params.items():
             if not name.startswith(LAST):
                 server |= {FIRST + NET + name: torch.zeros_like(value), SECOND + NET + name: torch.zeros_like(value)}
         server[VECTORS] = torch.zeros(self.context.clients, self.settings.hidden)
         server[HEARD] = torch.zeros(self.context.clients, dtype=torch.bool)
+        server |= {BEGAN + name: start[name][0].flatten() for name in self.generated}
+        server[PERSONAL_SHARE] = torch.zeros(())
+        if self.settings.shuffle != "never":
+            server[TURN] = torch.zeros(1, dtype=torch.int64)
+            server[ORDER] = shuffled(self.context.clients, self.context.seed, server[TURN])
         return server, {}
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
@@ -218,22 +251,66 @@ class FedSheafHN(BackboneMethod):
         if changes:
             self.learn(server, changes, senders)
         if EMBEDDING in uploads:
-            server[VECTORS].index_copy_(0, senders, F.normalize(dense(uploads[EMBEDDING]), dim=1))
+            sent = dense(uploads[EMBEDDING])
+            sent = sent if self.settings.scaling == "none" else F.normalize(sent, dim=1)
+            server[VECTORS].index_copy_(0, senders, sent)
             server[HEARD].index_fill_(0, senders, True)
             heard = server[HEARD].unsqueeze(1)
             mean = torch.where(heard, server[VECTORS], 0.0).sum(0) / heard.sum()
             server[VECTORS].copy_(torch.where(heard, server[VECTORS], mean))
-        return self.write(self.parameters(server), self.described(server[VECTORS]), receivers)
+        if self.settings.shuffle == "every-round":
+            server[TURN].add_(1)
+            server[ORDER].copy_(shuffled(self.context.clients, self.context.seed, server[TURN]))
+        down = self.write(self.parameters(server), self.vectors(server), receivers)
+        began = {name: server[BEGAN + name.removeprefix(MODEL)] for name in down}
+        server[PERSONAL_SHARE].copy_(personal_share({name: dense(w) for name, w in down.items()}, began))
+        return down
+
+    def vectors(self, server: State) -> Tensor:
+        """The vectors from which the clients' weights are generated, [M, D]; shuffled where the settings say so."""
+        found = self.described(server[VECTORS])
+        return found[server[ORDER]] if ORDER in server else found
+
+    def diagnostics(self, server: State) -> dict[str, Tensor]:
+        """Whether anything personal is generated, from what, and what passes between clients.
+
+        personal_share      how far generated weights differ between clients, over how far they moved (`personal_share`)
+        similarity_median   median over pairs of clients of the cosine of their vectors, as the networks get them
+        output_similarity   the same of the networks' outputs; near 1, a layer that reads them writes the same for everyone
+        diffusion_change    |X_T - X_0| / |X_0| (Frobenius) of all diffusion steps
+        """
+        params, vectors = self.parameters(server), self.vectors(server)
+        entered = self.net.enter(params, vectors)
+        cosines = [F.normalize(x, dim=1) for x in (vectors, self.net.represent(params, vectors))]
+        return {
+            "personal_share": server[PERSONAL_SHARE],
+            "similarity_median": pair_median(cosines[0] @ cosines[0].T),
+            "output_similarity": pair_median(cosines[1] @ cosines[1].T),
+            "diffusion_change": (self.net.diffused(params, entered) - entered).norm()
+            / entered.norm().clamp_min(NOTHING),
+        }
 
     def parameters(self, server: State) -> Weights:
         """The networks' parameters, by their names in the networks."""
         return {name.removeprefix(NET): value for name, value in server.items() if name.startswith(NET)}
 
     def described(self, embeddings: Tensor) -> Tensor:
-        """The client vectors: embeddings scaled to entries of unit size, or one-hot numbers (newcomers have none: zeros)."""
+        """The client vectors: embeddings scaled as the settings say, or one-hot numbers (newcomers have none: zeros).
+
+        With u_i = x_i / |x_i| and H entries, unit: sqrt(H) u_i; centred: sqrt(H) (u_i - u) / s, where u is the mean of u_i and
+        s^2 that of |u_i - u|^2 over those who train.
+        """
         if self.settings.client_vector == "one-hot":
             return torch.eye(len(embeddings), self.net.inputs, device=embeddings.device)
-        return F.normalize(embeddings, dim=1) * embeddings.shape[1] ** 0.5
+        if self.settings.scaling == "none":
+            return embeddings
+        found = F.normalize(embeddings, dim=1)
+        if self.settings.scaling == "centred":
+            found = found - found[:1]  # first, so that equal embeddings differ by nothing, not by rounding
+            found = found - found[: self.context.clients].mean(0)
+            length = found[: self.context.clients].square().sum(1).mean().sqrt()
+            found = found / length.clamp_min(ROUNDING)
+        return found * embeddings.shape[1] ** 0.5
 
     def learn(self, server: State, changes: Weights, senders: Tensor) -> None:
         """Eq. 9 to 11: one step of the networks toward what the senders arrived at, by the chain rule.
@@ -246,21 +323,39 @@ class FedSheafHN(BackboneMethod):
         """
         s, params = self.settings, self.parameters(server)
         trunk = leaves_of({name: value for name, value in params.items() if not name.startswith(LAST)})
-        read = self.read(trunk, self.described(server[VECTORS]))[senders]
+        read = self.read(trunk, self.vectors(server))[senders]
         last = {name: (params[f"{LAST}{name}.weight"], params[f"{LAST}{name}.bias"]) for name in changes}
         toward = torch.stack([change @ last[name][0].T for name, change in changes.items()]).sum(0)
         grads = gradients_of(-(read * toward).sum(), trunk)
         with torch.no_grad():
-            personal = s.personal_step * inverse_spread(read)
+            matrix, bias = self.steps_of_last_layer(server, read)
             for name, change in changes.items():
-                last[name][0].addmm_(personal * read.T, change)
-                last[name][1].add_(change.mean(0), alpha=s.server_step)
+                last[name][0].addmm_(matrix * read.T, change)
+                last[name][1].add_(change.sum(0) * bias)
         named = {NET + name: params[name] for name in trunk}
         adam_step(named, {NET + name: grad for name, grad in grads.items()}, server, s.server_lr, 0.0)
 
+    def steps_of_last_layer(self, server: State, read: Tensor) -> tuple[Tensor | float, Tensor | float]:
+        """The step sizes of the last layer's matrix and bias, for what it reads of n senders, [n, width].
+
+        Where it reads the outputs as they are, both are `server_step` over the largest eigenvalue of the Gram matrix of what it
+        reads and a one for the bias.
+        """
+        s = self.settings
+        if s.reading == "outputs":
+            both = s.server_step * inverse_spread(torch.cat([read, torch.ones_like(read[:, :1])], dim=1))
+            return both, both
+        decay = 1.0 + s.personal_decay * server[STEP].to(read.dtype)
+        return s.personal_step / decay * inverse_spread(read), s.server_step / len(read)
+
     def read(self, params: Weights, vectors: Tensor) -> Tensor:
-        """What the last layer reads of each client: how it differs from the mean of those who train, [N, D] -> [N, width]."""
+        """What the last layer reads of each client, [N, D] -> [N, width]: how it differs from the mean of those who train.
+
+        With reading = outputs, the networks' outputs as they are.
+        """
         represented = self.net.represent(params, vectors)
+        if self.settings.reading == "outputs":
+            return represented
         return represented - represented[: self.context.clients].mean(0)
 
     @torch.no_grad()
@@ -272,7 +367,7 @@ class FedSheafHN(BackboneMethod):
     def similarity(self, server: State) -> Tensor | None:
         """How far two clients share what is personal: the cosine of what the last layer reads of them, in [-1, 1], [M, M]."""
         with torch.no_grad():
-            read = F.normalize(self.read(self.parameters(server), self.described(server[VECTORS])), dim=1)
+            read = F.normalize(self.read(self.parameters(server), self.vectors(server)), dim=1)
         return read @ read.T
 
     # -- newcomers -------------------------------------------------------------------------------------------------
@@ -288,6 +383,31 @@ class FedSheafHN(BackboneMethod):
         theirs = dense(uploads.get(EMBEDDING, trained.new_zeros(count, trained.shape[1])))
         newcomers = torch.arange(len(trained), len(trained) + count, device=trained.device)
         return self.write(self.parameters(server), self.described(torch.cat([trained, theirs])), newcomers)
+
+
+def shuffled(clients: int, seed: int, turn: Tensor) -> Tensor:
+    """Another client for each client, [clients] int64: one cycle through all of them, drawn anew for every `turn` [1]."""
+    keys = torch.arange(clients, device=turn.device) + derive(seed, "server", "shuffle")
+    drawn = Draws(advanced(keys, turn), 0).keyed(0)[0].argsort()
+    return torch.empty_like(drawn).scatter_(0, drawn, drawn.roll(1))
+
+
+def personal_share(written: Weights, began: Weights) -> Tensor:
+    """How personal generated weights are: sqrt(mean_i |w_i - w|^2) / |w - w_0|, over all weights; a scalar.
+
+    w_i are the weights of client i, w their mean over the clients and w_0 the common start; 0 where nobody's moved.
+
+    Args:
+        written: by name, [n, ...]. began: by the same names, [P].
+    """
+    apart, moved = [], []
+    for name, w in written.items():
+        flat = w.flatten(1)
+        beside = flat - flat[:1]  # relative to one client first, so that equal weights differ by nothing, not by rounding
+        mean = beside.mean(0)
+        apart.append((beside - mean).square().sum() / len(flat))
+        moved.append((flat[0] + mean - began[name]).square().sum())
+    return (torch.stack(apart).sum() / torch.stack(moved).sum().clamp_min(NOTHING)).sqrt()
 
 
 def inverse_spread(read: Tensor) -> Tensor:

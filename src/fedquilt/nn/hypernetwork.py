@@ -67,7 +67,7 @@ class Hypernetwork:
             shapes |= {f"mlp{layer}.weight": (h, h), f"mlp{layer}.bias": (h,)}
         return shapes
 
-    def start(self, seed: int, generated: Weights) -> Weights:
+    def start(self, seed: int, generated: Weights, spread: float = 0.0) -> Weights:
         """Return initial parameters that generate the weights `generated` (no client axis) for every client vector.
 
         The last layer's matrix is zero and its bias is `generated`. So all clients start with the same weights, as in the other
@@ -77,21 +77,34 @@ class Hypernetwork:
         trunk = common_start(self.trunk_shapes(), derive(seed, "server", "hypernetwork"), 1, torch.device("cpu"))
         params = {name: w[0] for name, w in trunk.items()}
         for name, w in generated.items():
-            params[f"{LAST}{name}.weight"] = torch.zeros(self.hidden, w.numel())
+            g = torch.Generator().manual_seed(derive(seed, "server", "last", name) % 2**62)
+            params[f"{LAST}{name}.weight"] = (
+                spread * w.square().mean().sqrt() * torch.randn(self.hidden, w.numel(), generator=g)
+                if spread
+                else torch.zeros(self.hidden, w.numel())
+            )
             params[f"{LAST}{name}.bias"] = w.flatten().clone()
         return params
 
     def represent(self, params: Weights, vectors: Tensor) -> Tensor:
         """Compute the input of the last layer, with rows of length one: [N, D] -> [N, hidden]."""
-        x = F.elu(vectors @ params["in.weight"] + params["in.bias"])
-        for layer in range(self.layers if self.diffusion != "none" else 0):
-            x = self.step(params, x, layer)
+        x = self.diffused(params, self.enter(params, vectors))
         if self.attention:
             query, key, value = (x @ params[f"attention.{part}"] for part in ("query", "key", "value"))
             x = x + torch.softmax(query @ key.T / self.hidden**0.5, dim=1) @ value
         for layer in range(2):
             x = torch.relu(x @ params[f"mlp{layer}.weight"] + params[f"mlp{layer}.bias"])
         return unit(x)
+
+    def enter(self, params: Weights, vectors: Tensor) -> Tensor:
+        """Apply the first layer: [N, D] -> [N, hidden]."""
+        return F.elu(vectors @ params["in.weight"] + params["in.bias"])
+
+    def diffused(self, params: Weights, x: Tensor) -> Tensor:
+        """Apply all steps of diffusion: [N, hidden] -> [N, hidden]."""
+        for layer in range(self.layers if self.diffusion != "none" else 0):
+            x = self.step(params, x, layer)
+        return x
 
     def step(self, params: Weights, x: Tensor, layer: int) -> Tensor:
         """Apply one step of diffusion on the complete graph: [N, hidden] -> [N, hidden]."""

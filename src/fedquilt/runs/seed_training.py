@@ -80,10 +80,16 @@ def _client_groups(resolved: ResolvedRun, training: Training, server: FrozenServ
             groups[name] = group([tests[m] for m in members])
     if config.hold_out_clients and server is not None:
         admission = server.admit(resolved.clients(context.seed)[context.clients :], config.cohort_size)
-        groups |= {"trained": group(tests), "new": group(admission.test)}
+        groups |= {
+            "trained": group(tests),
+            "new": group(admission.test),
+            "new without training": group(admission.test_untrained),
+        }
         summary["admission"] = {
             "clients_val": admission.val,
             "clients_test": admission.test,
+            "clients_val_untrained": admission.val_untrained,
+            "clients_test_untrained": admission.test_untrained,
             "bytes_up": admission.bytes_up,
             "bytes_down": admission.bytes_down,
         }

@@ -1,7 +1,8 @@
 """Newcomers: clients that are admitted after training. They exchange one message each way with a frozen server.
 
 A newcomer trains and uploads like a client in round 0, receives a download (`Method.newcomer_download`)
-and takes a last step with it (`Method.newcomer_update`). The server and the clients that trained do not change.
+and takes a last step with it (`Method.newcomer_update`). The server and the clients that trained do not change. It is evaluated
+twice: with the download as it is, beside what round 0 left of the weights that are not sent, and after the last step.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from fedquilt.graphs.copies import CopyKind, with_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.prepare import normalise
 from fedquilt.graphs.split import GIVEN, parse_split
-from fedquilt.messages.message import check, message_bytes, moved
+from fedquilt.messages.message import Message, check, message_bytes, moved
 from fedquilt.methods.base import Method, RunContext, State, find_method, methods
+from fedquilt.methods.base_adam import AdamMethod
 from fedquilt.methods.settings import as_dict, build_settings
+from fedquilt.training.engines.base import Engine, Evaluation
 from fedquilt.training.engines.registry import IN_PROCESS, EngineFactory, EngineOptions, find_engine
 
 
@@ -35,6 +38,7 @@ class Admission:
         models: the weights of their personal models, by name; leading axis the newcomer, on the CPU.
         predictions: a tensor [n_m, C] for each newcomer: the predictions for its nodes, such as class probabilities.
         val, test: their metrics, scaled (percent); None where undefined.
+        val_untrained, test_untrained: the same before the last step, with the weights that they were sent as they are.
         bytes_up, bytes_down: bytes by the name of the message.
     """
 
@@ -42,6 +46,8 @@ class Admission:
     predictions: list[Tensor]
     val: list[float | None]
     test: list[float | None]
+    val_untrained: list[float | None]
+    test_untrained: list[float | None]
     bytes_up: dict[str, int]
     bytes_down: dict[str, int]
 
@@ -54,6 +60,7 @@ class Admitted:
         model: the weights of its personal model, by name, without a client axis; on the CPU.
         predictions: [n, C] float32, such as class probabilities; nodes in the graph's order.
         metric: the name of the metric. val, test: its values in percent; None where undefined.
+        val_untrained, test_untrained: the same before the last step, with the weights that it was sent as they are.
         upload_bytes, download_bytes: bytes of all messages.
     """
 
@@ -62,6 +69,8 @@ class Admitted:
     metric: str
     val: float | None
     test: float | None
+    val_untrained: float | None
+    test_untrained: float | None
     upload_bytes: int
     download_bytes: int
 
@@ -108,6 +117,7 @@ class FrozenServer:
             {name: tensor.to(self.device) for name, tensor in self.lasting.items()}, uploads
         )
         check(down, method.downloads, method.name, "download")
+        untrained = _evaluated_untrained(method, engine, down)
         evaluation = engine.settle(down)
         evaluation.check_finite(first=clients[0].id)
         metric = method.task.metric(method.context.metric)
@@ -117,6 +127,8 @@ class FrozenServer:
             predictions=engine.predictions(),
             val=metric.shown(evaluation.val),
             test=metric.shown(evaluation.test),
+            val_untrained=metric.shown(untrained.val),
+            test_untrained=metric.shown(untrained.test),
             bytes_up=message_bytes(uploads, method.uploads, len(clients)),
             bytes_down=dict(sum(map(Counter, received), Counter())),
         )
@@ -143,6 +155,8 @@ class FrozenServer:
             metric=self.method.context.metric,
             val=admission.val[0],
             test=admission.test[0],
+            val_untrained=admission.val_untrained[0],
+            test_untrained=admission.test_untrained[0],
             upload_bytes=sum(admission.bytes_up.values()),
             download_bytes=sum(admission.bytes_down.values()),
         )
@@ -181,6 +195,18 @@ class FrozenServer:
             class_names=None if names is None else tuple(names),
             keep_copies=facts.get("keep_copies"),  # not in folders from before there was this option
         )
+
+
+def _evaluated_untrained(method: Method, engine: Engine, down: Message) -> Evaluation:
+    """Evaluate clients with the weights that they were sent, before they train them; their states stay as they were."""
+    kept = {name: tensor.clone() for name, tensor in engine.state().items()}
+    given = {name: tensor.clone() for name, tensor in kept.items()}
+    if isinstance(method, AdamMethod):  # other methods have nothing that a download replaces
+        method.receive(given, down)
+    engine.restore(given)
+    evaluation = engine.evaluate()
+    engine.restore(kept)
+    return evaluation
 
 
 def check_admits(method: type[Method]) -> None:

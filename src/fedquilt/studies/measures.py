@@ -26,7 +26,8 @@ def measure_run(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
     """The values of a run with one seed, by name. `measure_at` has those of any round: `test@R`, `val@R`, `diagnostic.NAME@R`.
 
     test, val           in percent, at the best validation round; best_round counts from 1
-    test.GROUP          test of a group of clients, where the run has groups: honest and malicious, trained and new
+    test.GROUP          test of a group of clients, where the run has groups: honest and malicious; trained, new, and new
+                        without training (with the model as the server sent it)
     seconds             per round
     upload_mb, download_mb   10^6 bytes per client and round
     cost                bytes both ways, in percent of sending all entries of the personal model both ways as float32
