@@ -35,8 +35,10 @@ FEDPUB: list[dict[str, Any]] = [
 FEDIIH: list[dict[str, Any]] = [
     {"classify": "both"},
     {"divergence": "mean"},
+    {"scale": "absolute", "tau": 10.0},
     {"hierarchy": False},
     {"variational": False},
+    {"variational": False, "gaussians": "moments"},
     {"disentangle": False},
     {"wide": True},
     {"through": True},

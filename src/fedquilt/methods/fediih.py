@@ -330,7 +330,7 @@ class FedIIH(AdamMethod):
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Each factor's part of the model by the similarity in that factor, the classifier's bias by plain averaging."""
         beta = self.weigh(server, uploads, senders, receivers)
-        server[WEIGHTS][:, receivers] = 0.0
+        server[WEIGHTS].index_fill_(1, receivers, 0.0)
         server[WEIGHTS][:, receivers.unsqueeze(1), senders] = beta
         message: Message = {}
         for name, value in uploads.items():
