@@ -43,7 +43,7 @@ from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RunContext, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
-from fedquilt.methods.diagnostics import effective_clients
+from fedquilt.methods.diagnostics import effective_clients, own_weight, pair_median
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
@@ -375,11 +375,8 @@ class FedIIH(AdamMethod):
 
     def diagnostics(self, server: State) -> dict[str, Tensor]:
         """Of each client's last average: effective clients and its weight for itself; the median similarity of two clients."""
-        return {
-            "effective_clients": effective_clients(server[WEIGHTS]),
-            "own_weight": server[WEIGHTS].diagonal(dim1=1, dim2=2).mean(),
-            "similarity_median": median_of_pairs(server[SIMILARITY]).mean(),
-        }
+        found = {"effective_clients": effective_clients(server[WEIGHTS]), "own_weight": own_weight(server[WEIGHTS])}
+        return found | {"similarity_median": pair_median(server[SIMILARITY])} if self.compares else found
 
 
 def median_of_pairs(similarity: Tensor) -> Tensor:
