@@ -185,7 +185,7 @@ def elbo_terms(
             for u, v in zip(links.source.numpy()[mine] - first, links.target.numpy()[mine] - first, strict=True):
                 p = 1 / (1 + np.exp(-sample[u] @ sample[v]))  # eq. 8
                 logs.append(np.log(p if is_edge else 1 - p))
-        centre = w["alpha"] if s.hierarchy else np.zeros_like(w["alpha"])
+        centre = (w["alpha"] if s.centre == "own" else above) if s.hierarchy else np.zeros_like(w["alpha"])
         kl = 0.5 * (variance / 0.25 + (mean - centre) ** 2 / 0.25 - 1 - np.log(variance / 0.25))
         terms["reconstruction"] += -np.mean(logs)
         terms["prior"] += kl.mean()
@@ -195,12 +195,13 @@ def elbo_terms(
     return terms
 
 
-@pytest.mark.parametrize("hierarchy", [True, False])
+@pytest.mark.parametrize(("hierarchy", "centre"), [(True, "own"), (True, "global"), (False, "own")])
 @pytest.mark.parametrize(("factors", "layers"), [(2, 2), (4, 3), (1, 5)])
-def test_the_negative_elbo_equals_its_terms(factors: int, layers: int, hierarchy: bool) -> None:
+def test_the_negative_elbo_equals_its_terms(factors: int, layers: int, hierarchy: bool, centre: str) -> None:
     clients = ragged_clients((9, 14, 12))
     cohort = Cohort(clients)
-    method = make(clients, factors=factors, layers=layers, hierarchy=hierarchy, iterations=3)
+    chosen = {"factors": factors, "layers": layers, "hierarchy": hierarchy, "centre": centre, "iterations": 3}
+    method = make(clients, **chosen)
     state = scrambled(method, cohort)
     above, draws = 0.5 * numbers(9, 8), still(state)
     down = {"alpha": above} if hierarchy else {}
@@ -211,7 +212,7 @@ def test_the_negative_elbo_equals_its_terms(factors: int, layers: int, hierarchy
         return float(method.negative_elbo(routed, dict(own), own, cohort, draws, down))
 
     terms = elbo_terms(method, state, cohort, above.double().numpy(), draws)
-    heavy = make(clients, factors=factors, layers=layers, hierarchy=hierarchy, iterations=3, kl=7.0)
+    heavy = make(clients, **chosen, kl=7.0)
     routed = heavy.represent(heavy.weights(state), cohort, None)[1]
     weighed = sum(terms.values()) + 6.0 * (sum(terms.values()) - terms["reconstruction"])
     assert float(heavy.negative_elbo(routed, dict(state), state, cohort, draws, down)) == pytest.approx(

@@ -90,6 +90,8 @@ class FedIIHSettings(AdamSettings):
         elbo: weight of the negative evidence lower bound beside the cross-entropy.
         kl: weight, within it, of the terms that know the priors (means over dimensions; times the width they are eq. 6's sums).
         hierarchy: global factors above the clients' (off: the prior is centred at zero; Tables 5, 6).
+        centre: of the local factors' prior in the hierarchy: alpha-hat, the client's own copy of the global factors, or the
+            global factors as sent (eq. 6 as printed, where alpha-hat touches nothing but itself).
         variational: the autoencoder (off: nothing is inferred that could be compared, so the server averages plainly, unless
             `gaussians` are the moments; Tables 5, 6).
         disentangle: several factors (off: one, as wide as all; Tables 5, 6).
@@ -111,6 +113,7 @@ class FedIIHSettings(AdamSettings):
     elbo: NonNegative = 0.1
     kl: NonNegative = 1.0
     hierarchy: bool = True
+    centre: Literal["own", "global"] = "own"
     variational: bool = True
     disentangle: bool = True
 
@@ -303,7 +306,7 @@ class FedIIH(AdamMethod):
         prior, loss = torch.zeros_like(mean), mean.new_zeros(())
         if self.hierarchy:
             own, above = leaves[ALPHA], dense(down[ALPHA])
-            prior = own[cohort.client]
+            prior = own[cohort.client] if self.settings.centre == "own" else above.expand_as(mean)
             # -log p(alpha-hat) + KL(p(alpha-hat) || p(alpha)), all of variance one, up to constants
             loss = 0.5 * (own.square() + (own - above).square()).mean(1).sum()
         apart = kl_diagonal(mean, logvar, prior, PRIOR_VARIANCE).mean(1, keepdim=True)
