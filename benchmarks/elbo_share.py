@@ -49,8 +49,8 @@ def shares(method: FedIIH, state: State, cohort: Cohort, dropout: Dropout, down:
         "priors": scale * method.settings.kl * slope(method.prior_terms(mean, logvar, leaves, cohort, down), leaves),
     }
     if method.hierarchy:
-        zero = leaves | {ALPHA: torch.zeros_like(leaves[ALPHA])}
-        centred = slope(method.prior_terms(mean, logvar, zero, cohort, down), leaves)
+        zero = {ALPHA: torch.zeros_like(leaves[ALPHA])}
+        centred = slope(method.prior_terms(mean, logvar, leaves | zero, cohort, {ALPHA: zero[ALPHA][0]}), leaves)
         found["hierarchy"] = found["priors"] - scale * method.settings.kl * centred
     norms = {name: each.flatten(1).norm(dim=1) for name, each in found.items()}
     base = norms.pop("cross-entropy").clamp_min(1e-12)
