@@ -35,7 +35,8 @@ FEDPUB: list[dict[str, Any]] = [
 FEDIIH: list[dict[str, Any]] = [
     {"classify": "both"},
     {"divergence": "mean"},
-    {"scale": "absolute", "tau": 10.0},
+    {"scale": "absolute"},
+    {"scale": "relative"},
     {"hierarchy": False},
     {"variational": False},
     {"variational": False, "gaussians": "moments"},

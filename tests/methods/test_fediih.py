@@ -409,7 +409,9 @@ def test_mixing_equals_a_loop(
     [
         {},
         {"tau": 1.0, "classify": "both"},
-        {"tau": 10.0, "scale": "absolute"},
+        {"tau": 4.0},
+        {"scale": "absolute"},
+        {"scale": "relative", "reach": 2.0},
         {"divergence": "mean", "scale": "absolute"},
         {"factors": 5, "hidden": 13},
         {"variational": False, "gaussians": "moments"},
@@ -424,7 +426,7 @@ def test_aggregation_equals_numpy(changes: dict[str, Any], participation: float)
     whole = np.zeros((method.factors, 5, 5))
     parts = [r["participants"] if r["participants"] != "all" else list(range(5)) for r in training.records]
     kept = 0
-    for r, (here, there) in enumerate(itertools.pairwise(parts)):
+    for r, here in enumerate(parts):
         up = {name: tensor.double().numpy() for name, tensor in tap.ups[r].items()}
         args = (up["latent.mean"], up["latent.logvar"], method.factors)
         mean_kind = method.settings.divergence == "mean"
@@ -432,9 +434,12 @@ def test_aggregation_equals_numpy(changes: dict[str, Any], participation: float)
         whole[:, np.array(here)[:, None], here] = s
         away = [m for m in range(5) if m not in here]
         kept += int((whole[:, away] != 0).any())
-        score = method.settings.tau * whole[:, there][:, :, here]
-        if method.settings.scale == "relative":
-            score /= 1 - np.array([lower_median(each) for each in s])[:, None, None]
+        if r + 1 == len(parts):  # after the last round, too, but nothing is sent then
+            break
+        there = parts[r + 1]
+        sharp = method.settings.reach / (1 - np.array([lower_median(each) for each in s]))
+        sharp = {"relative": sharp, "absolute": method.settings.tau, "capped": np.minimum(sharp, method.settings.tau)}
+        score = np.reshape(sharp[method.settings.scale], (-1, 1, 1)) * whole[:, there][:, :, here]
         beta = np.exp(score) / np.exp(score).sum(2, keepdims=True)  # eq. 11
         down = tap.downs[r + 1]
         for name in WEIGHTS:
@@ -478,10 +483,10 @@ def posteriors(clients: int, spread: float) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("divergence", ["joint", "mean"])
-def test_a_client_at_the_median_weighs_e_to_minus_tau_of_oneself_whatever_the_spread(divergence: str) -> None:
+def test_a_client_at_the_median_weighs_e_to_minus_reach_of_oneself_whatever_the_spread(divergence: str) -> None:
     everyone, found = torch.arange(5), []
     for spread in (0.05, 0.2):
-        method = make(divergence=divergence, factors=2, tau=2.0)
+        method = make(divergence=divergence, factors=2, scale="relative", reach=2.0)
         server, _ = method.server_start()
         beta = method.weigh(server, posteriors(5, spread), everyone, everyone).double()
         relative = beta / beta.diagonal(dim1=1, dim2=2).unsqueeze(2)
@@ -489,9 +494,17 @@ def test_a_client_at_the_median_weighs_e_to_minus_tau_of_oneself_whatever_the_sp
             assert lower_median(np.minimum(each, each.T)) == pytest.approx(math.exp(-2.0), rel=1e-3)
         found.append(float(method.diagnostics(server | {"weights": beta})["effective_clients"]))
     assert found[0] == pytest.approx(found[1], rel=0.15)
-    literal = make(divergence=divergence, factors=2, scale="absolute", tau=10.0)
+    literal = make(divergence=divergence, factors=2, scale="absolute")
     wide, close = (literal.weigh(literal.server_start()[0], posteriors(5, s), everyone, everyone) for s in (1.0, 0.05))
     assert float((wide - close).diagonal(dim1=1, dim2=2).mean()) > 0.05
+
+
+def test_capped_is_as_printed_for_clients_that_are_alike_and_relative_for_others() -> None:
+    capped, relative, absolute = (make(factors=2, scale=kind) for kind in ("capped", "relative", "absolute"))
+    everyone = torch.arange(5)
+    for spread, same in ((1.0, relative), (0.01, absolute)):
+        given = (posteriors(5, spread), everyone, everyone)
+        assert_near(capped.weigh(capped.server_start()[0], *given), same.weigh(same.server_start()[0], *given))
 
 
 def test_clients_that_are_all_alike_are_averaged_plainly() -> None:
@@ -516,7 +529,7 @@ def test_without_variational_inference_the_server_averages_plainly() -> None:
     assert method.similarity(training.server) is None
 
 
-@pytest.mark.parametrize("changes", [{}, {"scale": "absolute", "tau": 10.0}, {"variational": False}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"scale": "absolute"}, {"variational": False}], ids=str)
 def test_diagnostics_are_of_the_weights_of_the_last_averages(changes: dict[str, Any]) -> None:
     method = make(factors=2, **changes)
     server, _ = method.server_start()
@@ -554,7 +567,7 @@ def test_who_was_never_compared_gets_the_plain_mean() -> None:
 
 
 def test_a_large_tau_leaves_each_client_its_own_model() -> None:
-    _, tap = tapped(2, tau=1e6)
+    _, tap = tapped(2, tau=1e6, scale="absolute")
     for name in WEIGHTS - {"model.classifier.bias"}:
         assert_near(tap.downs[1][name], tap.ups[0][name])
 
@@ -620,7 +633,7 @@ def test_defaults_are_the_papers_tables() -> None:
         assert FedIIH.defaults(context) == {"epochs": 2} | dict(zip(names, values, strict=True)) | both
         found = dataclasses.asdict(build_settings(FedIIH, context, {}))
         assert tuple(found[name] for name in names) == values
-        assert (found["tau"], found["scale"]) == (3.0, "relative")
+        assert (found["tau"], found["scale"], found["reach"]) == (10.0, "capped", 3.0)
         assert build_settings(FedIIH, context, {"factors": 3}).factors == 3
     assert FedIIH.defaults(make_task(ragged_clients())) == {"epochs": 1}
     assert FedIIH.defaults(make_task(ragged_clients(), dataset="cora", partition="louvain")) == {"epochs": 1}

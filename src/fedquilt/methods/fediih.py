@@ -79,10 +79,11 @@ class FedIIHSettings(AdamSettings):
         iterations: routing iterations a layer.
         through: differentiate through all routing iterations, not only through the last sum.
         classify: what the classifier reads: the routed representation, or both that and the projected one.
-        tau: how sharply similarity is turned into weights (eq. 11).
-        scale: what tau multiplies. Relative: divergences in units of their median over pairs of clients, factor by factor,
-            so that a client at the median weighs e^-tau of oneself whatever the spread. Absolute: 1 - the divergence, as
-            printed; there the paper's tau is 10.
+        tau: how sharply similarity is turned into weights (eq. 11), at most.
+        scale: what of tau is used, factor by factor. Absolute: tau, as printed. Relative: reach / D, where D is the median
+            divergence over pairs of clients, so that a client at the median weighs e^-reach of oneself whatever the spread.
+            Capped: the smaller of both, so that clients that are alike are averaged, and those that are not still share.
+        reach: see `scale`.
         divergence: Jensen-Shannon divergence of a factor's joint distribution, or the mean over its dimensions. The joint
             one tells clients apart sharply, the mean one hardly.
         gaussians: what of a client is compared: what its autoencoder inferred, or the moments of its routed representation
@@ -106,8 +107,9 @@ class FedIIHSettings(AdamSettings):
     iterations: Count = 6
     through: bool = False
     classify: Literal["routed", "both"] = "routed"
-    tau: Positive = 3.0
-    scale: Literal["relative", "absolute"] = "relative"
+    tau: Positive = 10.0
+    scale: Literal["capped", "relative", "absolute"] = "capped"
+    reach: Positive = 3.0
     divergence: Literal["joint", "mean"] = "joint"
     gaussians: Literal["inferred", "moments"] = "inferred"
     elbo: NonNegative = 0.1
@@ -349,10 +351,15 @@ class FedIIH(AdamMethod):
             return server[SIMILARITY].new_full((self.factors, len(receivers), len(senders)), 1.0 / len(senders))
         found = self.compare(dense(uploads[MEAN]), dense(uploads[LOGVAR]).clamp(*LOGVARS))
         server[SIMILARITY][:, senders.unsqueeze(1), senders] = found
-        score = server[SIMILARITY][:, receivers][:, :, senders]
-        if self.settings.scale == "relative":
-            score = score / (1.0 - median_of_pairs(found)).clamp_min(SMALLEST_DIVERGENCE).view(-1, 1, 1)
-        return torch.softmax(self.settings.tau * score, dim=2)
+        return torch.softmax(self.sharpness(found) * server[SIMILARITY][:, receivers][:, :, senders], dim=2)
+
+    def sharpness(self, found: Tensor) -> Tensor | float:
+        """What similarity is multiplied by, given that between the senders: [K, n, n] -> [K, 1, 1], or tau."""
+        s = self.settings
+        if s.scale == "absolute":
+            return s.tau
+        relative = s.reach / (1.0 - median_of_pairs(found)).clamp_min(SMALLEST_DIVERGENCE).view(-1, 1, 1)
+        return relative if s.scale == "relative" else relative.clamp_max(s.tau)
 
     def compare(self, mean: Tensor, logvar: Tensor) -> Tensor:
         """1 - JS between the senders, factor by factor (eq. 9): [n, K d] -> [K, n, n]."""
