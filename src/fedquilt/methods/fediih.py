@@ -23,6 +23,8 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 - *Divergence.* The Jensen-Shannon divergence between the Gaussians is in bits, so that it lies in [0, 1] and so does the
   similarity: of the joint distribution, estimated from draws, or dimension by dimension. (The public code's surrogate has no
   lower bound.)
+- *tau.* On disjoint clients divergences grow while they train, until with tau = 10 every client weighs hardly anyone but
+  itself. `scale` caps tau by the median divergence (`reach`); "absolute" is as printed.
 - *Global factors.* The server sends eq. 12, the posterior mean; Algorithm 2 adds unit noise to it, ten times its size.
 """
 
