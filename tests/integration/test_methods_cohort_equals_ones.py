@@ -35,8 +35,11 @@ FEDPUB: list[dict[str, Any]] = [
 FEDIIH: list[dict[str, Any]] = [
     {"classify": "both"},
     {"divergence": "mean"},
+    {"scale": "absolute"},
+    {"scale": "relative"},
     {"hierarchy": False},
     {"variational": False},
+    {"variational": False, "gaussians": "moments"},
     {"disentangle": False},
     {"wide": True},
     {"through": True},

@@ -21,7 +21,7 @@ from fedquilt.common.random_streams import torch_stream
 from fedquilt.graphs.graph import Graph
 from fedquilt.messages.message import declared
 from fedquilt.methods.base_adam import KEYS
-from fedquilt.methods.fediih import HETEROPHILOUS, SAMPLES, TABLES, FedIIH
+from fedquilt.methods.fediih import HETEROPHILOUS, SAMPLES, TABLES, FedIIH, median_of_pairs
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
@@ -185,7 +185,7 @@ def elbo_terms(
             for u, v in zip(links.source.numpy()[mine] - first, links.target.numpy()[mine] - first, strict=True):
                 p = 1 / (1 + np.exp(-sample[u] @ sample[v]))  # eq. 8
                 logs.append(np.log(p if is_edge else 1 - p))
-        centre = w["alpha"] if s.hierarchy else np.zeros_like(w["alpha"])
+        centre = (w["alpha"] if s.centre == "own" else above) if s.hierarchy else np.zeros_like(w["alpha"])
         kl = 0.5 * (variance / 0.25 + (mean - centre) ** 2 / 0.25 - 1 - np.log(variance / 0.25))
         terms["reconstruction"] += -np.mean(logs)
         terms["prior"] += kl.mean()
@@ -195,12 +195,13 @@ def elbo_terms(
     return terms
 
 
-@pytest.mark.parametrize("hierarchy", [True, False])
+@pytest.mark.parametrize(("hierarchy", "centre"), [(True, "own"), (True, "global"), (False, "own")])
 @pytest.mark.parametrize(("factors", "layers"), [(2, 2), (4, 3), (1, 5)])
-def test_the_negative_elbo_equals_its_terms(factors: int, layers: int, hierarchy: bool) -> None:
+def test_the_negative_elbo_equals_its_terms(factors: int, layers: int, hierarchy: bool, centre: str) -> None:
     clients = ragged_clients((9, 14, 12))
     cohort = Cohort(clients)
-    method = make(clients, factors=factors, layers=layers, hierarchy=hierarchy, iterations=3)
+    chosen = {"factors": factors, "layers": layers, "hierarchy": hierarchy, "centre": centre, "iterations": 3}
+    method = make(clients, **chosen)
     state = scrambled(method, cohort)
     above, draws = 0.5 * numbers(9, 8), still(state)
     down = {"alpha": above} if hierarchy else {}
@@ -211,6 +212,12 @@ def test_the_negative_elbo_equals_its_terms(factors: int, layers: int, hierarchy
         return float(method.negative_elbo(routed, dict(own), own, cohort, draws, down))
 
     terms = elbo_terms(method, state, cohort, above.double().numpy(), draws)
+    heavy = make(clients, **chosen, kl=7.0)
+    routed = heavy.represent(heavy.weights(state), cohort, None)[1]
+    weighed = sum(terms.values()) + 6.0 * (sum(terms.values()) - terms["reconstruction"])
+    assert float(heavy.negative_elbo(routed, dict(state), state, cohort, draws, down)) == pytest.approx(
+        weighed, rel=1e-4
+    )
     assert negative() == pytest.approx(sum(terms.values()), rel=1e-4)
     assert min(terms["reconstruction"], terms["prior"]) > 0.1
     # Term by term: without alpha-hat, only the terms it is in change.
@@ -301,8 +308,9 @@ def test_dropout_reaches_the_classifier_and_the_autoencoder() -> None:
     assert all(not torch.equal(calm[name], wild[name]) for name in WEIGHTS | {"spread"})
 
 
-def test_without_an_autoencoder_the_gaussians_are_moments() -> None:
-    cohort, method = Cohort(ragged_clients()), make(variational=False)
+@pytest.mark.parametrize("variational", [False, True])
+def test_the_gaussians_may_be_moments(variational: bool) -> None:
+    cohort, method = Cohort(ragged_clients()), make(variational=variational, gaussians="moments")
     state = scrambled(method, cohort)
     method.gradients(state, cohort, still(state), {"alpha": torch.zeros(8)})
     routed = method.represent(method.weights(state), cohort, None)[1]
@@ -310,7 +318,7 @@ def test_without_an_autoencoder_the_gaussians_are_moments() -> None:
         h = of_client(cohort, routed, m).double().numpy()
         assert_near(state["latent.mean"][m], torch.from_numpy(h.mean(1).ravel()))
         assert_near(state["latent.logvar"][m].exp(), torch.from_numpy(h.var(1).ravel()))
-    constant = make(variational=False)
+    constant = make(variational=False, gaussians="moments")
     constant.note_moments(torch.ones(cohort.rows, 8), state, cohort)
     assert torch.isfinite(state["latent.logvar"]).all()
 
@@ -401,9 +409,12 @@ def test_mixing_equals_a_loop(
     [
         {},
         {"tau": 1.0, "classify": "both"},
-        {"divergence": "mean"},
+        {"tau": 4.0},
+        {"scale": "absolute"},
+        {"scale": "relative", "reach": 2.0},
+        {"divergence": "mean", "scale": "absolute"},
         {"factors": 5, "hidden": 13},
-        {"variational": False},
+        {"variational": False, "gaussians": "moments"},
     ],
     ids=str,
 )
@@ -415,7 +426,7 @@ def test_aggregation_equals_numpy(changes: dict[str, Any], participation: float)
     whole = np.zeros((method.factors, 5, 5))
     parts = [r["participants"] if r["participants"] != "all" else list(range(5)) for r in training.records]
     kept = 0
-    for r, (here, there) in enumerate(itertools.pairwise(parts)):
+    for r, here in enumerate(parts):
         up = {name: tensor.double().numpy() for name, tensor in tap.ups[r].items()}
         args = (up["latent.mean"], up["latent.logvar"], method.factors)
         mean_kind = method.settings.divergence == "mean"
@@ -423,8 +434,13 @@ def test_aggregation_equals_numpy(changes: dict[str, Any], participation: float)
         whole[:, np.array(here)[:, None], here] = s
         away = [m for m in range(5) if m not in here]
         kept += int((whole[:, away] != 0).any())
-        score = np.exp(method.settings.tau * whole[:, there][:, :, here])
-        beta = score / score.sum(2, keepdims=True)  # eq. 11
+        if r + 1 == len(parts):  # after the last round, too, but nothing is sent then
+            break
+        there = parts[r + 1]
+        sharp = method.settings.reach / (1 - np.array([lower_median(each) for each in s]))
+        sharp = {"relative": sharp, "absolute": method.settings.tau, "capped": np.minimum(sharp, method.settings.tau)}
+        score = np.reshape(sharp[method.settings.scale], (-1, 1, 1)) * whole[:, there][:, :, here]
+        beta = np.exp(score) / np.exp(score).sum(2, keepdims=True)  # eq. 11
         down = tap.downs[r + 1]
         for name in WEIGHTS:
             expected = np.zeros((len(there), *up[name].shape[1:]))
@@ -441,10 +457,101 @@ def test_aggregation_equals_numpy(changes: dict[str, Any], participation: float)
                     own[k * size : (k + 1) * size] = beta[k, m, j] * w[k * size : (k + 1) * size]
                 expected[m] += own
             assert_near(down[name], torch.from_numpy(expected), 5e-3 if mean_kind else 5e-5)
-        assert_near(down["alpha"], torch.from_numpy(up["latent.mean"].sum(0) / (len(here) + 0.25)))  # eq. 12
+        if method.settings.variational:
+            assert_near(down["alpha"], torch.from_numpy(up["latent.mean"].sum(0) / (len(here) + 0.25)))  # eq. 12
     assert_near(training.server["similarity"], torch.from_numpy(whole), 2e-3 if mean_kind else 2e-5)
     assert method.similarity(training.server) is training.server["similarity"]
     assert (kept > 0) == (participation < 1)  # whoever sits out keeps the similarity it had
+
+
+def lower_median(similarity: np.ndarray) -> float:
+    """Over pairs of different clients, the lower of two in the middle."""
+    pairs = np.sort(similarity[np.triu_indices(len(similarity), 1)])
+    return float(pairs[(len(pairs) - 1) // 2])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7])
+def test_the_median_is_over_pairs_of_different_clients(count: int) -> None:
+    found = numbers(count, 3, count, count)
+    found = found + found.mT
+    expected = [lower_median(each) if count > 1 else 1.0 for each in found.double().numpy()]
+    assert_near(median_of_pairs(found), torch.tensor(expected))
+
+
+def posteriors(clients: int, spread: float) -> dict[str, Tensor]:
+    return {"latent.mean": spread * numbers(8, clients, 8), "latent.logvar": 0.1 * numbers(9, clients, 8)}
+
+
+@pytest.mark.parametrize("divergence", ["joint", "mean"])
+def test_a_client_at_the_median_weighs_e_to_minus_reach_of_oneself_whatever_the_spread(divergence: str) -> None:
+    everyone, found = torch.arange(5), []
+    for spread in (0.05, 0.2):
+        method = make(divergence=divergence, factors=2, scale="relative", reach=2.0)
+        server, _ = method.server_start()
+        beta = method.weigh(server, posteriors(5, spread), everyone, everyone).double()
+        relative = beta / beta.diagonal(dim1=1, dim2=2).unsqueeze(2)
+        for each in relative.numpy():
+            assert lower_median(np.minimum(each, each.T)) == pytest.approx(math.exp(-2.0), rel=1e-3)
+        found.append(float(method.diagnostics(server | {"weights": beta})["effective_clients"]))
+    assert found[0] == pytest.approx(found[1], rel=0.15)
+    literal = make(divergence=divergence, factors=2, scale="absolute")
+    wide, close = (literal.weigh(literal.server_start()[0], posteriors(5, s), everyone, everyone) for s in (1.0, 0.05))
+    assert float((wide - close).diagonal(dim1=1, dim2=2).mean()) > 0.05
+
+
+def test_capped_is_as_printed_for_clients_that_are_alike_and_relative_for_others() -> None:
+    capped, relative, absolute = (make(factors=2, scale=kind) for kind in ("capped", "relative", "absolute"))
+    everyone = torch.arange(5)
+    for spread, same in ((1.0, relative), (0.01, absolute)):
+        given = (posteriors(5, spread), everyone, everyone)
+        assert_near(capped.weigh(capped.server_start()[0], *given), same.weigh(same.server_start()[0], *given))
+
+
+def test_clients_that_are_all_alike_are_averaged_plainly() -> None:
+    method, everyone = make(factors=2), torch.arange(5)
+    alike = {name: value[:1].repeat(5, 1) for name, value in posteriors(5, 1.0).items()}
+    assert_near(method.weigh(method.server_start()[0], alike, everyone, everyone), torch.full((2, 5, 5), 0.2))
+    alone = method.weigh(method.server_start()[0], posteriors(1, 1.0), everyone[2:3], everyone)
+    assert torch.equal(alone, torch.ones(2, 5, 1))
+
+
+def test_without_variational_inference_the_server_averages_plainly() -> None:
+    """Nothing is inferred that could be compared, so nothing but the model crosses."""
+    training, tap = tapped(4, 0.6, variational=False)
+    method = training.method
+    for r, down in enumerate(tap.downs[1:]):
+        for name in WEIGHTS:
+            for m in range(len(down[name])):
+                assert_near(down[name][m], tap.ups[r][name].mean(0))
+    assert all(set(up) == WEIGHTS for up in tap.ups)
+    assert [set(down) for down in tap.downs] == [set()] + [WEIGHTS] * 3
+    assert [spec.name for spec in method.sent_uploads()] == ["model.*"]
+    assert method.similarity(training.server) is None
+
+
+@pytest.mark.parametrize("changes", [{}, {"scale": "absolute"}, {"variational": False}], ids=str)
+def test_diagnostics_are_of_the_weights_of_the_last_averages(changes: dict[str, Any]) -> None:
+    method = make(factors=2, **changes)
+    server, _ = method.server_start()
+    start = {name: float(value) for name, value in method.diagnostics(server).items()}
+    assert (start["effective_clients"], start["own_weight"]) == (1.0, 1.0)  # everyone alone, so far
+    uploads = {f"model.{name}": numbers(i, 5, *shape) for i, (name, shape) in enumerate(method.shapes().items())}
+    everyone, some = torch.arange(5), torch.tensor([0, 1, 4])
+    method.aggregate(server, uploads | posteriors(5, 0.3), everyone, everyone)
+    first = server["weights"].clone()
+    method.aggregate(server, {name: value[:3] for name, value in (uploads | posteriors(5, 0.3)).items()}, some, some)
+    assert torch.equal(server["weights"][:, [2, 3]], first[:, [2, 3]])  # who sat out keeps its last average
+    assert not server["weights"][:, some][:, :, [2, 3]].any()
+    found, beta = method.diagnostics(server), server["weights"].double().numpy()
+    entropy = -(beta * np.log(np.where(beta > 0, beta, 1.0))).sum(2)
+    assert_near(found["effective_clients"], torch.tensor(np.exp(entropy).mean()))
+    assert_near(found["own_weight"], torch.tensor(np.diagonal(beta, axis1=1, axis2=2).mean()))
+    above = np.triu_indices(5, 1)
+    pairs = np.sort(server["similarity"].numpy()[:, above[0], above[1]].ravel())
+    if method.compares:
+        assert_near(found["similarity_median"], torch.tensor(pairs[(len(pairs) - 1) // 2]))
+    assert ("similarity_median" in found) == method.compares
+    assert all(value.shape == () for value in found.values())
 
 
 def test_who_was_never_compared_gets_the_plain_mean() -> None:
@@ -460,7 +567,7 @@ def test_who_was_never_compared_gets_the_plain_mean() -> None:
 
 
 def test_a_large_tau_leaves_each_client_its_own_model() -> None:
-    _, tap = tapped(2, tau=1e5)
+    _, tap = tapped(2, tau=1e6, scale="absolute")
     for name in WEIGHTS - {"model.classifier.bias"}:
         assert_near(tap.downs[1][name], tap.ups[0][name])
 
@@ -468,10 +575,13 @@ def test_a_large_tau_leaves_each_client_its_own_model() -> None:
 # -- what crosses ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", [{}, {"hierarchy": False}, {"variational": False}, {"disentangle": False}], ids=str)
+MOMENTS = {"variational": False, "gaussians": "moments"}
+
+
+@pytest.mark.parametrize("changes", [{}, {"hierarchy": False}, MOMENTS, {"disentangle": False}], ids=str)
 def test_what_crosses_is_the_model_the_gaussians_and_alpha(changes: dict[str, Any]) -> None:
     training, tap = tapped(3, 0.6, **changes)
-    alpha = set() if changes == {"hierarchy": False} else {"alpha"}
+    alpha = set() if changes in ({"hierarchy": False}, MOMENTS) else {"alpha"}
     for up in tap.ups:
         assert set(up) == WEIGHTS | {"latent.mean", "latent.logvar"}
     assert [set(down) for down in tap.downs] == [alpha] + [WEIGHTS | alpha] * 2
@@ -523,7 +633,7 @@ def test_defaults_are_the_papers_tables() -> None:
         assert FedIIH.defaults(context) == {"epochs": 2} | dict(zip(names, values, strict=True)) | both
         found = dataclasses.asdict(build_settings(FedIIH, context, {}))
         assert tuple(found[name] for name in names) == values
-        assert found["tau"] == 10.0
+        assert (found["tau"], found["scale"], found["reach"]) == (10.0, "capped", 3.0)
         assert build_settings(FedIIH, context, {"factors": 3}).factors == 3
     assert FedIIH.defaults(make_task(ragged_clients())) == {"epochs": 1}
     assert FedIIH.defaults(make_task(ragged_clients(), dataset="cora", partition="louvain")) == {"epochs": 1}
@@ -543,7 +653,7 @@ def test_ablations_change_what_they_say() -> None:
         state = method.start(cohort)
         assert set(method.trained(state)) == trained
         assert {name.removeprefix("adam.first.") for name in state if name.startswith("adam.first.")} == trained
-        assert ("alpha" in method.server_start()[1]) == changes.get("hierarchy", True)
+        assert ("alpha" in method.server_start()[1]) == ("alpha" in trained)
     whole = make(factors=4, hidden=12, disentangle=False)
     assert (whole.factors, whole.width) == (1, 12)
     assert whole.shapes() == make(factors=4, hidden=12).shapes()

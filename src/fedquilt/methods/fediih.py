@@ -23,6 +23,8 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 - *Divergence.* The Jensen-Shannon divergence between the Gaussians is in bits, so that it lies in [0, 1] and so does the
   similarity: of the joint distribution, estimated from draws, or dimension by dimension. (The public code's surrogate has no
   lower bound.)
+- *tau.* On disjoint clients divergences grow while they train, until with tau = 10 every client weighs hardly anyone but
+  itself. `scale` caps tau by the median divergence (`reach`); "absolute" is as printed.
 - *Global factors.* The server sends eq. 12, the posterior mean; Algorithm 2 adds unit noise to it, ten times its size.
 """
 
@@ -43,6 +45,7 @@ from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RunContext, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
+from fedquilt.methods.diagnostics import effective_clients, own_weight, pair_median
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
@@ -54,10 +57,12 @@ from fedquilt.nn.routing import route, unit
 
 ALPHA, SPREAD = "alpha", "spread"
 MEAN, LOGVAR = "latent.mean", "latent.logvar"
+SIMILARITY, WEIGHTS = "similarity", "weights"  # in the server's state: S, and beta of the last average
 PRIOR_VARIANCE = 0.25  # of a local factor around its global one (appendix I.6); the global ones have variance one
 SAMPLES = 64  # draws for the joint divergence
 NODES = 12  # of the quadrature for the divergence of one dimension
 SMALLEST_VARIANCE = 1e-6
+SMALLEST_DIVERGENCE = 1e-6  # a smaller median counts as this: clients that are all alike stay so
 LOGVARS = -30.0, 30.0  # the server clamps log-variances to this range: noise that protects an upload can be anything
 
 
@@ -76,12 +81,22 @@ class FedIIHSettings(AdamSettings):
         iterations: routing iterations a layer.
         through: differentiate through all routing iterations, not only through the last sum.
         classify: what the classifier reads: the routed representation, or both that and the projected one.
-        tau: how sharply similarity is turned into weights (eq. 11).
+        tau: how sharply similarity is turned into weights (eq. 11), at most.
+        scale: what of tau is used, factor by factor. Absolute: tau, as printed. Relative: reach / D, where D is the median
+            divergence over pairs of clients, so that a client at the median weighs e^-reach of oneself whatever the spread.
+            Capped: the smaller of both, so that clients that are alike are averaged, and those that are not still share.
+        reach: see `scale`.
         divergence: Jensen-Shannon divergence of a factor's joint distribution, or the mean over its dimensions. The joint
             one tells clients apart sharply, the mean one hardly.
+        gaussians: what of a client is compared: what its autoencoder inferred, or the moments of its routed representation
+            over nodes, which need no autoencoder.
         elbo: weight of the negative evidence lower bound beside the cross-entropy.
+        kl: weight, within it, of the terms that know the priors (means over dimensions; times the width they are eq. 6's sums).
         hierarchy: global factors above the clients' (off: the prior is centred at zero; Tables 5, 6).
-        variational: the autoencoder (off: the Gaussians are the moments of the representation; Tables 5, 6).
+        centre: of the local factors' prior in the hierarchy: alpha-hat, the client's own copy of the global factors, or the
+            global factors as sent (eq. 6 as printed, where alpha-hat touches nothing but itself).
+        variational: the autoencoder (off: nothing is inferred that could be compared, so the server averages plainly, unless
+            `gaussians` are the moments; Tables 5, 6).
         disentangle: several factors (off: one, as wide as all; Tables 5, 6).
     """
 
@@ -95,9 +110,14 @@ class FedIIHSettings(AdamSettings):
     through: bool = False
     classify: Literal["routed", "both"] = "routed"
     tau: Positive = 10.0
+    scale: Literal["capped", "relative", "absolute"] = "capped"
+    reach: Positive = 3.0
     divergence: Literal["joint", "mean"] = "joint"
+    gaussians: Literal["inferred", "moments"] = "inferred"
     elbo: NonNegative = 0.1
+    kl: NonNegative = 1.0
     hierarchy: bool = True
+    centre: Literal["own", "global"] = "own"
     variational: bool = True
     disentangle: bool = True
 
@@ -174,6 +194,8 @@ class FedIIH(AdamMethod):
         self.width = max(1, total // self.factors)
         self.latent_layers = 2 if settings.layers > 2 else 1
         self.class_layers = max(1, settings.layers - 2)
+        self.compares = settings.variational or settings.gaussians == "moments"
+        self.hierarchy = settings.variational and settings.hierarchy
 
     @classmethod
     def defaults(cls, context: RunContext) -> dict[str, Any]:
@@ -191,6 +213,10 @@ class FedIIH(AdamMethod):
             "classifier.weight": (read, self.context.outputs),
             "classifier.bias": (self.context.outputs,),
         }
+
+    def sends(self, name: str) -> bool:
+        """The Gaussians only where they are compared."""
+        return super().sends(name) and (self.compares or name not in (MEAN, LOGVAR))
 
     def averages(self) -> bool:
         """Each factor's part of the model, for each client by who is like it."""
@@ -210,8 +236,7 @@ class FedIIH(AdamMethod):
 
     def trained(self, state: State) -> Weights:
         """The model; where there is an autoencoder, also alpha-hat and the offset."""
-        s = self.settings
-        own = [SPREAD] * s.variational + [ALPHA] * (s.variational and s.hierarchy)
+        own = [SPREAD] * self.settings.variational + [ALPHA] * self.hierarchy
         return super().trained(state) | {name: state[name] for name in own}
 
     def represent(self, weights: Weights, cohort: Cohort, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
@@ -252,12 +277,12 @@ class FedIIH(AdamMethod):
         total, each = self.task.training_loss(cohort, logits, dropout.draws)
         if self.settings.variational:
             total = total + self.settings.elbo * self.negative_elbo(routed, state, leaves, cohort, dropout, down)
-        else:
+        if self.settings.gaussians == "moments":
             self.note_moments(side_by_side(routed.detach()), state, cohort)
         return gradients_of(total, leaves), each
 
     def note_moments(self, h: Tensor, state: State, cohort: Cohort) -> None:
-        """Without an autoencoder: the mean and variance of the representation over a client's nodes."""
+        """The mean and variance of the representation over a client's nodes: [R, K d]."""
         mean = cohort.node_mean(h)
         variance = cohort.node_mean(h.square()) - mean.square()
         state[MEAN].copy_(mean)
@@ -267,26 +292,34 @@ class FedIIH(AdamMethod):
         self, routed: Tensor, state: State, leaves: Weights, cohort: Cohort, dropout: Dropout, down: Message
     ) -> Tensor:
         """-(eq. 6) summed over clients, each term a mean over pairs, nodes and dimensions. routed: [K, R, d]."""
-        first = 1 + self.class_layers
-        mean = side_by_side(self.routed(routed, cohort, None, range(first, first + self.latent_layers)))
-        logvar = cohort.add(mean, leaves[SPREAD])
+        mean, logvar = self.infer(routed, leaves, cohort)
         with torch.no_grad():
             state[MEAN].copy_(cohort.node_mean(mean))
             state[LOGVAR].copy_(cohort.node_mean(logvar))
         loss = expected_reconstruction(cohort, mean, logvar, dropout.draws)
-        prior = torch.zeros_like(mean)
-        if self.settings.hierarchy:
+        return loss + self.settings.kl * self.prior_terms(mean, logvar, leaves, cohort, down)
+
+    def infer(self, routed: Tensor, leaves: Weights, cohort: Cohort) -> tuple[Tensor, Tensor]:
+        """The means and log-variances that the autoencoder infers at each node: [K, R, d] -> [R, K d] each."""
+        first = 1 + self.class_layers
+        mean = side_by_side(self.routed(routed, cohort, None, range(first, first + self.latent_layers)))
+        return mean, cohort.add(mean, leaves[SPREAD])
+
+    def prior_terms(self, mean: Tensor, logvar: Tensor, leaves: Weights, cohort: Cohort, down: Message) -> Tensor:
+        """The terms of -(eq. 6) that know the priors, summed over clients: [R, K d] each -> scalar."""
+        prior, loss = torch.zeros_like(mean), mean.new_zeros(())
+        if self.hierarchy:
             own, above = leaves[ALPHA], dense(down[ALPHA])
-            prior = own[cohort.client]
+            prior = own[cohort.client] if self.settings.centre == "own" else above.expand_as(mean)
             # -log p(alpha-hat) + KL(p(alpha-hat) || p(alpha)), all of variance one, up to constants
-            loss = loss + 0.5 * (own.square() + (own - above).square()).mean(1).sum()
+            loss = 0.5 * (own.square() + (own - above).square()).mean(1).sum()
         apart = kl_diagonal(mean, logvar, prior, PRIOR_VARIANCE).mean(1, keepdim=True)
         return loss + cohort.node_mean(apart).sum()
 
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
-        """The model and the Gaussians of the last epoch."""
+        """The model and, where they are compared, the Gaussians of the last epoch."""
         message: Message = {MODEL + name: w for name, w in personal.items()}
-        return message | {MEAN: state[MEAN], LOGVAR: state[LOGVAR]}
+        return message | {name: state[name] for name in (MEAN, LOGVAR) if self.compares}
 
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
@@ -296,24 +329,39 @@ class FedIIH(AdamMethod):
     # -- at the server ---------------------------------------------------------------------------------------------
 
     def server_start(self) -> tuple[State, Message]:
-        """No similarity known yet; the global factors at their prior's mean."""
-        clients = self.context.clients
-        server = {"similarity": torch.zeros(self.factors, clients, clients)}
-        return server, {ALPHA: torch.zeros(self.factors * self.width)} if self.settings.hierarchy else {}
+        """No similarity known yet, everyone alone; the global factors at their prior's mean."""
+        shape = (self.factors, self.context.clients, self.context.clients)
+        server = {SIMILARITY: torch.zeros(shape), WEIGHTS: torch.eye(shape[1]).repeat(self.factors, 1, 1)}
+        return server, {ALPHA: torch.zeros(self.factors * self.width)} if self.hierarchy else {}
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Each factor's part of the model by the similarity in that factor, the classifier's bias by plain averaging."""
-        mean, logvar = dense(uploads[MEAN]), dense(uploads[LOGVAR]).clamp(*LOGVARS)
-        server["similarity"][:, senders.unsqueeze(1), senders] = self.compare(mean, logvar)
-        score = self.settings.tau * server["similarity"][:, receivers][:, :, senders]
-        beta = torch.softmax(score, dim=2)
+        beta = self.weigh(server, uploads, senders, receivers)
+        server[WEIGHTS].index_fill_(1, receivers, 0.0)
+        server[WEIGHTS][:, receivers.unsqueeze(1), senders] = beta
         message: Message = {}
         for name, value in uploads.items():
             if name.startswith(MODEL):
                 message[name] = self.mixed(name, dense(value), beta)
-        if self.settings.hierarchy:
-            message[ALPHA] = self.averaging.total(mean) / (len(senders) + PRIOR_VARIANCE)
+        if self.hierarchy:
+            message[ALPHA] = self.averaging.total(dense(uploads[MEAN])) / (len(senders) + PRIOR_VARIANCE)
         return message
+
+    def weigh(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Tensor:
+        """beta of eq. 11, equal where nothing is compared: [K, r, n]."""
+        if not self.compares:
+            return server[SIMILARITY].new_full((self.factors, len(receivers), len(senders)), 1.0 / len(senders))
+        found = self.compare(dense(uploads[MEAN]), dense(uploads[LOGVAR]).clamp(*LOGVARS))
+        server[SIMILARITY][:, senders.unsqueeze(1), senders] = found
+        return torch.softmax(self.sharpness(found) * server[SIMILARITY][:, receivers][:, :, senders], dim=2)
+
+    def sharpness(self, found: Tensor) -> Tensor | float:
+        """What similarity is multiplied by, given that between the senders: [K, n, n] -> [K, 1, 1], or tau."""
+        s = self.settings
+        if s.scale == "absolute":
+            return s.tau
+        relative = s.reach / (1.0 - median_of_pairs(found)).clamp_min(SMALLEST_DIVERGENCE).view(-1, 1, 1)
+        return relative if s.scale == "relative" else relative.clamp_max(s.tau)
 
     def compare(self, mean: Tensor, logvar: Tensor) -> Tensor:
         """1 - JS between the senders, factor by factor (eq. 9): [n, K d] -> [K, n, n]."""
@@ -334,8 +382,23 @@ class FedIIH(AdamMethod):
         return self.averaging.mix_factors(beta, parts).reshape(-1, *stack.shape[1:])
 
     def similarity(self, server: State) -> Tensor | None:
-        """S of each factor as last computed between each pair of clients: [K, M, M]."""
-        return server["similarity"]
+        """S of each factor as last computed between each pair of clients: [K, M, M]; None where nothing is compared."""
+        return server[SIMILARITY] if self.compares else None
+
+    def diagnostics(self, server: State) -> dict[str, Tensor]:
+        """Of each client's last average: effective clients and its weight for itself; the median similarity of two clients."""
+        found = {"effective_clients": effective_clients(server[WEIGHTS]), "own_weight": own_weight(server[WEIGHTS])}
+        return found | {"similarity_median": pair_median(server[SIMILARITY])} if self.compares else found
+
+
+def median_of_pairs(similarity: Tensor) -> Tensor:
+    """The median over pairs of different clients, factor by factor; one where there is no pair: [K, n, n] -> [K]."""
+    factors, count, _ = similarity.shape
+    if count < 2:
+        return similarity.new_ones(factors)
+    # Without its first entry, a matrix in rows of n + 1 has the diagonal as its last column.
+    others = similarity.flatten(1)[:, 1:].reshape(factors, count - 1, count + 1)[..., :-1].flatten(1)
+    return others.sort(dim=1).values[:, (others.shape[1] - 1) // 2]
 
 
 @lru_cache(maxsize=4)
