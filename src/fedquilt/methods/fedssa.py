@@ -35,6 +35,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +44,7 @@ from torch import Tensor
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.group_sums import Groups
+from fedquilt.cohort.rows import Rows
 from fedquilt.common.random_streams import derive, torch_stream
 from fedquilt.devices.device import using_threads
 from fedquilt.messages.message import Message, TensorSpec, dense
@@ -51,7 +53,7 @@ from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_o
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate, Share
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.gaussians import kl_diagonal, kl_full, kl_mixture, matched
+from fedquilt.nn.gaussians import class_separation, kl_diagonal, kl_full, kl_mixture, matched
 from fedquilt.nn.k_means import k_means
 from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes
@@ -59,6 +61,7 @@ from fedquilt.nn.optim import LearningRate
 from fedquilt.nn.spectral import Bases, Kind
 from fedquilt.tasks.node_classification import class_count, labels, training_homophily
 
+Encoder = Literal["spectral", "separate"]
 FILTER, ENERGY, SEED = "filter", "energy", "projection_seed"
 CLUSTER_FILTER, CLUSTER_SIZE = "cluster.filter", "cluster.size"
 MEAN, COVARIANCE, COUNT = "class.mean", "class.covariance", "class.count"
@@ -84,6 +87,8 @@ class FedSSASettings(AdamSettings):
         mix: share of the homophily basis A^k X in UniFilter's.
         filter_lr: Adam's learning rate for the coefficients: they are few and have a long way to go.
         input_dropout: share of filtered features dropped while training.
+        encoder: "spectral": the autoencoder is the spectral network, and the classifier reads the means of its latent
+            variables (appendix E.2.1). "separate": a graph convolution of its own, which no classifier reads.
         latent: width of the autoencoder's latent variables.
         elbo: weight of the autoencoder's negative evidence lower bound.
         semantic: share what classes look like (Table 8).
@@ -105,6 +110,9 @@ class FedSSASettings(AdamSettings):
     mix: Share = 0.8
     filter_lr: Positive = 0.05
     input_dropout: Rate = 0.5
+    encoder: Encoder = "spectral"
+    clean: bool = True
+    sampled: bool = False
     latent: Count = 16
     elbo: NonNegative = 0.1
     semantic: bool = True
@@ -158,17 +166,17 @@ class FedSSA(AdamMethod):
         return min(self.settings.energy, self.context.features)
 
     def shapes(self) -> Shapes:
-        """The MLP, and the encoder's weights beside the MLP's first layer, which it shares."""
-        s, context = self.settings, self.context
-        return {
-            "hidden.weight": (context.features, s.hidden),
-            "hidden.bias": (s.hidden,),
-            "classifier.weight": (s.hidden, context.outputs),
-            "classifier.bias": (context.outputs,),
-            "encoder.label": (context.outputs, s.hidden),
-            "encoder.weight": (s.hidden, 2 * s.latent),
-            "encoder.bias": (2 * s.latent,),
-        }
+        """The network, and under ``encoder.`` what only the autoencoder reads."""
+        s, classes = self.settings, self.context.outputs
+        hidden = {"hidden.weight": (self.context.features, s.hidden), "hidden.bias": (s.hidden,)}
+        if s.encoder == "separate":
+            read, latent = s.hidden, {}
+            encoder = {"label": (classes, s.hidden), "weight": (s.hidden, 2 * s.latent), "bias": (2 * s.latent,)}
+        else:
+            read, latent = s.latent, {"latent.weight": (s.hidden, s.latent), "latent.bias": (s.latent,)}
+            encoder = {"label": (classes, s.latent), "weight": (s.hidden, s.latent), "bias": (s.latent,)}
+        classifier = {"classifier.weight": (read, classes), "classifier.bias": (classes,)}
+        return hidden | latent | classifier | {f"encoder.{name}": shape for name, shape in encoder.items()}
 
     def needs_classes(self) -> bool:
         """The encoder reads labels, and the filter's basis the homophily between them."""
@@ -201,9 +209,9 @@ class FedSSA(AdamMethod):
         return {FILTER: self.settings.filter_lr}
 
     def personal(self, state: State) -> State:
-        """The coefficients and the MLP."""
-        mlp = {name: w for name, w in self.weights(state).items() if not name.startswith("encoder.")}
-        return mlp | {FILTER: state[FILTER]}
+        """The coefficients and the network, without what only the autoencoder reads."""
+        network = {name: w for name, w in self.weights(state).items() if not name.startswith("encoder.")}
+        return network | {FILTER: state[FILTER]}
 
     def bases(self, cohort: Cohort) -> Bases:
         """The cohort's signals, computed once."""
@@ -217,9 +225,18 @@ class FedSSA(AdamMethod):
 
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
-        h = self.bases(cohort).everywhere.linear(personal[FILTER], personal["hidden.weight"])
-        h = torch.relu(cohort.add(h, personal["hidden.bias"]))
-        return linear(cohort, h, personal["classifier.weight"], personal["classifier.bias"])
+        return self.classify(personal, cohort, self.hidden_layer(personal, cohort))
+
+    def hidden_layer(self, w: Weights, cohort: Cohort) -> Tensor:
+        """relu(P W + b) of the filtered signals P = sum_k w_k H_k (eq. 8) at every node, without dropout: [R, hidden]."""
+        h = self.bases(cohort).everywhere.linear(w[FILTER], w["hidden.weight"])
+        return torch.relu(cohort.add(h, w["hidden.bias"]))
+
+    def classify(self, w: Weights, rows: Rows, h: Tensor) -> Tensor:
+        """The classifier on the mean of the latent variables, or on the hidden layer itself: [R, hidden] -> [R, C]."""
+        if self.settings.encoder == "spectral":
+            h = linear(rows, h, w["latent.weight"], w["latent.bias"])
+        return linear(rows, h, w["classifier.weight"], w["classifier.bias"])
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Eq. 41 but for the terms on the coefficients alone, which are `after_step`; notes the class-wise Gaussians."""
@@ -227,14 +244,44 @@ class FedSSA(AdamMethod):
         leaves = leaves_of(self.trained(state))
         w = {name.removeprefix(MODEL): leaf for name, leaf in leaves.items()}
         thin = Dropout(s.input_dropout, dropout.keys, dropout.step)
-        keep = thin.mask(rows, self.context.features, INPUT_LAYER) if s.input_dropout else None
-        h = self.bases(cohort).training.linear(w[FILTER], w["hidden.weight"], keep)
-        h = dropout(rows, rows.add(h, w["hidden.bias"]), 0)
-        logits = linear(rows, h, w["classifier.weight"], w["classifier.bias"])
+        real = rows.real
+        if s.encoder == "spectral" and not s.clean and s.elbo:
+            keep = thin.mask(cohort, self.context.features, INPUT_LAYER) if s.input_dropout else None
+            h = self.bases(cohort).everywhere.linear(w[FILTER], w["hidden.weight"], keep)
+            every = dropout(cohort, cohort.add(h, w["hidden.bias"]), 0)
+            h = every[rows.index]
+        else:
+            keep = thin.mask(rows, self.context.features, INPUT_LAYER) if s.input_dropout else None
+            h = self.bases(cohort).training.linear(w[FILTER], w["hidden.weight"], keep)
+            h = dropout(rows, rows.add(h, w["hidden.bias"]), 0)
+        if s.encoder == "separate":
+            logits = self.classify(w, rows, h)
+            mean, logvar = self.encode(w, cohort)
+            extra = s.elbo * negative_elbo(cohort, mean, logvar, dropout)
+            mean, logvar = mean[cohort.train], logvar[cohort.train]
+        else:
+            z = linear(rows, h, w["latent.weight"], w["latent.bias"])
+            if s.sampled:
+                spread = linear(rows, h, w["encoder.weight"], w["encoder.bias"])
+                z = z + (0.5 * spread).exp() * dropout.draws.normal(rows, s.latent, 62)
+            logits = linear(rows, z, w["classifier.weight"], w["classifier.bias"])
+            if s.elbo:
+                e = every if not s.clean else self.hidden_layer(w, cohort)
+                mean = linear(cohort, e, w["latent.weight"], w["latent.bias"])
+                known: Tensor = cohort.once("training labels", training_labels)
+                logvar = linear(cohort, e, w["encoder.weight"], w["encoder.bias"]) + cohort.multiply(known, w["encoder.label"])
+                extra = s.elbo * negative_elbo(cohort, mean, logvar, dropout)
+                mean, logvar = mean[cohort.train], logvar[cohort.train]
+            else:
+                if s.clean:
+                    h = torch.relu(rows.add(self.bases(cohort).training.linear(w[FILTER], w["hidden.weight"]), w["hidden.bias"]))
+                mean = linear(rows, h, w["latent.weight"], w["latent.bias"])[rows.real]
+                known = cohort.once("training labels", training_labels)
+                logvar = (linear(rows, h, w["encoder.weight"], w["encoder.bias"]) + rows.multiply(known[rows.index], w["encoder.label"]))[rows.real]
+                extra = 0.0 * logvar.sum()
         total, each = self.task.training_loss(cohort, logits, dropout.draws)
-        mean, logvar = self.encode(w, cohort)
-        total = total + s.elbo * negative_elbo(cohort, mean, logvar, dropout)
-        own = class_gaussians(cohort, mean[cohort.train], logvar[cohort.train])
+        total = total + extra
+        own = class_gaussians(cohort, mean, logvar)
         for name, value in zip((MEAN, COVARIANCE, COUNT), own, strict=True):
             state[name].copy_(value.detach())
         if WEIGHT in down:
@@ -243,7 +290,13 @@ class FedSSA(AdamMethod):
 
     def encode(self, w: Weights, cohort: Cohort) -> tuple[Tensor, Tensor]:
         """q(Z | X, Y): means and log-variances of every node, [R, latent] each."""
-        known: Tensor = cohort.once("neighbouring labels", neighbouring_labels)
+        if self.settings.encoder == "spectral":
+            h = self.hidden_layer(w, cohort)
+            mean = linear(cohort, h, w["latent.weight"], w["latent.bias"])
+            known: Tensor = cohort.once("training labels", training_labels)
+            spread = linear(cohort, h, w["encoder.weight"], w["encoder.bias"])
+            return mean, spread + cohort.multiply(known, w["encoder.label"])
+        known = cohort.once("neighbouring labels", neighbouring_labels)
         h = linear(cohort, cohort.smoothed, w["hidden.weight"], w["hidden.bias"])
         h = torch.relu(h + cohort.multiply(known, w["encoder.label"]))
         mean, logvar = gcn(cohort, h, w["encoder.weight"], w["encoder.bias"]).chunk(2, dim=1)
@@ -376,6 +429,12 @@ class FedSSA(AdamMethod):
         rank = overlap.diagonal()
         return overlap / torch.maximum(rank, rank.unsqueeze(1)).clamp_min(1.0)
 
+    def diagnostics(self, server: State) -> dict[str, Tensor]:
+        """How far apart the classes of a client are, of what clients uploaded last (`class_separation`)."""
+        if not self.settings.semantic:
+            return {}
+        return {"class_separation": class_separation(server[MEAN], server[COVARIANCE], server[COUNT])}
+
     def findings(self, server: State, clients: State) -> dict[str, Tensor]:
         """Each client's filter, its cluster's, and the means of its classes."""
         found = {"coefficients": clients[FILTER], "class_means": clients[MEAN], "class_counts": clients[COUNT]}
@@ -384,12 +443,17 @@ class FedSSA(AdamMethod):
         return found
 
 
-@torch.no_grad()
-def neighbouring_labels(cohort: Cohort) -> Tensor:
-    """The training labels, one-hot and zero elsewhere, after a graph convolution's propagation: [R, C]."""
+def training_labels(cohort: Cohort) -> Tensor:
+    """The labels of training nodes, one-hot, and zeros for all other nodes: [R, C]."""
     y = torch.zeros(cohort.rows, class_count(cohort), device=cohort.device)
     y[cohort.train, labels(cohort)[cohort.train]] = 1.0
-    return cohort.gcn @ y
+    return y
+
+
+@torch.no_grad()
+def neighbouring_labels(cohort: Cohort) -> Tensor:
+    """The same after a graph convolution's propagation: [R, C]."""
+    return cohort.gcn @ training_labels(cohort)
 
 
 def negative_elbo(cohort: Cohort, mean: Tensor, logvar: Tensor, dropout: Dropout) -> Tensor:
