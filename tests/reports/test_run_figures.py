@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from fedquilt.reports.read_run import read_run
-from fedquilt.reports.run_figures import client_order, draw_convergence, draw_run
+from fedquilt.reports.run_figures import client_order, draw_convergence, draw_diagnostics, draw_run
+from fedquilt.runs.folder import RunFolder
 from support.page_runs import write_run
 
 
@@ -20,6 +21,18 @@ def test_a_run_gets_a_figure_for_all_that_it_has(tmp_path: Path) -> None:
     assert all(path.is_file() for path in paths)
     paths = draw_run(read_run(write_run(tmp_path / "plain", similarity=False)), tmp_path / "few", ".svg")
     assert [path.name for path in paths] == ["convergence.svg", "clients.svg"]
+
+
+def test_diagnostics_are_drawn_where_records_have_them(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", rounds=0, similarity=False, done=False)
+    place = RunFolder(folder).seed(0)
+    for number in range(3):
+        place.append({"round": number, "diagnostics": {"effective_clients": 4.0 - number, "weight_norm": None}})
+    (path,) = draw_diagnostics(read_run(folder), tmp_path / "diagnostics.svg")
+    text = path.read_text()
+    assert "Effective clients" in text
+    assert "Weight norm" in text
+    assert draw_diagnostics(read_run(write_run(tmp_path / "none")), tmp_path / "none.svg") == []
 
 
 def test_a_method_of_one_round_is_a_level_line_beside_the_others(tmp_path: Path) -> None:

@@ -67,6 +67,18 @@ def test_the_metric_after_some_rounds_is_read_off_the_records() -> None:
     assert measure_at("test@four", records) is None
 
 
+def test_diagnostics_are_read_at_the_best_round_and_at_any() -> None:
+    resolved, run, _ = trained(method="fedavg")
+    records = run.records[1]
+    for record in records:
+        record["diagnostics"] = {"effective_clients": float(record["round"])}
+    best = run.result["seeds"][0]["best_round"]
+    assert measure_run(resolved, run)["diagnostic.effective_clients"] == best
+    assert measure_at("diagnostic.effective_clients@2", records) == 1.0
+    assert measure_at("diagnostic.weight_norm@2", records) is None
+    assert measure_at("val@2", records) == records[1]["val"]
+
+
 def test_models_with_zeros_are_smaller() -> None:
     resolved, run, before = trained(method="local")
     run.models[1]["conv1.weight"][0] = 0

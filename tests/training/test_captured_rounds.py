@@ -223,16 +223,29 @@ def test_a_block_ends_where_similarities_are_stored() -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 7])
-def test_the_last_round_has_a_key_of_its_own(rounds: int) -> None:
-    """Nothing is aggregated after it."""
+def test_only_the_first_round_has_a_key_of_its_own(rounds: int) -> None:
+    """It downloads nothing; the last one is aggregated like all others."""
     whole, block = begin("fedavg", Plan(rounds)), in_blocks(begin("fedavg", Plan(rounds)))
     whole.run()
     block.run()
     keys = graphs_of(block).keys
-    assert keys.count(keys[-1]) == 1
     assert keys.count(keys[0]) == 1
-    assert len(set(keys)) == min(rounds, 3)
+    assert len(set(keys)) == min(rounds, 2)
     assert_identical(block, whole)
+
+
+def test_diagnostics_are_those_of_each_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    def diagnostics(self: Any, server: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"mean": server["similarity"].mean(), "least": server["similarity"].min()}
+
+    monkeypatch.setattr(fedpub.FedPub, "diagnostics", diagnostics)
+    whole, block = begin("fedpub", Plan(9)), in_blocks(begin("fedpub", Plan(9)))
+    whole.run()
+    block.run()
+    seen = [record["diagnostics"] for record in whole.records]
+    assert [record["diagnostics"] for record in block.records] == seen
+    assert len({entry["mean"] for entry in seen}) == 9
+    assert all(entry["least"] <= entry["mean"] for entry in seen)
 
 
 def test_advancing_stops_where_it_is_told_to() -> None:

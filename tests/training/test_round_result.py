@@ -31,3 +31,8 @@ def test_reading_copies_counts_and_metrics() -> None:
     assert (result.val, result.better) == (0.5, True)
     assert torch.equal(result.metrics, rows)
     assert RoundOutput(7, torch.arange(2), {}, {}, None).read().metrics is None
+
+
+def test_reading_copies_diagnostics() -> None:
+    output = RoundOutput(7, torch.arange(2), {}, {}, None, {"effective_clients": torch.tensor(2.5)})
+    assert output.read().diagnostics == {"effective_clients": 2.5}

@@ -236,6 +236,14 @@ class Method(ABC):
         """
         return None
 
+    def diagnostics(self, server: State) -> dict[str, Tensor]:
+        """Scalars that show whether the method's mechanism acts, from the server's state after a round's `aggregate`.
+
+        Such as the number of clients that an average effectively takes in (`fedquilt.methods.diagnostics`). They are recorded
+        for every round, from round 0 on under the same names. Without `host_server` the host must not read a value.
+        """
+        return {}
+
     def findings(self, server: State, clients: State) -> dict[str, Tensor]:
         """Named tensors for the figures of `fedquilt show`, from the final states of the server and of all clients.
 

@@ -123,6 +123,41 @@ def convergence_figure(curves: Mapping[str, Sequence[Records]], metric: str = "a
         return figure
 
 
+def diagnostics_figure(seeds: Sequence[Records], title: str = "") -> Figure:
+    """Every number of the records against the round: a panel for each, the mean over seeds and one standard deviation.
+
+    Each record has its round and the numbers of `Method.diagnostics` by name.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    names = list(dict.fromkeys(name for records in seeds for record in records for name in record if name != "round"))
+    if not names:
+        raise FedquiltError("There are no diagnostics to draw.")
+    columns = min(3, len(names))
+    rows = math.ceil(len(names) / columns)
+    with style.styled():
+        figure = style.new_figure(0.4 + 2.5 * columns, 0.5 + 1.9 * rows)
+        grid = figure.subplots(rows, columns, squeeze=False).flat
+        for axes, name in itertools.zip_longest(grid, names):
+            if name is None:
+                axes.set_axis_off()
+                continue
+            rounds, values = values_by_round(seeds, name)
+            mean, std = mean_and_std(values)
+            seen = np.isfinite(mean)
+            axes.plot(rounds[seen] + 1, mean[seen], color=style.PALETTE[0], linewidth=1.6)
+            if len(seeds) > 1:
+                low, high = (mean - std)[seen], (mean + std)[seen]
+                axes.fill_between(rounds[seen] + 1, low, high, color=style.PALETTE[0], alpha=0.18, linewidth=0)
+            axes.set_title(name.replace("_", " ").capitalize(), fontsize=9, fontweight="normal")
+            axes.set_xlabel("Round")
+            axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, steps=_STEPS))
+            axes.grid(axis="y")
+        if title:
+            figure.suptitle(title, fontsize=10, fontweight="bold")
+        return figure
+
+
 def heatmap_figure(matrix: Any, title: str = "", groups: Sequence[Any] | None = None) -> Figure:
     """A client-by-client similarity matrix as a heatmap, clients in their own order.
 

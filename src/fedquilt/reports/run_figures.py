@@ -23,10 +23,25 @@ _MAX_LABELS_SMALL = 12  # the same on each of several small matrices
 
 
 def draw_run(run: StoredRun, into: Path, suffix: str = ".png") -> list[Path]:
-    """The figures of one run: convergence, clients, and similarity where the method has one. Returns their paths."""
+    """The figures of one run: convergence, clients, and diagnostics and similarity where the method has some."""
     into.mkdir(parents=True, exist_ok=True)
-    convergence = draw_convergence([run], into / f"convergence{suffix}")
-    return convergence + draw_clients(run, into / f"clients{suffix}") + draw_similarity(run, into, suffix)
+    return [
+        *draw_convergence([run], into / f"convergence{suffix}"),
+        *draw_clients(run, into / f"clients{suffix}"),
+        *draw_diagnostics(run, into / f"diagnostics{suffix}"),
+        *draw_similarity(run, into, suffix),
+    ]
+
+
+def draw_diagnostics(run: StoredRun, path: Path) -> list[Path]:
+    """The numbers of `Method.diagnostics` against the round; no figure where the method has none."""
+    seeds = [
+        [{"round": record["round"], **record.get("diagnostics", {})} for record in seed.records] for seed in run.seeds
+    ]
+    if not any(len(record) > 1 for records in seeds for record in records):
+        return []
+    save_figure(figures.diagnostics_figure(seeds, method_title(run.method)), path)
+    return [path]
 
 
 def draw_clients(run: StoredRun, path: Path) -> list[Path]:

@@ -14,12 +14,13 @@ from fedquilt.runs.finished import Run
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.training.plan import BEST
 
-_AT = re.compile(r"test@(\d+)")
+_AT = re.compile(r"(test|val|diagnostic\.\w+)@(\d+)")
+_DIAGNOSTIC = "diagnostic."
 _BYTES = 4  # of a float32
 
 
 def measure_run(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
-    """The values of a run with one seed, by name. `measure_at` has `test@R`, the test metric after R rounds.
+    """The values of a run with one seed, by name. `measure_at` has those of any round: `test@R`, `val@R`, `diagnostic.NAME@R`.
 
     test, val           in percent, at the best validation round; best_round counts from 1
     test.GROUP          test of a group of clients, where the run has groups: honest and malicious, trained and new
@@ -29,6 +30,8 @@ def measure_run(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
     model_size          percent of the personal model's entries that are not zero; sparsity is 100 minus that
     label_correlation   Pearson correlation over pairs of clients, between the similarity of their labels (1 - Jensen-Shannon
                         distance) and the similarity that the method finds at the best round; None where it finds none
+    label_correlation@R the same after R rounds, for the rounds of `SIMILARITY_ROUNDS`
+    diagnostic.NAME     a number of `Method.diagnostics` at the best round
     """
     (seed,) = run.result["seeds"]
     (models,) = run.models.values()
@@ -49,17 +52,26 @@ def measure_run(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
         "cost": 100 * (up + down) / (2 * _BYTES * entries * sent) if entries else math.nan,
         "model_size": size,
         "sparsity": 100 - size,
-        "label_correlation": _label_correlation(resolved, run),
     }
+    values |= _label_correlations(resolved, run)
+    best = next(record for record in records if record["round"] == seed["best_round"])
+    values |= {_DIAGNOSTIC + name: value for name, value in best.get("diagnostics", {}).items()}
     values |= {f"test.{name}": group["test"] for name, group in seed.get("groups", {}).items()}
     return {name: _or_none(value) for name, value in values.items()}
 
 
 def measure_at(name: str, records: Sequence[dict[str, Any]]) -> float | None:
-    """`test@R`: the test metric after R rounds; None for other names, and for a round that was not evaluated."""
-    if at := _AT.fullmatch(name):
-        return next((record.get("test") for record in records if record["round"] + 1 == int(at[1])), None)
-    return None
+    """A value after R rounds: `test@R`, `val@R`, `diagnostic.NAME@R`; None for other names, and where the round has none."""
+    at = _AT.fullmatch(name)
+    record = next((record for record in records if at and record["round"] + 1 == int(at[2])), None)
+    if at is None or record is None:
+        return None
+    value: float | None
+    if at[1].startswith(_DIAGNOSTIC):
+        value = record.get("diagnostics", {}).get(at[1].removeprefix(_DIAGNOSTIC))
+    else:
+        value = record.get(at[1])
+    return value
 
 
 def measure_partition(resolved: ResolvedRun, seed: int) -> dict[str, float | None]:
@@ -79,14 +91,23 @@ def measure_partition(resolved: ResolvedRun, seed: int) -> dict[str, float | Non
     }
 
 
-def _label_correlation(resolved: ResolvedRun, run: Run) -> float | None:
+def _label_correlations(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
+    """`label_correlation` of the best round, and `label_correlation@R` of the others that are stored."""
     ((seed, similarities),) = run.similarities.items()
     partition, _ = resolved.cut(seed)
-    found = similarities.get(BEST)
-    if found is None or found.shape[-1] != partition.clients:  # some clients may be held out
-        return None
-    found = found.mean(0) if found.ndim == 3 else found
-    alike = 1 - label_distances(resolved.graph, partition)
+    values: dict[str, float | None] = {"label_correlation": None}
+    # Some clients may be held out; then the similarity is of fewer than the partition has.
+    found = {round: s for round, s in similarities.items() if s.shape[-1] == partition.clients}
+    if found:
+        alike = 1 - label_distances(resolved.graph, partition)
+        for round, similarity in found.items():
+            name = "label_correlation" if round == BEST else f"label_correlation@{round + 1}"
+            values[name] = _correlation(similarity.mean(0) if similarity.ndim == 3 else similarity, alike)
+    return values
+
+
+def _correlation(found: np.ndarray, alike: np.ndarray) -> float | None:
+    """Pearson's correlation over the pairs of clients, [M, M] each; None where one of them does not vary."""
     pairs = np.triu_indices(len(found), 1)
     mine, theirs = found[pairs], alike[pairs]
     finite = np.isfinite(mine) & np.isfinite(theirs)

@@ -21,6 +21,7 @@ from fedquilt.training.round_result import RoundOutput, RoundResult, mean
 
 BLOCK_ROUNDS = 32  # rounds between two reads, at most
 BYTE_COUNTS = 64  # messages of a round whose bytes depend on values, at most
+DIAGNOSTICS = 32  # diagnostics of a round, at most
 
 
 class CapturedRounds:
@@ -44,6 +45,7 @@ class CapturedRounds:
         self._val = torch.zeros(BLOCK_ROUNDS, device=device, dtype=torch.float64)
         self._better = torch.zeros(BLOCK_ROUNDS, device=device, dtype=torch.bool)
         self._counts = torch.zeros(BLOCK_ROUNDS, BYTE_COUNTS, device=device, dtype=torch.int64)
+        self._diagnostics = torch.zeros(BLOCK_ROUNDS, DIAGNOSTICS, device=device)
         self._row = torch.zeros(1, device=device, dtype=torch.int64)
         self._best_val = torch.zeros((), device=device, dtype=torch.float64)
 
@@ -74,6 +76,9 @@ class CapturedRounds:
             counts = output.counts_on_device()
             if counts:
                 self._write(self._counts[:, : len(counts)], torch.stack(counts))
+            if output.diagnostics:
+                found = torch.stack([value.float() for value in output.diagnostics.values()])
+                self._write(self._diagnostics[:, : len(found)], found)
             self._row += 1
         finally:
             # A method may replace a tensor of the server's state; a CUDA graph reads from the old one, so copy it back.
@@ -88,6 +93,7 @@ class CapturedRounds:
 
     def _read(self, first: int, outputs: Sequence[RoundOutput]) -> list[RoundResult]:
         metrics, val, better, counts = (t.cpu() for t in (self._metrics, self._val, self._better, self._counts))
+        diagnostics = self._diagnostics.tolist()
         self.runner.engine.forget()  # the next round overwrites the models that the engine remembers
         results = []
         for row, output in enumerate(outputs):
@@ -104,6 +110,7 @@ class CapturedRounds:
                     bytes_up=up,
                     bytes_down=down,
                     metrics=metrics[row] if evaluated else None,
+                    diagnostics=dict(zip(output.diagnostics, diagnostics[row], strict=False)),
                     val=float(val[row]),
                     better=evaluated and bool(better[row]),
                 )

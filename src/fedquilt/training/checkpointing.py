@@ -86,7 +86,8 @@ class Checkpointer:
             groups[group][rest] = tensor
         runner = self.runner
         runner.engine.restore(groups["engine"])
-        runner.server = moved_state(groups["server"], runner.server_device)
+        # A diagnostic that a later version added is not in the checkpoint; it keeps its start until the next round.
+        runner.server = runner.server | moved_state(groups["server"], runner.server_device)
         runner.down = moved(_message(groups["down"], saved.facts["down"]), runner.engine.device)
         similarities = {int(round): similarity for round, similarity in groups["similarity"].items()}
         best_similarity = similarities.pop(BEST, None)

@@ -183,6 +183,10 @@ class Training:
         }
         if result.metrics is not None:
             record |= self._metric_entries(result, result.metrics)
+        if result.diagnostics:
+            record["diagnostics"] = {
+                name: value if math.isfinite(value) else None for name, value in result.diagnostics.items()
+            }
         for transform in self.runner.upload_transforms:
             record |= transform.record_entries(result.round)
         record |= self.engine.reported

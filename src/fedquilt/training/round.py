@@ -70,10 +70,12 @@ class RoundRunner:
             uploads = transform.applied(uploads, method.uploads, round, senders, self.down)
         bytes_up = message_bytes_on_device(uploads, method.uploads, len(senders))
         began = time.perf_counter()
-        if not self.plan.is_last(round):
-            self._set_download(self.aggregate(self.server, uploads, *self._senders_and_receivers(round, senders)))
+        # Also after the last round: what the server then knows of the clients is that round's.
+        self._set_download(self.aggregate(self.server, uploads, *self._senders_and_receivers(round, senders)))
         self.aggregate_seconds = time.perf_counter() - began
-        return RoundOutput(round, senders, bytes_up, bytes_down, evaluation)
+        with torch.no_grad():
+            diagnostics = self.method.diagnostics(self.server)
+        return RoundOutput(round, senders, bytes_up, bytes_down, evaluation, diagnostics)
 
     def keep_best(self, best: BestRound, better: Tensor | None = None) -> None:
         """Copy the personal models and the similarity between clients to `best`; see `BestRound.copy_models`."""
@@ -83,7 +85,7 @@ class RoundRunner:
         """The key of a round's CUDA graph: rounds with equal keys run the same kernels on the same memory."""
         addresses = tuple(tensor.data_ptr() for value in self.down.values() for tensor in each_tensor(value))
         plan, kind = self.plan, self.method.round_kind(round)
-        return round == 0, plan.is_last(round), kind, plan.evaluates(round), tuple(self.down), addresses
+        return round == 0, kind, plan.evaluates(round), tuple(self.down), addresses
 
     def _train_clients(self, round: int, here: Tensor) -> tuple[Message, Evaluation | None]:
         """The clients' part of the round: uploads, and their metrics where the round is evaluated."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -19,6 +19,7 @@ class RoundResult:
         participants: [n] the clients whose uploads were used.
         bytes_up, bytes_down: bytes by the name of the message.
         metrics: [5, M] the fields of `Evaluation`; None where the round was not evaluated.
+        diagnostics: the numbers of `Method.diagnostics`, by name.
         val: the mean validation metric, scaled.
         better: whether it is the best so far.
     """
@@ -28,6 +29,7 @@ class RoundResult:
     bytes_up: dict[str, int]
     bytes_down: dict[str, int]
     metrics: Tensor | None
+    diagnostics: dict[str, float]
     val: float
     better: bool
 
@@ -41,6 +43,7 @@ class RoundOutput:
         participants: [n] the clients whose uploads were used.
         bytes_up, bytes_down: bytes by the name of the message; a scalar on the device where they depend on values.
         evaluation: the clients' metrics, where the round was evaluated.
+        diagnostics: the scalars of `Method.diagnostics`, by name.
     """
 
     round: int
@@ -48,6 +51,7 @@ class RoundOutput:
     bytes_up: dict[str, int | Tensor]
     bytes_down: dict[str, int | Tensor]
     evaluation: Evaluation | None
+    diagnostics: dict[str, Tensor] = field(default_factory=dict)
 
     def counts_on_device(self) -> list[Tensor]:
         """The byte counts that depend on values, uploads first."""
@@ -63,6 +67,7 @@ class RoundOutput:
             bytes_up={name: int(count) for name, count in self.bytes_up.items()},
             bytes_down={name: int(count) for name, count in self.bytes_down.items()},
             metrics=None if self.evaluation is None else self.evaluation.stacked().cpu(),
+            diagnostics={name: float(value) for name, value in self.diagnostics.items()},
             val=val,
             better=better,
         )
