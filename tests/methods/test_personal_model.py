@@ -40,6 +40,15 @@ def test_facts_are_json_and_restore_the_same_model() -> None:
     assert personal.constants == {"homophily": training_homophily(clients[1])}
 
 
+def test_a_model_saved_before_encoders_had_names_has_the_separate_one() -> None:
+    method, clients, models = trained("fedssa", rounds=1, encoder="separate")
+    facts = json.loads(json.dumps(model_facts(method, clients[0])))
+    assert facts["settings"].pop("encoder") == "separate"
+    restored = Personal.restored({name: w[0] for name, w in models.items()}, facts)
+    assert restored.method.settings.encoder == "separate"
+    assert torch.allclose(restored.logits(clients[0].graph), logits_of(method, clients[0], models), atol=1e-5)
+
+
 def test_constants_are_numbers_of_the_training_graph_whatever_the_graph_at_hand() -> None:
     clients = ragged_clients((20, 12))
     method = make_method("fedssa", clients)

@@ -130,6 +130,11 @@ class Method(ABC):
         """Settings whose default depends on the run, such as a paper's choices for a dataset."""
         return {}
 
+    @classmethod
+    def saved_settings(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Settings that were saved with a model, completed where an earlier version had no name for what it did."""
+        return settings
+
     def sends(self, name: str) -> bool:
         """Whether clients upload something called `name`, with these settings and in some round.
 

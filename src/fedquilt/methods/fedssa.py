@@ -35,7 +35,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +56,7 @@ from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.gaussians import class_separation, kl_diagonal, kl_full, kl_mixture, matched
 from fedquilt.nn.k_means import k_means
 from fedquilt.nn.layers import Weights, gcn, linear
-from fedquilt.nn.models import Shapes
+from fedquilt.nn.models import Shapes, activate
 from fedquilt.nn.optim import LearningRate
 from fedquilt.nn.spectral import Bases, Kind
 from fedquilt.tasks.node_classification import class_count, labels, training_homophily
@@ -89,6 +89,8 @@ class FedSSASettings(AdamSettings):
         input_dropout: share of filtered features dropped while training.
         encoder: "spectral": the autoencoder is the spectral network, and the classifier reads the means of its latent
             variables (appendix E.2.1). "separate": a graph convolution of its own, which no classifier reads.
+        classify: what the classifier of the spectral encoder reads: the means of the latent variables beside the hidden
+            layer ("both") or alone ("mean").
         latent: width of the autoencoder's latent variables.
         elbo: weight of the autoencoder's negative evidence lower bound.
         semantic: share what classes look like (Table 8).
@@ -111,8 +113,7 @@ class FedSSASettings(AdamSettings):
     filter_lr: Positive = 0.05
     input_dropout: Rate = 0.5
     encoder: Encoder = "spectral"
-    clean: bool = True
-    sampled: bool = False
+    classify: Literal["both", "mean"] = "both"
     latent: Count = 16
     elbo: NonNegative = 0.1
     semantic: bool = True
@@ -155,6 +156,11 @@ class FedSSA(AdamMethod):
         TensorSpec(WEIGHT, "The shares of the Gaussians that describe these clients; none: no such class here."),
     )
 
+    @classmethod
+    def saved_settings(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """At first every encoder was a separate one."""
+        return {"encoder": "separate"} | dict(settings)
+
     @property
     def orders(self) -> int:
         """K + 1, the number of coefficients."""
@@ -173,7 +179,8 @@ class FedSSA(AdamMethod):
             read, latent = s.hidden, {}
             encoder = {"label": (classes, s.hidden), "weight": (s.hidden, 2 * s.latent), "bias": (2 * s.latent,)}
         else:
-            read, latent = s.latent, {"latent.weight": (s.hidden, s.latent), "latent.bias": (s.latent,)}
+            read = s.latent + (s.hidden if s.classify == "both" else 0)
+            latent = {"latent.weight": (s.hidden, s.latent), "latent.bias": (s.latent,)}
             encoder = {"label": (classes, s.latent), "weight": (s.hidden, s.latent), "bias": (s.latent,)}
         classifier = {"classifier.weight": (read, classes), "classifier.bias": (classes,)}
         return hidden | latent | classifier | {f"encoder.{name}": shape for name, shape in encoder.items()}
@@ -225,82 +232,73 @@ class FedSSA(AdamMethod):
 
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
-        return self.classify(personal, cohort, self.hidden_layer(personal, cohort))
-
-    def hidden_layer(self, w: Weights, cohort: Cohort) -> Tensor:
-        """relu(P W + b) of the filtered signals P = sum_k w_k H_k (eq. 8) at every node, without dropout: [R, hidden]."""
-        h = self.bases(cohort).everywhere.linear(w[FILTER], w["hidden.weight"])
-        return torch.relu(cohort.add(h, w["hidden.bias"]))
-
-    def classify(self, w: Weights, rows: Rows, h: Tensor) -> Tensor:
-        """The classifier on the mean of the latent variables, or on the hidden layer itself: [R, hidden] -> [R, C]."""
+        h = self.hidden_layer(personal, cohort, cohort)
         if self.settings.encoder == "spectral":
-            h = linear(rows, h, w["latent.weight"], w["latent.bias"])
-        return linear(rows, h, w["classifier.weight"], w["classifier.bias"])
+            h = self.read(h, linear(cohort, h, personal["latent.weight"], personal["latent.bias"]))
+        return linear(cohort, h, personal["classifier.weight"], personal["classifier.bias"])
+
+    def read(self, h: Tensor, mean: Tensor) -> Tensor:
+        """What the classifier reads of the spectral encoder: the means [R, latent], or the hidden layer and the means."""
+        return mean if self.settings.classify == "mean" else torch.cat([h, mean], dim=1)
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Eq. 41 but for the terms on the coefficients alone, which are `after_step`; notes the class-wise Gaussians."""
-        s, rows = self.settings, cohort.training
+        s, training = self.settings, cohort.training
         leaves = leaves_of(self.trained(state))
         w = {name.removeprefix(MODEL): leaf for name, leaf in leaves.items()}
-        thin = Dropout(s.input_dropout, dropout.keys, dropout.step)
-        real = rows.real
-        if s.encoder == "spectral" and not s.clean and s.elbo:
-            keep = thin.mask(cohort, self.context.features, INPUT_LAYER) if s.input_dropout else None
-            h = self.bases(cohort).everywhere.linear(w[FILTER], w["hidden.weight"], keep)
-            every = dropout(cohort, cohort.add(h, w["hidden.bias"]), 0)
-            h = every[rows.index]
-        else:
-            keep = thin.mask(rows, self.context.features, INPUT_LAYER) if s.input_dropout else None
-            h = self.bases(cohort).training.linear(w[FILTER], w["hidden.weight"], keep)
-            h = dropout(rows, rows.add(h, w["hidden.bias"]), 0)
-        if s.encoder == "separate":
-            logits = self.classify(w, rows, h)
-            mean, logvar = self.encode(w, cohort)
-            extra = s.elbo * negative_elbo(cohort, mean, logvar, dropout)
-            mean, logvar = mean[cohort.train], logvar[cohort.train]
-        else:
-            z = linear(rows, h, w["latent.weight"], w["latent.bias"])
-            if s.sampled:
-                spread = linear(rows, h, w["encoder.weight"], w["encoder.bias"])
-                z = z + (0.5 * spread).exp() * dropout.draws.normal(rows, s.latent, 62)
-            logits = linear(rows, z, w["classifier.weight"], w["classifier.bias"])
-            if s.elbo:
-                e = every if not s.clean else self.hidden_layer(w, cohort)
-                mean = linear(cohort, e, w["latent.weight"], w["latent.bias"])
-                known: Tensor = cohort.once("training labels", training_labels)
-                logvar = linear(cohort, e, w["encoder.weight"], w["encoder.bias"]) + cohort.multiply(known, w["encoder.label"])
-                extra = s.elbo * negative_elbo(cohort, mean, logvar, dropout)
-                mean, logvar = mean[cohort.train], logvar[cohort.train]
-            else:
-                if s.clean:
-                    h = torch.relu(rows.add(self.bases(cohort).training.linear(w[FILTER], w["hidden.weight"]), w["hidden.bias"]))
-                mean = linear(rows, h, w["latent.weight"], w["latent.bias"])[rows.real]
-                known = cohort.once("training labels", training_labels)
-                logvar = (linear(rows, h, w["encoder.weight"], w["encoder.bias"]) + rows.multiply(known[rows.index], w["encoder.label"]))[rows.real]
-                extra = 0.0 * logvar.sum()
+        spectral = s.encoder == "spectral"
+        # The evidence lower bound is over all nodes, everything else over training nodes.
+        rows: Rows = cohort if spectral and s.elbo else training
+        h = self.hidden_layer(w, cohort, rows, dropout)
+        mean, logvar = self.encode(w, cohort, rows, h) if spectral else self.separate_encode(w, cohort)
+        read = self.read(h, mean) if spectral else h
+        read = read[training.index] if rows is cohort else read
+        logits = linear(training, read, w["classifier.weight"], w["classifier.bias"])
         total, each = self.task.training_loss(cohort, logits, dropout.draws)
-        total = total + extra
-        own = class_gaussians(cohort, mean, logvar)
+        total = total + (s.elbo * negative_elbo(cohort, mean, logvar, dropout) if s.elbo else 0.0 * logvar.sum())
+        train = training.real if spectral and rows is training else cohort.train
+        own = self.class_gaussians(w, cohort, mean[train], logvar[train])
         for name, value in zip((MEAN, COVARIANCE, COUNT), own, strict=True):
             state[name].copy_(value.detach())
         if WEIGHT in down:
             total = total + s.semantic_weight * semantic_loss(*own, down)
         return gradients_of(total, leaves), each
 
-    def encode(self, w: Weights, cohort: Cohort) -> tuple[Tensor, Tensor]:
-        """q(Z | X, Y): means and log-variances of every node, [R, latent] each."""
-        if self.settings.encoder == "spectral":
-            h = self.hidden_layer(w, cohort)
-            mean = linear(cohort, h, w["latent.weight"], w["latent.bias"])
-            known: Tensor = cohort.once("training labels", training_labels)
-            spread = linear(cohort, h, w["encoder.weight"], w["encoder.bias"])
-            return mean, spread + cohort.multiply(known, w["encoder.label"])
-        known = cohort.once("neighbouring labels", neighbouring_labels)
+    def hidden_layer(self, w: Weights, cohort: Cohort, rows: Rows, dropout: Dropout | None = None) -> Tensor:
+        """relu(P W + b) of the filtered signals P = sum_k w_k H_k (eq. 8), with dropout of P and after the ReLU if given.
+
+        `rows` is the cohort, for all nodes, or its training rows: [R, hidden] or [T, hidden].
+        """
+        bases, rate = self.bases(cohort), self.settings.input_dropout
+        keep = None
+        if dropout is not None and rate:
+            keep = Dropout(rate, dropout.keys, dropout.step).mask(rows, self.context.features, INPUT_LAYER)
+        basis = bases.everywhere if rows is cohort else bases.training
+        return activate(rows, rows.add(basis.linear(w[FILTER], w["hidden.weight"], keep), w["hidden.bias"]), dropout, 0)
+
+    def encode(self, w: Weights, cohort: Cohort, rows: Rows, h: Tensor) -> tuple[Tensor, Tensor]:
+        """q(Z | X, Y) on the hidden layer: means and log-variances of the rows, [R, latent] each.
+
+        A training node's own label enters its log-variance. The mean, which the classifier reads, has no label in it.
+        """
+        known: Tensor = cohort.once("training labels", training_labels)
+        known = known if rows is cohort else known[cohort.training.index]
+        mean = linear(rows, h, w["latent.weight"], w["latent.bias"])
+        return mean, linear(rows, h, w["encoder.weight"], w["encoder.bias"]) + rows.multiply(known, w["encoder.label"])
+
+    def separate_encode(self, w: Weights, cohort: Cohort) -> tuple[Tensor, Tensor]:
+        """q(Z | X, Y) by two graph convolutions, the first of which reads features by the MLP's weights: [R, latent] each."""
+        known: Tensor = cohort.once("neighbouring labels", neighbouring_labels)
         h = linear(cohort, cohort.smoothed, w["hidden.weight"], w["hidden.bias"])
         h = torch.relu(h + cohort.multiply(known, w["encoder.label"]))
         mean, logvar = gcn(cohort, h, w["encoder.weight"], w["encoder.bias"]).chunk(2, dim=1)
         return mean, logvar
+
+    def class_gaussians(
+        self, w: Weights, cohort: Cohort, mean: Tensor, logvar: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Eq. 3 over training nodes, from their latent variables [T, latent]."""
+        return class_gaussians(cohort, mean, logvar)
 
     @torch.no_grad()
     def after_step(self, state: State, down: Message) -> None:
@@ -436,8 +434,9 @@ class FedSSA(AdamMethod):
         return {"class_separation": class_separation(server[MEAN], server[COVARIANCE], server[COUNT])}
 
     def findings(self, server: State, clients: State) -> dict[str, Tensor]:
-        """Each client's filter, its cluster's, and the means of its classes."""
+        """Each client's filter, its cluster's, the means of its classes and how far they are apart."""
         found = {"coefficients": clients[FILTER], "class_means": clients[MEAN], "class_counts": clients[COUNT]}
+        found["class_separation"] = class_separation(clients[MEAN], clients[COVARIANCE], clients[COUNT])
         if self.settings.structural:
             found |= {"cluster_coefficients": server[CLUSTER_FILTER], "structural_cluster": server[CLUSTER]}
         return found

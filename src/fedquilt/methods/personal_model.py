@@ -52,7 +52,7 @@ class Personal:
         """
         try:
             cls_, context = find_method(facts["method"]), RunContext.from_dict(facts["task"])
-            method = cls_(build_settings(cls_, context, facts["settings"]), context)
+            method = cls_(build_settings(cls_, context, cls_.saved_settings(facts["settings"])), context)
             client = int(facts["client"])
         except (KeyError, TypeError, ValueError):
             raise FedquiltError(

@@ -120,8 +120,8 @@ def kl_mixture(apart: Tensor, weight: Tensor) -> Tensor:
 def class_separation(mean: Tensor, covariance: Tensor, count: Tensor) -> Tensor:
     """Compute the distance between two classes of a client in standard deviations, mean over pairs and clients: a scalar.
 
-    |g| / s with g = m_c - m_c' and s^2 = g^T (S_c + S_c') / 2 g / |g|^2, the classes' variance along the line between their means.
-    Below one the classes lie within each other. Pairs of which a class has no node do not count; zero where there is no pair.
+    |g| / s with g = m_c - m_c' and s^2 = g^T (S_c + S_c') / 2 g / |g|^2, the variance along the line between the means. Below
+    one the classes lie within each other. Pairs of which a class has no node do not count; zero where there is no pair.
 
     Shapes: mean [M, C, d], covariance [M, C, d, d], count [M, C].
     """
