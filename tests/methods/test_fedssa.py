@@ -25,24 +25,21 @@ from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.fedssa import (
     Encoder,
     FedSSA,
-    class_gaussians,
     negative_elbo,
-    neighbouring_labels,
     projection,
     projectors,
     semantic_loss,
-    sound_roots,
-    training_labels,
 )
+from fedquilt.nn.class_gaussians import class_gaussians
 from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.gaussians import class_separation
 from fedquilt.nn.spectral import KINDS, client_basis, normalised
-from fedquilt.tasks.node_classification import labels, training_homophily
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
-from support.clients import assert_near, dense_adjacency, dense_features, lay, numbers, random_client
+from support.clients import assert_near, dense_features, lay, numbers, random_client
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
+from support.labelled import gcn_operator, known_labels, odd_clients
 
 seeds = st.integers(0, 2**31)
 ENCODERS = get_args(Encoder)
@@ -123,19 +120,6 @@ def test_dropout_of_inputs_and_of_hidden_units() -> None:
         found.append(method.gradients(dict(state), cohort, Dropout(hidden, state[KEYS], 0), {})[1])
     for one, two in itertools.combinations(found, 2):
         assert not torch.isclose(one, two).any()
-
-
-def gcn_operator(client: Client) -> np.ndarray:
-    a = dense_adjacency(client) + np.eye(client.graph.nodes)
-    return a / np.sqrt(np.outer(a.sum(1), a.sum(1)))
-
-
-def known_labels(client: Client) -> np.ndarray:
-    y = np.zeros((client.graph.nodes, client.graph.classes))
-    for node in range(client.graph.nodes):
-        if client.split[node] == TRAIN and client.graph.y[node] >= 0:
-            y[node, client.graph.y[node]] = 1.0
-    return y
 
 
 def test_the_separate_encoder_is_two_graph_convolutions_of_features_and_known_labels() -> None:
@@ -339,35 +323,6 @@ def test_the_clients_read_nothing_on_the_host(encoder: str, elbo: float) -> None
         float(state["filter"].sum())
 
 
-# -- hidden labels -----------------------------------------------------------------------------------
-
-
-def relabelled(client: Client) -> Client:
-    y = client.graph.y.copy()
-    hidden = (client.split != TRAIN) & (y >= 0)
-    y[hidden] = (y[hidden] + 1) % client.graph.classes
-    return Client(client.id, replace(client.graph, y=y), client.split)
-
-
-def test_labels_enter_only_where_they_train() -> None:
-    clients = ragged_clients()
-    others = [relabelled(client) for client in clients]
-    for rows in ("padded", "compact"):
-        cohort = lay(clients, rows)
-        found = neighbouring_labels(cohort)
-        assert torch.equal(found, neighbouring_labels(lay(others, rows)))
-        known = training_labels(cohort)
-        assert torch.equal(known, training_labels(lay(others, rows)))
-        for m, client in enumerate(clients):
-            expected = gcn_operator(client) @ known_labels(client)
-            assert_near(cohort.parts_of(found)[m], torch.from_numpy(expected))
-            assert_near(cohort.parts_of(known)[m], torch.from_numpy(known_labels(client)))
-    for client, other in zip(clients, others, strict=True):
-        assert not np.array_equal(client.graph.y, other.graph.y)
-        assert training_homophily(client) == training_homophily(other)
-        assert np.array_equal(client_basis(client, "unifilter", 4, 0.8), client_basis(other, "unifilter", 4, 0.8))
-
-
 # -- spectral energies and their subspaces -----------------------------------------------------------
 
 
@@ -520,46 +475,6 @@ def test_cluster_coefficients_are_the_means_of_their_members(participation: floa
 
 
 # -- class-wise Gaussians ----------------------------------------------------------------------------
-
-
-def odd_clients() -> list[Client]:
-    """Client 0 trains on no node of class 2, client 1 on one, client 2 on a single node of class 0 and nothing else."""
-    clients = ragged_clients((25, 18, 12))
-    splits = [client.split.copy() for client in clients]
-    for m, keep in ((0, 0), (1, 1), (2, 0)):
-        nodes = np.flatnonzero((clients[m].graph.y == 2) & (splits[m] == TRAIN))
-        splits[m][nodes[keep:]] = VAL
-    assert known_labels(clients[1])[splits[1] == TRAIN][:, 2].sum() >= 1
-    splits[2][splits[2] == TRAIN] = VAL
-    splits[2][np.flatnonzero(clients[2].graph.y == 0)[0]] = TRAIN
-    return [Client(c.id, c.graph, split) for c, split in zip(clients, splits, strict=True)]
-
-
-@pytest.mark.parametrize("rows", ["padded", "compact"])
-def test_class_gaussians_equal_numpy(rows: str) -> None:
-    clients = odd_clients()
-    cohort = lay(clients, rows)
-    mean, logvar = numbers(0, len(cohort.train), 6), numbers(1, len(cohort.train), 6)
-    found = class_gaussians(cohort, mean, logvar)
-    counts = []
-    for m, c in itertools.product(range(3), range(3)):
-        mine = ((cohort.client[cohort.train] == m) & (labels(cohort)[cohort.train] == c)).numpy()
-        n, mu, variance = int(mine.sum()), mean.double().numpy()[mine], np.exp(logvar.double().numpy()[mine])
-        counts.append(n)
-        assert float(found[2][m, c]) == n
-        if n == 0:
-            assert not found[0][m, c].any()
-            assert_near(found[1][m, c], torch.eye(6))
-            continue
-        empirical = np.cov(mu.T, bias=True) if n > 1 else np.zeros((6, 6))
-        shrunk = n / (n + 6) * empirical + 6 / (n + 6) * np.diag(np.diag(empirical))
-        assert_near(found[0][m, c], torch.from_numpy(mu.mean(0)))
-        assert_near(found[1][m, c], torch.from_numpy(shrunk + np.diag(variance.mean(0))))
-    assert 0 in counts
-    assert 1 in counts
-    assert max(counts) > 3
-    assert (torch.linalg.eigvalsh(found[1].double()) > 0).all()
-    assert_near(found[1], found[1].mT)
 
 
 @settings(max_examples=20)
@@ -952,21 +867,3 @@ def test_classes_of_the_spectral_encoder_lie_apart() -> None:
         training.run()
         apart[encoder] = float(training.findings["class_separation"])
     assert apart["spectral"] > 1.0 > apart["separate"]
-
-
-@given(seeds, st.integers(1, 6), st.sampled_from([0.1, 10.0, 1e4]))
-def test_noised_covariances_are_made_sound_and_sound_ones_left_alone(seed: int, width: int, noise: float) -> None:
-    some = numbers(seed, 4, width, width)
-    sound = some @ some.mT + 0.1 * torch.eye(width)
-    root, repaired = sound_roots(sound)
-    assert repaired is None
-    assert_near(root @ root.mT, sound)
-    noised = sound + noise * numbers(seed + 1, 4, width, width)
-    noised[0] = -torch.eye(width)
-    noised[1, 0, 0] = torch.nan
-    root, repaired = sound_roots(noised)
-    assert repaired is not None
-    assert torch.isfinite(root).all()
-    symmetric = torch.tril(repaired) + torch.tril(repaired, -1).mT  # what Cholesky reads
-    assert (torch.linalg.eigvalsh(symmetric.double()) > 0).all()
-    assert_near(repaired[0], 0.01 * torch.eye(width))

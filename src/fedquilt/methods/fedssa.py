@@ -4,20 +4,34 @@ Weights never leave a client: what crosses, in a few kilobytes, is what its clas
 like. Every client draws its classes and its graph filter toward those of the clients that resemble it, class by class and in
 structure.
 
-- *Semantic.* A label-conditioned variational graph autoencoder gives a Gaussian for each class at each client. For each
-  class the server clusters the clients and matches the moments of each cluster (eq. 4 to 6), and every client draws its
-  classes toward those of their clusters (eq. 7).
-- *Structural.* The model is a spectral graph neural network, sum_k w_k H_k and then an MLP (`fedquilt.nn.spectral`). The server
-  clusters the clients by the subspaces of their spectral energies (eq. 9 to 13), and every client draws its coefficients
-  toward the mean of its cluster (eq. 14, 15).
+The model is a spectral graph neural network, and it is the encoder of a variational graph autoencoder too (appendix E.2.1):
 
-Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md):
+    P = sum_k w_k H_k            filtered features, [n, F] (`fedquilt.nn.spectral`; eq. 8)
+    h = relu(P W + b)            the hidden layer
+    Z ~ N(h W_z + b_z, s^2)      latent variables, log s^2 = h W_s + y W_y + b_s with y the label of a training node, one-hot
+    classifier                   reads h and the mean of Z
 
-- *Labels.* The autoencoder's input holds labels: those of training nodes only, zeros elsewhere, and class-wise Gaussians are
-  taken over training nodes.
-- *Autoencoder.* Kipf and Welling's: a graph convolution of features and labels, then one to means and log-variances, inner
-  products as decoder. The weights by which it reads features are the MLP's first layer, so that aligning classes acts on
-  the classifier. log p(Y) is constant and left out. The decoder takes all edges and as many random pairs.
+- *Semantic.* Each class at each client is a Gaussian of the latent variables of its training nodes (eq. 3). For each class the
+  server clusters the clients and matches the moments of each cluster (eq. 4 to 6), and every client draws its classes toward
+  those of their clusters (eq. 7).
+- *Structural.* The server clusters the clients by the subspaces of their spectral energies (eq. 9 to 13), and every client
+  draws its coefficients w_k toward the mean of its cluster (eq. 14, 15).
+
+Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md). The public
+code that the paper names (github.com/blgpb/FedSSA) could not be had.
+
+- *Labels.* The paper appends a node's label to its features. If what the classifier reads held a training node's own label, it
+  would learn to read that label and fail where there is none. So labels enter the log-variances only, which no classifier
+  reads: those of training nodes, and zeros for all other nodes.
+- *Classes.* Eq. 3 takes the nodes of a class from all nodes of a client, which needs the labels that are to be predicted. Ours
+  takes training nodes.
+- *Weights of the losses.* Eq. 41 adds its terms. Ours has `elbo`, `semantic_weight` and `structural_weight`.
+- *Evidence lower bound.* Inner products as decoder, of all edges and as many random pairs. Each term is a mean over pairs,
+  nodes and dimensions. log p(Y) is constant and left out.
+- *Regularisation* that the paper does not state: `weight_decay`, and UniFilter's two dropouts, of filtered features
+  (`input_dropout`) and of hidden units (`dropout`).
+- *A separate encoder* (`encoder="separate"`) was the first reading: two graph convolutions of features and neighbouring labels,
+  whose first layer reads features by W. No classifier reads it, so that its Gaussians hardly differ between classes.
 - *Coefficients.* Adam normalises its steps, so that the absolute differences of eq. 15 and the elastic net of eq. 16, in the
   gradient, would be all that moves them. They are proximal steps after Adam's: toward the cluster's coefficients by at most
   `structural_weight`, then toward zero by at most `l1`, then divided by 1 + `l2`, each times the learning rate.
@@ -43,7 +57,6 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.cohort.group_sums import Groups
 from fedquilt.cohort.rows import Rows
 from fedquilt.common.random_streams import derive, torch_stream
 from fedquilt.devices.device import using_threads
@@ -51,6 +64,7 @@ from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.base import State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate, Share
+from fedquilt.nn.class_gaussians import class_gaussians, neighbouring_labels, sound_roots, training_labels
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.gaussians import class_separation, kl_diagonal, kl_full, kl_mixture, matched
@@ -59,7 +73,7 @@ from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes, activate
 from fedquilt.nn.optim import LearningRate
 from fedquilt.nn.spectral import Bases, Kind
-from fedquilt.tasks.node_classification import class_count, labels, training_homophily
+from fedquilt.tasks.node_classification import training_homophily
 
 Encoder = Literal["spectral", "separate"]
 FILTER, ENERGY, SEED = "filter", "energy", "projection_seed"
@@ -70,8 +84,6 @@ CLUSTER_MEAN, CLUSTER_COVARIANCE, WEIGHT = "cluster.mean", "cluster.covariance",
 HEARD, CLUSTER, ROUND = "heard", "cluster", "round"
 INPUT_LAYER = 1  # which of a step's random numbers drop filtered features
 RANK_TOLERANCE = 0.01
-THIN = 1e-6  # a covariance that is so much thinner in one direction than in another is taken for none
-RAISED, LEAST_VARIANCE = 1e-4, 1e-2  # it is made as thick as that
 FEW = 20  # clients up to which clustering them is small work
 
 
@@ -442,51 +454,10 @@ class FedSSA(AdamMethod):
         return found
 
 
-def training_labels(cohort: Cohort) -> Tensor:
-    """The labels of training nodes, one-hot, and zeros for all other nodes: [R, C]."""
-    y = torch.zeros(cohort.rows, class_count(cohort), device=cohort.device)
-    y[cohort.train, labels(cohort)[cohort.train]] = 1.0
-    return y
-
-
-@torch.no_grad()
-def neighbouring_labels(cohort: Cohort) -> Tensor:
-    """The same after a graph convolution's propagation: [R, C]."""
-    return cohort.gcn @ training_labels(cohort)
-
-
 def negative_elbo(cohort: Cohort, mean: Tensor, logvar: Tensor, dropout: Dropout) -> Tensor:
     """-(eq. 2) summed over clients, each term a mean over pairs, nodes and dimensions: [R, d] -> scalar."""
     apart = kl_diagonal(mean, logvar, torch.zeros_like(mean), 1.0).mean(1, keepdim=True)
     return expected_reconstruction(cohort, mean, logvar, dropout.draws) + cohort.node_mean(apart).sum()
-
-
-def training_classes(cohort: Cohort) -> Groups:
-    """The training nodes grouped by client and class: class c of client m is group m C + c."""
-    classes = class_count(cohort)
-    return Groups(cohort.client[cohort.train] * classes + labels(cohort)[cohort.train], cohort.clients * classes)
-
-
-def class_gaussians(cohort: Cohort, mean: Tensor, logvar: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Each client's classes as Gaussians over its training nodes: [T, d] -> [M, C, d], [M, C, d, d], [M, C].
-
-    The moments of the mixture of the nodes' Gaussians: the mean of means; the covariance of means, shrunk toward its
-    diagonal by n / (n + d) for n nodes, plus the mean of variances. A class without a node has mean 0 and covariance I.
-    """
-    width, classes = mean.shape[1], class_count(cohort)
-    groups: Groups = cohort.once("training classes", training_classes)
-    count, group = groups.counts.float(), groups.index
-    share = (1.0 / count[group]).unsqueeze(1)
-    centre = groups.sum(mean * share)
-    gap = mean - centre[group]
-    outer = (gap * share).unsqueeze(2) * gap.unsqueeze(1)
-    spread = groups.sum(outer)
-    within = groups.sum(logvar.exp() * share)
-    kept = (count / (count + width))[:, None, None]
-    diagonal = (1.0 - kept.squeeze(2)) * spread.diagonal(dim1=1, dim2=2) + within + (count == 0).unsqueeze(1)
-    shape = (cohort.clients, classes)
-    covariance = kept * spread + torch.diag_embed(diagonal)
-    return centre.view(*shape, width), covariance.view(*shape, width, width), count.view(shape)
 
 
 def semantic_loss(mean: Tensor, covariance: Tensor, count: Tensor, down: Message) -> Tensor:
@@ -504,25 +475,6 @@ def grouped(points: Tensor, present: Tensor, clusters: int, stream: torch.Genera
     label = k_means(points, present, clusters, stream)
     member = F.one_hot(label.clamp_min(0), min(clusters, points.shape[1])) * present.unsqueeze(-1)
     return label, member.transpose(1, 2).float()
-
-
-def sound_roots(covariance: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Cholesky's roots of covariances, and the covariances where some had to be repaired: [..., d, d].
-
-    Noise that protects an upload (or a client that means no good) leaves matrices that are not positive definite, or hardly:
-    they are made symmetric, and their eigenvalues raised to `RAISED` of the largest and at least to `LEAST_VARIANCE`.
-    """
-    root, wrong = torch.linalg.cholesky_ex(covariance)
-    pivot = root.diagonal(dim1=-2, dim2=-1).square()
-    broken = (wrong > 0) | ~(pivot.amin(-1) > THIN * pivot.amax(-1))
-    if not bool(broken.any()):
-        return root, None
-    some = torch.nan_to_num(covariance[broken].double(), nan=0.0, posinf=0.0, neginf=0.0)
-    value, vector = torch.linalg.eigh(0.5 * (some + some.mT))
-    value = torch.maximum(value, (RAISED * value.amax(-1, keepdim=True)).clamp_min(LEAST_VARIANCE))
-    covariance = covariance.clone()
-    covariance[broken] = ((vector * value.unsqueeze(-2)) @ vector.mT).float()
-    return torch.linalg.cholesky(covariance), covariance
 
 
 def projectors(energies: Tensor) -> Tensor:
