@@ -37,6 +37,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("fediih", {"wide": True, "through": True, "iterations": 2}),
     *(("fedssa", {"basis": kind}) for kind in ("monomial", "chebyshev", "bernstein")),
     ("fedssa", {"order": 1, "mix": 0.3}),
+    ("fedssa", {"encoder": "separate"}),
+    ("fedssa", {"classify": "mean"}),
     *(("fedhero", HERO | {"learner": kind}) for kind in ("heads", "cosine", "attention", "gat", "glcn", "gaug")),
     ("fedhero", HERO | {"channels": 1}),
     ("fedhero", HERO | {"latent": "bernoulli"}),

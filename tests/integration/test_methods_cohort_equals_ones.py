@@ -52,6 +52,10 @@ FEDSSA: list[dict[str, Any]] = [
     {"structural": False},
     {"semantic": False, "structural": False},
     {"components": 3},
+    {"elbo": 0.1},
+    {"elbo": 0.0},
+    {"encoder": "separate"},
+    {"classify": "mean"},
     {"node_clusters": 20, "structure_clusters": 20},
 ]
 FEDSHEAFHN: list[dict[str, Any]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.linalg import matrix_power
 from torch import Tensor
 from torch.distributions import MultivariateNormal, kl_divergence
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
@@ -22,25 +23,26 @@ from fedquilt.graphs.split import TRAIN, VAL
 from fedquilt.messages.message import declared
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.fedssa import (
+    Encoder,
     FedSSA,
-    class_gaussians,
     negative_elbo,
-    neighbouring_labels,
     projection,
     projectors,
     semantic_loss,
-    sound_roots,
 )
+from fedquilt.nn.class_gaussians import class_gaussians
 from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.gaussians import class_separation
 from fedquilt.nn.spectral import KINDS, client_basis, normalised
-from fedquilt.tasks.node_classification import labels, training_homophily
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
-from support.clients import assert_near, dense_adjacency, dense_features, lay, numbers, random_client
+from support.clients import assert_near, dense_features, lay, numbers, random_client
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients, tapped_run
+from support.labelled import gcn_operator, known_labels, odd_clients
 
 seeds = st.integers(0, 2**31)
+ENCODERS = get_args(Encoder)
 STRUCTURAL = {"filter", "energy"}
 SEMANTIC = {"class.mean", "class.covariance", "class.count"}
 
@@ -73,25 +75,40 @@ def scrambled(method: FedSSA, cohort: Cohort) -> dict[str, Tensor]:
 # -- the local model ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("encoder", "classify"), [("separate", "both"), ("spectral", "mean"), ("spectral", "both")])
 @pytest.mark.parametrize("basis", KINDS)
-def test_the_model_is_a_filter_and_an_mlp(basis: str) -> None:
-    """Eq. 8, then a hidden layer and a classifier; the loss is the cross-entropy of the training nodes."""
+def test_the_model_is_a_filter_and_an_mlp(basis: str, encoder: str, classify: str) -> None:
+    """Eq. 8, then a hidden layer, the means of the latent variables if the classifier reads them, and the classifier.
+
+    The loss is the cross-entropy of the training nodes.
+    """
     clients = ragged_clients()
-    cohort, method = Cohort(clients), make(clients, basis=basis, dropout=0.0, input_dropout=0.0)
+    chosen = {"basis": basis, "encoder": encoder, "classify": classify}
+    cohort, method = Cohort(clients), make(clients, **chosen, dropout=0.0, input_dropout=0.0)
     state = scrambled(method, cohort)
     personal = method.personal(state)
-    assert set(personal) == {"filter", "hidden.weight", "hidden.bias", "classifier.weight", "classifier.bias"}
+    latent = {"latent.weight", "latent.bias"} if encoder == "spectral" else set()
+    network = {"filter", "hidden.weight", "hidden.bias", "classifier.weight", "classifier.bias"}
+    assert set(personal) == network | latent
     logits = method.logits(personal, cohort)
     _, loss = method.gradients(dict(state), cohort, Dropout(0.0, state[KEYS], 0), {})
     for m, client in enumerate(clients):
         w = {name: value[m].double().numpy() for name, value in personal.items()}
-        signal = np.einsum("k,knf->nf", w["filter"], client_basis(client, basis, 4, method.settings.mix))
-        h = np.maximum(signal @ w["hidden.weight"] + w["hidden.bias"], 0)
+        h = filtered_hidden(client, w, basis)
+        if latent:
+            mean = h @ w["latent.weight"] + w["latent.bias"]
+            h = mean if classify == "mean" else np.concatenate([h, mean], axis=1)
         expected = torch.from_numpy(h @ w["classifier.weight"] + w["classifier.bias"])
         assert_near(cohort.parts_of(logits)[m], expected)
         nodes = client.training_nodes
         own = torch.log_softmax(expected, 1)[nodes, client.graph.y[nodes]]
         assert float(loss[m]) == pytest.approx(-float(own.mean()), rel=1e-4)
+
+
+def filtered_hidden(client: Client, w: dict[str, np.ndarray], basis: str = "unifilter") -> np.ndarray:
+    """relu((sum_k w_k H_k) W + b), [n, hidden]."""
+    signal = np.einsum("k,knf->nf", w["filter"], client_basis(client, basis, 4, 0.8))
+    return np.maximum(signal @ w["hidden.weight"] + w["hidden.bias"], 0)
 
 
 def test_dropout_of_inputs_and_of_hidden_units() -> None:
@@ -105,24 +122,11 @@ def test_dropout_of_inputs_and_of_hidden_units() -> None:
         assert not torch.isclose(one, two).any()
 
 
-def gcn_operator(client: Client) -> np.ndarray:
-    a = dense_adjacency(client) + np.eye(client.graph.nodes)
-    return a / np.sqrt(np.outer(a.sum(1), a.sum(1)))
-
-
-def known_labels(client: Client) -> np.ndarray:
-    y = np.zeros((client.graph.nodes, client.graph.classes))
-    for node in range(client.graph.nodes):
-        if client.split[node] == TRAIN and client.graph.y[node] >= 0:
-            y[node, client.graph.y[node]] = 1.0
-    return y
-
-
-def test_the_encoder_is_two_graph_convolutions_of_features_and_known_labels() -> None:
+def test_the_separate_encoder_is_two_graph_convolutions_of_features_and_known_labels() -> None:
     clients = ragged_clients()
-    cohort, method = Cohort(clients), make(clients)
+    cohort, method = Cohort(clients), make(clients, encoder="separate")
     weights = method.weights(scrambled(method, cohort))
-    mean, logvar = method.encode(weights, cohort)
+    mean, logvar = method.separate_encode(weights, cohort)
     assert mean.shape == logvar.shape == (cohort.rows, 4)
     for m, client in enumerate(clients):
         w, a = {name: value[m].double().numpy() for name, value in weights.items()}, gcn_operator(client)
@@ -131,6 +135,117 @@ def test_the_encoder_is_two_graph_convolutions_of_features_and_known_labels() ->
         both = torch.from_numpy(a @ h @ w["encoder.weight"] + w["encoder.bias"])
         assert_near(cohort.parts_of(mean)[m], both[:, :4])
         assert_near(cohort.parts_of(logvar)[m], both[:, 4:])
+
+
+def spectral_posterior(client: Client, w: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The means and log-variances of a client's nodes, [n, d] each."""
+    h = filtered_hidden(client, w)
+    mean = h @ w["latent.weight"] + w["latent.bias"]
+    return mean, h @ w["encoder.weight"] + w["encoder.bias"] + known_labels(client) @ w["encoder.label"]
+
+
+@pytest.mark.parametrize("layout", ["padded", "compact"])
+def test_the_spectral_encoder_equals_numpy(layout: str) -> None:
+    """Two heads on the filtered hidden layer; a label enters the log-variance of its own training node and nothing else."""
+    clients = ragged_clients()
+    cohort, method = lay(clients, layout), make(clients)
+    state = scrambled(method, cohort)
+    weights = method.weights(state) | {"filter": state["filter"]}
+    for rows in (cohort, cohort.training):
+        mean, logvar = method.encode(weights, cohort, rows, method.hidden_layer(weights, cohort, rows))
+        assert mean.shape == logvar.shape == (rows.rows, 4)
+        for m, client in enumerate(clients):
+            expected = spectral_posterior(client, {name: value[m].double().numpy() for name, value in weights.items()})
+            nodes = slice(None) if rows is cohort else client.training_nodes
+            for found, right in zip((mean, logvar), expected, strict=True):
+                assert_near(rows.parts_of(found)[m], torch.from_numpy(right[nodes]))
+
+
+def test_no_label_is_in_what_the_classifier_reads() -> None:
+    """Other labels of the training nodes change their log-variances, and neither means nor logits."""
+    clients = ragged_clients()
+    others = []
+    for client in clients:
+        y = client.graph.y.copy()
+        y[client.training_nodes] = (y[client.training_nodes] + 1) % client.graph.classes
+        others.append(Client(client.id, replace(client.graph, y=y), client.split))
+    method = make(clients, basis="monomial")  # UniFilter's basis reads the homophily of training nodes
+    state = scrambled(method, Cohort(clients))
+    weights, found = method.weights(state) | {"filter": state["filter"]}, []
+    for some in (clients, others):
+        cohort = Cohort(some)
+        encoded = method.encode(weights, cohort, cohort, method.hidden_layer(weights, cohort, cohort))
+        found.append((*encoded, method.logits(method.personal(state), cohort)))
+    (mean, logvar, logits), (other_mean, other_logvar, other_logits) = found
+    assert torch.equal(mean, other_mean)
+    assert torch.equal(logits, other_logits)
+    changed = (logvar != other_logvar).any(1)
+    assert torch.equal(torch.nonzero(changed).ravel(), Cohort(clients).train)
+
+
+def numpy_objective(
+    cohort: Cohort, w: dict[str, np.ndarray], step: Dropout, down: dict[str, Tensor], elbo: float, semantic: float
+) -> float:
+    """Eq. 41 without its terms on the coefficients, summed over clients; weights [M, ...] in double precision."""
+    noise, pairs = step.draws.normal(cohort, 4, NOISE_LAYER).double().numpy(), Pairs(cohort)
+    others, total = pairs.others(step.draws, PAIR_LAYER), 0.0
+    for m, client in enumerate(cohort.members):
+        own, first = {name: value[m] for name, value in w.items()}, int(cohort.start[m])
+        mean, logvar = spectral_posterior(client, own)
+        read = np.concatenate([filtered_hidden(client, own), mean], axis=1)
+        nodes, y = client.training_nodes, client.graph.y
+        logits = read @ own["classifier.weight"] + own["classifier.bias"]
+        logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        total -= logs[nodes, y[nodes]].mean()
+        sample = mean + np.exp(logvar / 2) * noise[first : first + len(mean)]
+        mine = (cohort.client[pairs.edges.source.long()] == m).numpy()
+        losses = []
+        for links, sign in ((pairs.edges, 1), (others, -1)):
+            u, v = links.source.numpy()[mine] - first, links.target.numpy()[mine] - first
+            losses.append(np.log1p(np.exp(-sign * (sample[u] * sample[v]).sum(1))))
+        total += elbo * (np.mean(losses) + np.mean(0.5 * (np.exp(logvar) + mean**2 - 1 - logvar)))
+        for c in np.unique(y[nodes]):
+            here = nodes[y[nodes] == c]
+            spread, kept = (
+                np.cov(mean[here].T, bias=True) if len(here) > 1 else np.zeros((4, 4)),
+                len(here) / (len(here) + 4),
+            )
+            cov = kept * spread + (1 - kept) * np.diag(np.diag(spread)) + np.diag(np.exp(logvar[here]).mean(0))
+            other, gap = (
+                down["cluster.covariance"][m, c, 0].double().numpy(),
+                down["cluster.mean"][m, c, 0].numpy() - mean[here].mean(0),
+            )
+            inverse = np.linalg.inv(other)
+            volume = np.linalg.slogdet(other)[1] - np.linalg.slogdet(cov)[1]
+            total += semantic * 0.5 * (np.trace(inverse @ cov) + gap @ inverse @ gap - 4 + volume)
+    return float(total)
+
+
+@pytest.mark.parametrize(("elbo", "semantic"), [(0.0, 0.0), (0.0, 0.3), (0.2, 0.3)])
+def test_gradients_are_those_of_the_objective_in_numpy(elbo: float, semantic: float) -> None:
+    """By central differences in double precision, at some entries of every weight."""
+    clients = ragged_clients((25, 18, 31))
+    cohort = Cohort(clients)
+    method = make(clients, elbo=elbo, semantic_weight=semantic, dropout=0.0, input_dropout=0.0, hidden=8)
+    state, step = scrambled(method, cohort), Dropout(0.0, method.start(cohort)[KEYS], 1)
+    down = {"cluster.mean": numbers(0, 3, 3, 1, 4), "cluster.covariance": covariances(1, 3, 3, 1, 4)}
+    down["cluster.weight"] = torch.ones(3, 3, 1)
+    grads, _ = method.gradients(dict(state), cohort, step, down)
+    weights = {name: value.double().numpy() for name, value in method.trained(state).items()}
+    rng, seen = np.random.default_rng(0), set()
+    for name, value in weights.items():
+        for _ in range(3):
+            place = tuple(int(rng.integers(n)) for n in value.shape)
+            ends = []
+            for side in (1e-5, -1e-5):
+                moved = {n: v.copy() for n, v in weights.items()}
+                moved[name][place] += side
+                named = {n.removeprefix("model."): v for n, v in moved.items()}
+                ends.append(numpy_objective(cohort, named, step, down, elbo, semantic))
+            slope = (ends[0] - ends[1]) / 2e-5
+            assert float(grads[name][place]) == pytest.approx(slope, rel=2e-3, abs=2e-4), name
+            seen.add(name) if abs(slope) > 1e-3 else None
+    assert {"filter", "model.hidden.weight", "model.latent.weight", "model.classifier.weight"} <= seen
 
 
 def test_the_negative_elbo_equals_its_terms() -> None:
@@ -152,15 +267,16 @@ def test_the_negative_elbo_equals_its_terms() -> None:
     assert float(negative_elbo(cohort, mean, logvar, step)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_objective_has_three_parts() -> None:
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_the_objective_has_three_parts(encoder: str) -> None:
     """Eq. 41 is linear in its weights; the terms on the coefficients alone are proximal steps."""
     cohort = Cohort(ragged_clients())
-    state = scrambled(make(), cohort)
+    state = scrambled(make(encoder=encoder), cohort)
     down = {"cluster.mean": numbers(0, 5, 3, 1, 4), "cluster.covariance": covariances(1, 5, 3, 1, 4)}
     down["cluster.weight"] = torch.ones(5, 3, 1)
 
     def gradient(elbo: float, semantic: float, message: dict[str, Tensor]) -> dict[str, Tensor]:
-        method = make(elbo=elbo, semantic_weight=semantic)
+        method = make(encoder=encoder, elbo=elbo, semantic_weight=semantic)
         return method.gradients(dict(state), cohort, Dropout(0.5, state[KEYS], 2), message)[0]
 
     plain, with_elbo, with_semantic = gradient(0, 0, down), gradient(1, 0, down), gradient(0, 1, down)
@@ -168,37 +284,43 @@ def test_the_objective_has_three_parts() -> None:
     for name in plain:
         expected = plain[name] + 0.3 * (with_elbo[name] - plain[name]) + 0.2 * (with_semantic[name] - plain[name])
         assert_near(both[name], expected, 1e-5)
-    for found in (with_elbo, with_semantic):  # aligning classes acts on the classifier's first layer
+    for found in (with_elbo, with_semantic):  # both act on the first layer of the classifier's network
         assert float((found["model.hidden.weight"] - plain["model.hidden.weight"]).abs().max()) > 1e-3
-    assert torch.equal(with_semantic["filter"], plain["filter"])
+        # and, where the autoencoder is that network, on the filter
+        moved = float((found["filter"] - plain["filter"]).abs().max())
+        assert (moved > 1e-3) == (encoder == "spectral")
     silent = gradient(0, 1, {})  # nothing to align with, as in the first round
     assert all(torch.equal(silent[name], plain[name]) for name in plain)
+    if encoder == "spectral":  # nothing reads the log-variances then
+        assert not any(plain[f"model.encoder.{name}"].any() for name in ("label", "weight", "bias"))
 
 
-# -- hidden labels -----------------------------------------------------------------------------------
+class NoReads(TorchDispatchMode):
+    """Fails where the host reads a value of a tensor, at which a captured round would fail."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func.overloadpacket not in (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero), str(func)
+        return func(*args, **(kwargs or {}))
 
 
-def relabelled(client: Client) -> Client:
-    y = client.graph.y.copy()
-    hidden = (client.split != TRAIN) & (y >= 0)
-    y[hidden] = (y[hidden] + 1) % client.graph.classes
-    return Client(client.id, replace(client.graph, y=y), client.split)
+@pytest.mark.parametrize("elbo", [0.0, 0.1])
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_the_clients_read_nothing_on_the_host(encoder: str, elbo: float) -> None:
+    cohort, method = Cohort(ragged_clients()), make(encoder=encoder, elbo=elbo)
+    state = scrambled(method, cohort)
+    _, tap = tapped(2, encoder=encoder)
+    down, step = tap.downs[1], Dropout(0.5, state[KEYS], 2)
 
+    def client_step() -> None:
+        method.gradients(state, cohort, step, down)
+        method.after_step(state, down)
+        method.upload(state, {}, cohort, down)
 
-def test_labels_enter_only_where_they_train() -> None:
-    clients = ragged_clients()
-    others = [relabelled(client) for client in clients]
-    for rows in ("padded", "compact"):
-        cohort = lay(clients, rows)
-        found = neighbouring_labels(cohort)
-        assert torch.equal(found, neighbouring_labels(lay(others, rows)))
-        for m, client in enumerate(clients):
-            expected = gcn_operator(client) @ known_labels(client)
-            assert_near(cohort.parts_of(found)[m], torch.from_numpy(expected))
-    for client, other in zip(clients, others, strict=True):
-        assert not np.array_equal(client.graph.y, other.graph.y)
-        assert training_homophily(client) == training_homophily(other)
-        assert np.array_equal(client_basis(client, "unifilter", 4, 0.8), client_basis(other, "unifilter", 4, 0.8))
+    client_step()  # what is computed once may read
+    with NoReads():
+        client_step()
+    with pytest.raises(AssertionError, match="_local_scalar_dense"), NoReads():
+        float(state["filter"].sum())
 
 
 # -- spectral energies and their subspaces -----------------------------------------------------------
@@ -344,6 +466,7 @@ def test_cluster_coefficients_are_the_means_of_their_members(participation: floa
             ]
             gaps = [float((down["cluster.filter"][place] - mean).abs().max()) for mean in candidates]
             assert min(gaps) < 1e-5
+    last |= dict(zip(parts[-1], tap.ups[-1]["filter"].double(), strict=True))
     cluster, means = training.server["cluster"], training.server["cluster.filter"]
     said = torch.stack([last.get(m, torch.zeros(5).double()) for m in range(5)])
     for label in cluster[cluster >= 0].unique():
@@ -352,46 +475,6 @@ def test_cluster_coefficients_are_the_means_of_their_members(participation: floa
 
 
 # -- class-wise Gaussians ----------------------------------------------------------------------------
-
-
-def odd_clients() -> list[Client]:
-    """Client 0 trains on no node of class 2, client 1 on one, client 2 on a single node of class 0 and nothing else."""
-    clients = ragged_clients((25, 18, 12))
-    splits = [client.split.copy() for client in clients]
-    for m, keep in ((0, 0), (1, 1), (2, 0)):
-        nodes = np.flatnonzero((clients[m].graph.y == 2) & (splits[m] == TRAIN))
-        splits[m][nodes[keep:]] = VAL
-    assert known_labels(clients[1])[splits[1] == TRAIN][:, 2].sum() >= 1
-    splits[2][splits[2] == TRAIN] = VAL
-    splits[2][np.flatnonzero(clients[2].graph.y == 0)[0]] = TRAIN
-    return [Client(c.id, c.graph, split) for c, split in zip(clients, splits, strict=True)]
-
-
-@pytest.mark.parametrize("rows", ["padded", "compact"])
-def test_class_gaussians_equal_numpy(rows: str) -> None:
-    clients = odd_clients()
-    cohort = lay(clients, rows)
-    mean, logvar = numbers(0, len(cohort.train), 6), numbers(1, len(cohort.train), 6)
-    found = class_gaussians(cohort, mean, logvar)
-    counts = []
-    for m, c in itertools.product(range(3), range(3)):
-        mine = ((cohort.client[cohort.train] == m) & (labels(cohort)[cohort.train] == c)).numpy()
-        n, mu, variance = int(mine.sum()), mean.double().numpy()[mine], np.exp(logvar.double().numpy()[mine])
-        counts.append(n)
-        assert float(found[2][m, c]) == n
-        if n == 0:
-            assert not found[0][m, c].any()
-            assert_near(found[1][m, c], torch.eye(6))
-            continue
-        empirical = np.cov(mu.T, bias=True) if n > 1 else np.zeros((6, 6))
-        shrunk = n / (n + 6) * empirical + 6 / (n + 6) * np.diag(np.diag(empirical))
-        assert_near(found[0][m, c], torch.from_numpy(mu.mean(0)))
-        assert_near(found[1][m, c], torch.from_numpy(shrunk + np.diag(variance.mean(0))))
-    assert 0 in counts
-    assert 1 in counts
-    assert max(counts) > 3
-    assert (torch.linalg.eigvalsh(found[1].double()) > 0).all()
-    assert_near(found[1], found[1].mT)
 
 
 @settings(max_examples=20)
@@ -751,31 +834,36 @@ def test_every_basis_learns(basis: str) -> None:
 @pytest.mark.parametrize("structural", [True, False])
 def test_findings_have_the_documented_shapes(structural: bool) -> None:
     training, _ = tapped(3, structural=structural)
-    shapes = {"coefficients": (5, 5), "class_means": (5, 3, 4), "class_counts": (5, 3)}
+    shapes = {"coefficients": (5, 5), "class_means": (5, 3, 4), "class_counts": (5, 3), "class_separation": ()}
     if structural:
         shapes |= {"cluster_coefficients": (5, 5), "structural_cluster": (5,)}
     assert {name: tuple(tensor.shape) for name, tensor in training.findings.items()} == shapes
     state = training.engine.state()
     assert torch.equal(training.findings["coefficients"], state["filter"])
     assert torch.equal(training.findings["class_means"], state["class.mean"])
+    said = (state[name] for name in ("class.mean", "class.covariance", "class.count"))
+    assert torch.equal(training.findings["class_separation"], class_separation(*said))
     cohort = training.engine.parts[0].cohort
     counts = torch.from_numpy(np.stack([known_labels(c).sum(0) for c in cohort.members]))
     assert_near(training.findings["class_counts"], counts)
 
 
-@given(seeds, st.integers(1, 6), st.sampled_from([0.1, 10.0, 1e4]))
-def test_noised_covariances_are_made_sound_and_sound_ones_left_alone(seed: int, width: int, noise: float) -> None:
-    some = numbers(seed, 4, width, width)
-    sound = some @ some.mT + 0.1 * torch.eye(width)
-    root, repaired = sound_roots(sound)
-    assert repaired is None
-    assert_near(root @ root.mT, sound)
-    noised = sound + noise * numbers(seed + 1, 4, width, width)
-    noised[0] = -torch.eye(width)
-    noised[1, 0, 0] = torch.nan
-    root, repaired = sound_roots(noised)
-    assert repaired is not None
-    assert torch.isfinite(root).all()
-    symmetric = torch.tril(repaired) + torch.tril(repaired, -1).mT  # what Cholesky reads
-    assert (torch.linalg.eigvalsh(symmetric.double()) > 0).all()
-    assert_near(repaired[0], 0.01 * torch.eye(width))
+def test_the_diagnostic_is_of_what_was_uploaded() -> None:
+    training, tap = tapped(3)
+    for record, up in zip(training.records, tap.ups, strict=True):
+        said = (up[name].cpu() for name in ("class.mean", "class.covariance", "class.count"))
+        assert record["diagnostics"] == {"class_separation": pytest.approx(float(class_separation(*said)), rel=1e-5)}
+    silent = make(semantic=False)
+    assert silent.diagnostics(silent.server_start()[0]) == {}
+
+
+def test_classes_of_the_spectral_encoder_lie_apart() -> None:
+    """Its latent variables are what the classifier reads; the separate encoder's carry no class."""
+    clients = ragged_clients((60, 45, 80), seed=1)
+    apart = {}
+    for encoder in ENCODERS:
+        calm = {"dropout": 0.0, "input_dropout": 0.0, "elbo": 0.0}
+        training = make_training(make(clients, encoder=encoder, hidden=16, lr=0.03, **calm), clients, Plan(30))
+        training.run()
+        apart[encoder] = float(training.findings["class_separation"])
+    assert apart["spectral"] > 1.0 > apart["separate"]

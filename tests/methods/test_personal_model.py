@@ -52,6 +52,15 @@ def test_a_model_from_before_a_setting_is_what_it_was_then() -> None:
     assert make_method("fedhero", clients).settings.projection_layers == 2
 
 
+def test_a_model_saved_before_encoders_had_names_has_the_separate_one() -> None:
+    method, clients, models = trained("fedssa", rounds=1, encoder="separate")
+    facts = json.loads(json.dumps(model_facts(method, clients[0])))
+    assert facts["settings"].pop("encoder") == "separate"
+    restored = Personal.restored({name: w[0] for name, w in models.items()}, facts)
+    assert restored.method.settings.encoder == "separate"
+    assert torch.allclose(restored.logits(clients[0].graph), logits_of(method, clients[0], models), atol=1e-5)
+
+
 def test_constants_are_numbers_of_the_training_graph_whatever_the_graph_at_hand() -> None:
     clients = ragged_clients((20, 12))
     method = make_method("fedssa", clients)

@@ -13,7 +13,15 @@ from scipy import stats
 from torch import Tensor
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
-from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal, kl_full, kl_mixture, matched, quadrature
+from fedquilt.nn.gaussians import (
+    class_separation,
+    jensen_shannon,
+    kl_diagonal,
+    kl_full,
+    kl_mixture,
+    matched,
+    quadrature,
+)
 from support.clients import assert_near, doubles
 
 seeds = st.integers(0, 2**31)
@@ -331,3 +339,37 @@ def test_kl_mixture_has_finite_gradients() -> None:
     assert torch.isfinite(apart.grad).all()
     assert torch.isfinite(weight.grad).all()
     assert float(apart.grad.sum()) == pytest.approx(1.0)
+
+
+# -- how far classes are apart ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_class_separation_equals_numpy(seed: int) -> None:
+    mean, covariance = doubles(seed, 3, 4, 5), covariances(seed + 1, 3, 4, 5)
+    count = torch.tensor([[3.0, 1.0, 0.0, 2.0], [1.0, 1.0, 1.0, 1.0], [0.0, 4.0, 0.0, 0.0]])  # the last has no pair
+    expected = []
+    for m in range(3):
+        for c in range(4):
+            for e in range(c):
+                if count[m, c] and count[m, e]:
+                    gap = (mean[m, c] - mean[m, e]).numpy()
+                    line = gap / np.linalg.norm(gap)
+                    pooled = (covariance[m, c] + covariance[m, e]).numpy() / 2
+                    expected.append(np.linalg.norm(gap) / np.sqrt(line @ pooled @ line))
+    assert len(expected) == 9
+    assert float(class_separation(mean, covariance, count)) == pytest.approx(np.mean(expected))
+    # Of one dimension: the textbook's d'; all distances measured with another rule do not change it.
+    ruler = 7.0
+    assert float(class_separation(ruler * mean, ruler**2 * covariance, count)) == pytest.approx(np.mean(expected))
+    one = class_separation(torch.tensor([[[0.0], [3.0]]]), torch.tensor([[[[4.0]], [[2.0]]]]), torch.ones(1, 2))
+    assert float(one) == pytest.approx(3.0 / math.sqrt(3.0))
+
+
+def test_class_separation_of_odd_input_is_finite() -> None:
+    """Classes at one place, nobody with two classes, and a covariance that noise has made negative."""
+    eye, ones = torch.eye(2).expand(2, 3, 2, 2), torch.ones(2, 3)
+    assert float(class_separation(torch.zeros(2, 3, 2), eye, ones)) == 0.0
+    assert float(class_separation(doubles(0, 2, 3, 2).float(), eye, torch.zeros(2, 3))) == 0.0
+    assert float(class_separation(doubles(0, 2, 3, 2).float(), -eye, ones)) == 0.0
+    assert float(class_separation(torch.zeros(2, 1, 2), eye[:, :1], ones[:, :1])) == 0.0

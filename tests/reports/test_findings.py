@@ -156,6 +156,13 @@ def test_class_means_are_coloured_by_class_and_sized_by_count() -> None:
     assert legend(figure) == ["0", "1", "2", "3", "", f"{low} node{'s' if low > 1 else ''}", f"{high} nodes"]
 
 
+def test_the_figure_says_how_far_classes_are_apart() -> None:
+    both = [("a", means(0) | {"class_separation": np.array(2.345)}), ("b", means(1))]
+    one, two = findings.class_means_figure(both).axes
+    assert [text.get_text() for text in one.texts] == ["2.3 standard deviations between classes of a client"]
+    assert not two.texts
+
+
 def test_classes_a_client_lacks_and_means_that_are_not_finite_are_left_out() -> None:
     found = means()
     found["class_counts"][0, 1] = 0

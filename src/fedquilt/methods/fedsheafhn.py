@@ -403,7 +403,9 @@ def personal_share(written: Weights, began: Weights) -> Tensor:
     apart, moved = [], []
     for name, w in written.items():
         flat = w.flatten(1)
-        beside = flat - flat[:1]  # relative to one client first, so that equal weights differ by nothing, not by rounding
+        beside = (
+            flat - flat[:1]
+        )  # relative to one client first, so that equal weights differ by nothing, not by rounding
         mean = beside.mean(0)
         apart.append((beside - mean).square().sum() / len(flat))
         moved.append((flat[0] + mean - began[name]).square().sum())

@@ -4,20 +4,34 @@ Weights never leave a client: what crosses, in a few kilobytes, is what its clas
 like. Every client draws its classes and its graph filter toward those of the clients that resemble it, class by class and in
 structure.
 
-- *Semantic.* A label-conditioned variational graph autoencoder gives a Gaussian for each class at each client. For each
-  class the server clusters the clients and matches the moments of each cluster (eq. 4 to 6), and every client draws its
-  classes toward those of their clusters (eq. 7).
-- *Structural.* The model is a spectral graph neural network, sum_k w_k H_k and then an MLP (`fedquilt.nn.spectral`). The server
-  clusters the clients by the subspaces of their spectral energies (eq. 9 to 13), and every client draws its coefficients
-  toward the mean of its cluster (eq. 14, 15).
+The model is a spectral graph neural network, and it is the encoder of a variational graph autoencoder too (appendix E.2.1):
 
-Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md):
+    P = sum_k w_k H_k            filtered features, [n, F] (`fedquilt.nn.spectral`; eq. 8)
+    h = relu(P W + b)            the hidden layer
+    Z ~ N(h W_z + b_z, s^2)      latent variables, log s^2 = h W_s + y W_y + b_s with y the label of a training node, one-hot
+    classifier                   reads h and the mean of Z
 
-- *Labels.* The autoencoder's input holds labels: those of training nodes only, zeros elsewhere, and class-wise Gaussians are
-  taken over training nodes.
-- *Autoencoder.* Kipf and Welling's: a graph convolution of features and labels, then one to means and log-variances, inner
-  products as decoder. The weights by which it reads features are the MLP's first layer, so that aligning classes acts on
-  the classifier. log p(Y) is constant and left out. The decoder takes all edges and as many random pairs.
+- *Semantic.* Each class at each client is a Gaussian of the latent variables of its training nodes (eq. 3). For each class the
+  server clusters the clients and matches the moments of each cluster (eq. 4 to 6), and every client draws its classes toward
+  those of their clusters (eq. 7).
+- *Structural.* The server clusters the clients by the subspaces of their spectral energies (eq. 9 to 13), and every client
+  draws its coefficients w_k toward the mean of its cluster (eq. 14, 15).
+
+Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md). The public
+code that the paper names (github.com/blgpb/FedSSA) could not be had.
+
+- *Labels.* The paper appends a node's label to its features. If what the classifier reads held a training node's own label, it
+  would learn to read that label and fail where there is none. So labels enter the log-variances only, which no classifier
+  reads: those of training nodes, and zeros for all other nodes.
+- *Classes.* Eq. 3 takes the nodes of a class from all nodes of a client, which needs the labels that are to be predicted. Ours
+  takes training nodes.
+- *Weights of the losses.* Eq. 41 adds its terms. Ours has `elbo`, `semantic_weight` and `structural_weight`.
+- *Evidence lower bound.* Inner products as decoder, of all edges and as many random pairs. Each term is a mean over pairs,
+  nodes and dimensions. log p(Y) is constant and left out.
+- *Regularisation* that the paper does not state: `weight_decay`, and UniFilter's two dropouts, of filtered features
+  (`input_dropout`) and of hidden units (`dropout`).
+- *A separate encoder* (`encoder="separate"`) was the first reading: two graph convolutions of features and neighbouring labels,
+  whose first layer reads features by W. No classifier reads it, so that its Gaussians hardly differ between classes.
 - *Coefficients.* Adam normalises its steps, so that the absolute differences of eq. 15 and the elastic net of eq. 16, in the
   gradient, would be all that moves them. They are proximal steps after Adam's: toward the cluster's coefficients by at most
   `structural_weight`, then toward zero by at most `l1`, then divided by 1 + `l2`, each times the learning rate.
@@ -35,6 +49,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -42,23 +58,25 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.cohort.group_sums import Groups
+from fedquilt.cohort.rows import Rows
 from fedquilt.common.random_streams import derive, torch_stream
 from fedquilt.devices.device import using_threads
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.base import State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate, Share
+from fedquilt.nn.class_gaussians import class_gaussians, neighbouring_labels, sound_roots, training_labels
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.gaussians import kl_diagonal, kl_full, kl_mixture, matched
+from fedquilt.nn.gaussians import class_separation, kl_diagonal, kl_full, kl_mixture, matched
 from fedquilt.nn.k_means import k_means
 from fedquilt.nn.layers import Weights, gcn, linear
-from fedquilt.nn.models import Shapes
+from fedquilt.nn.models import Shapes, activate
 from fedquilt.nn.optim import LearningRate
 from fedquilt.nn.spectral import Bases, Kind
-from fedquilt.tasks.node_classification import class_count, labels, training_homophily
+from fedquilt.tasks.node_classification import training_homophily
 
+Encoder = Literal["spectral", "separate"]
 FILTER, ENERGY, SEED = "filter", "energy", "projection_seed"
 CLUSTER_FILTER, CLUSTER_SIZE = "cluster.filter", "cluster.size"
 MEAN, COVARIANCE, COUNT = "class.mean", "class.covariance", "class.count"
@@ -67,8 +85,6 @@ CLUSTER_MEAN, CLUSTER_COVARIANCE, WEIGHT = "cluster.mean", "cluster.covariance",
 HEARD, CLUSTER, ROUND = "heard", "cluster", "round"
 INPUT_LAYER = 1  # which of a step's random numbers drop filtered features
 RANK_TOLERANCE = 0.01
-THIN = 1e-6  # a covariance that is so much thinner in one direction than in another is taken for none
-RAISED, LEAST_VARIANCE = 1e-4, 1e-2  # it is made as thick as that
 FEW = 20  # clients up to which clustering them is small work
 
 
@@ -84,6 +100,10 @@ class FedSSASettings(AdamSettings):
         mix: share of the homophily basis A^k X in UniFilter's.
         filter_lr: Adam's learning rate for the coefficients: they are few and have a long way to go.
         input_dropout: share of filtered features dropped while training.
+        encoder: "spectral": the autoencoder is the spectral network, and the classifier reads the means of its latent
+            variables (appendix E.2.1). "separate": a graph convolution of its own, which no classifier reads.
+        classify: what the classifier of the spectral encoder reads: the means of the latent variables beside the hidden
+            layer ("both") or alone ("mean").
         latent: width of the autoencoder's latent variables.
         elbo: weight of the autoencoder's negative evidence lower bound.
         semantic: share what classes look like (Table 8).
@@ -105,6 +125,8 @@ class FedSSASettings(AdamSettings):
     mix: Share = 0.8
     filter_lr: Positive = 0.05
     input_dropout: Rate = 0.5
+    encoder: Encoder = "spectral"
+    classify: Literal["both", "mean"] = "both"
     latent: Count = 16
     elbo: NonNegative = 0.1
     semantic: bool = True
@@ -126,6 +148,7 @@ class FedSSA(AdamMethod):
     title = "FedSSA"
     paper = "Yu et al., 2026"
     Settings = FedSSASettings
+    settings_before = MappingProxyType({"encoder": "separate"})
     searched = (*AdamMethod.searched, "input_dropout", "filter_lr", "semantic_weight", "structural_weight")
     settings: FedSSASettings
     host_server = True  # k-means branches on values
@@ -158,17 +181,18 @@ class FedSSA(AdamMethod):
         return min(self.settings.energy, self.context.features)
 
     def shapes(self) -> Shapes:
-        """The MLP, and the encoder's weights beside the MLP's first layer, which it shares."""
-        s, context = self.settings, self.context
-        return {
-            "hidden.weight": (context.features, s.hidden),
-            "hidden.bias": (s.hidden,),
-            "classifier.weight": (s.hidden, context.outputs),
-            "classifier.bias": (context.outputs,),
-            "encoder.label": (context.outputs, s.hidden),
-            "encoder.weight": (s.hidden, 2 * s.latent),
-            "encoder.bias": (2 * s.latent,),
-        }
+        """The network, and under ``encoder.`` what only the autoencoder reads."""
+        s, classes = self.settings, self.context.outputs
+        hidden = {"hidden.weight": (self.context.features, s.hidden), "hidden.bias": (s.hidden,)}
+        if s.encoder == "separate":
+            read, latent = s.hidden, {}
+            encoder = {"label": (classes, s.hidden), "weight": (s.hidden, 2 * s.latent), "bias": (2 * s.latent,)}
+        else:
+            read = s.latent + (s.hidden if s.classify == "both" else 0)
+            latent = {"latent.weight": (s.hidden, s.latent), "latent.bias": (s.latent,)}
+            encoder = {"label": (classes, s.latent), "weight": (s.hidden, s.latent), "bias": (s.latent,)}
+        classifier = {"classifier.weight": (read, classes), "classifier.bias": (classes,)}
+        return hidden | latent | classifier | {f"encoder.{name}": shape for name, shape in encoder.items()}
 
     def needs_classes(self) -> bool:
         """The encoder reads labels, and the filter's basis the homophily between them."""
@@ -201,9 +225,9 @@ class FedSSA(AdamMethod):
         return {FILTER: self.settings.filter_lr}
 
     def personal(self, state: State) -> State:
-        """The coefficients and the MLP."""
-        mlp = {name: w for name, w in self.weights(state).items() if not name.startswith("encoder.")}
-        return mlp | {FILTER: state[FILTER]}
+        """The coefficients and the network, without what only the autoencoder reads."""
+        network = {name: w for name, w in self.weights(state).items() if not name.startswith("encoder.")}
+        return network | {FILTER: state[FILTER]}
 
     def bases(self, cohort: Cohort) -> Bases:
         """The cohort's signals, computed once."""
@@ -217,37 +241,73 @@ class FedSSA(AdamMethod):
 
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
-        h = self.bases(cohort).everywhere.linear(personal[FILTER], personal["hidden.weight"])
-        h = torch.relu(cohort.add(h, personal["hidden.bias"]))
+        h = self.hidden_layer(personal, cohort, cohort)
+        if self.settings.encoder == "spectral":
+            h = self.read(h, linear(cohort, h, personal["latent.weight"], personal["latent.bias"]))
         return linear(cohort, h, personal["classifier.weight"], personal["classifier.bias"])
+
+    def read(self, h: Tensor, mean: Tensor) -> Tensor:
+        """What the classifier reads of the spectral encoder: the means [R, latent], or the hidden layer and the means."""
+        return mean if self.settings.classify == "mean" else torch.cat([h, mean], dim=1)
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Eq. 41 but for the terms on the coefficients alone, which are `after_step`; notes the class-wise Gaussians."""
-        s, rows = self.settings, cohort.training
+        s, training = self.settings, cohort.training
         leaves = leaves_of(self.trained(state))
         w = {name.removeprefix(MODEL): leaf for name, leaf in leaves.items()}
-        thin = Dropout(s.input_dropout, dropout.keys, dropout.step)
-        keep = thin.mask(rows, self.context.features, INPUT_LAYER) if s.input_dropout else None
-        h = self.bases(cohort).training.linear(w[FILTER], w["hidden.weight"], keep)
-        h = dropout(rows, rows.add(h, w["hidden.bias"]), 0)
-        logits = linear(rows, h, w["classifier.weight"], w["classifier.bias"])
+        spectral = s.encoder == "spectral"
+        # The evidence lower bound is over all nodes, everything else over training nodes.
+        rows: Rows = cohort if spectral and s.elbo else training
+        h = self.hidden_layer(w, cohort, rows, dropout)
+        mean, logvar = self.encode(w, cohort, rows, h) if spectral else self.separate_encode(w, cohort)
+        read = self.read(h, mean) if spectral else h
+        read = read[training.index] if rows is cohort else read
+        logits = linear(training, read, w["classifier.weight"], w["classifier.bias"])
         total, each = self.task.training_loss(cohort, logits, dropout.draws)
-        mean, logvar = self.encode(w, cohort)
-        total = total + s.elbo * negative_elbo(cohort, mean, logvar, dropout)
-        own = class_gaussians(cohort, mean[cohort.train], logvar[cohort.train])
+        total = total + (s.elbo * negative_elbo(cohort, mean, logvar, dropout) if s.elbo else 0.0 * logvar.sum())
+        train = training.real if spectral and rows is training else cohort.train
+        own = self.class_gaussians(w, cohort, mean[train], logvar[train])
         for name, value in zip((MEAN, COVARIANCE, COUNT), own, strict=True):
             state[name].copy_(value.detach())
         if WEIGHT in down:
             total = total + s.semantic_weight * semantic_loss(*own, down)
         return gradients_of(total, leaves), each
 
-    def encode(self, w: Weights, cohort: Cohort) -> tuple[Tensor, Tensor]:
-        """q(Z | X, Y): means and log-variances of every node, [R, latent] each."""
+    def hidden_layer(self, w: Weights, cohort: Cohort, rows: Rows, dropout: Dropout | None = None) -> Tensor:
+        """relu(P W + b) of the filtered signals P = sum_k w_k H_k (eq. 8), with dropout of P and after the ReLU if given.
+
+        `rows` is the cohort, for all nodes, or its training rows: [R, hidden] or [T, hidden].
+        """
+        bases, rate = self.bases(cohort), self.settings.input_dropout
+        keep = None
+        if dropout is not None and rate:
+            keep = Dropout(rate, dropout.keys, dropout.step).mask(rows, self.context.features, INPUT_LAYER)
+        basis = bases.everywhere if rows is cohort else bases.training
+        return activate(rows, rows.add(basis.linear(w[FILTER], w["hidden.weight"], keep), w["hidden.bias"]), dropout, 0)
+
+    def encode(self, w: Weights, cohort: Cohort, rows: Rows, h: Tensor) -> tuple[Tensor, Tensor]:
+        """q(Z | X, Y) on the hidden layer: means and log-variances of the rows, [R, latent] each.
+
+        A training node's own label enters its log-variance. The mean, which the classifier reads, has no label in it.
+        """
+        known: Tensor = cohort.once("training labels", training_labels)
+        known = known if rows is cohort else known[cohort.training.index]
+        mean = linear(rows, h, w["latent.weight"], w["latent.bias"])
+        return mean, linear(rows, h, w["encoder.weight"], w["encoder.bias"]) + rows.multiply(known, w["encoder.label"])
+
+    def separate_encode(self, w: Weights, cohort: Cohort) -> tuple[Tensor, Tensor]:
+        """q(Z | X, Y) by two graph convolutions, the first of which reads features by the MLP's weights: [R, latent] each."""
         known: Tensor = cohort.once("neighbouring labels", neighbouring_labels)
         h = linear(cohort, cohort.smoothed, w["hidden.weight"], w["hidden.bias"])
         h = torch.relu(h + cohort.multiply(known, w["encoder.label"]))
         mean, logvar = gcn(cohort, h, w["encoder.weight"], w["encoder.bias"]).chunk(2, dim=1)
         return mean, logvar
+
+    def class_gaussians(
+        self, w: Weights, cohort: Cohort, mean: Tensor, logvar: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Eq. 3 over training nodes, from their latent variables [T, latent]."""
+        return class_gaussians(cohort, mean, logvar)
 
     @torch.no_grad()
     def after_step(self, state: State, down: Message) -> None:
@@ -376,54 +436,25 @@ class FedSSA(AdamMethod):
         rank = overlap.diagonal()
         return overlap / torch.maximum(rank, rank.unsqueeze(1)).clamp_min(1.0)
 
+    def diagnostics(self, server: State) -> dict[str, Tensor]:
+        """How far apart the classes of a client are, of what clients uploaded last (`class_separation`)."""
+        if not self.settings.semantic:
+            return {}
+        return {"class_separation": class_separation(server[MEAN], server[COVARIANCE], server[COUNT])}
+
     def findings(self, server: State, clients: State) -> dict[str, Tensor]:
-        """Each client's filter, its cluster's, and the means of its classes."""
+        """Each client's filter, its cluster's, the means of its classes and how far they are apart."""
         found = {"coefficients": clients[FILTER], "class_means": clients[MEAN], "class_counts": clients[COUNT]}
+        found["class_separation"] = class_separation(clients[MEAN], clients[COVARIANCE], clients[COUNT])
         if self.settings.structural:
             found |= {"cluster_coefficients": server[CLUSTER_FILTER], "structural_cluster": server[CLUSTER]}
         return found
-
-
-@torch.no_grad()
-def neighbouring_labels(cohort: Cohort) -> Tensor:
-    """The training labels, one-hot and zero elsewhere, after a graph convolution's propagation: [R, C]."""
-    y = torch.zeros(cohort.rows, class_count(cohort), device=cohort.device)
-    y[cohort.train, labels(cohort)[cohort.train]] = 1.0
-    return cohort.gcn @ y
 
 
 def negative_elbo(cohort: Cohort, mean: Tensor, logvar: Tensor, dropout: Dropout) -> Tensor:
     """-(eq. 2) summed over clients, each term a mean over pairs, nodes and dimensions: [R, d] -> scalar."""
     apart = kl_diagonal(mean, logvar, torch.zeros_like(mean), 1.0).mean(1, keepdim=True)
     return expected_reconstruction(cohort, mean, logvar, dropout.draws) + cohort.node_mean(apart).sum()
-
-
-def training_classes(cohort: Cohort) -> Groups:
-    """The training nodes grouped by client and class: class c of client m is group m C + c."""
-    classes = class_count(cohort)
-    return Groups(cohort.client[cohort.train] * classes + labels(cohort)[cohort.train], cohort.clients * classes)
-
-
-def class_gaussians(cohort: Cohort, mean: Tensor, logvar: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Each client's classes as Gaussians over its training nodes: [T, d] -> [M, C, d], [M, C, d, d], [M, C].
-
-    The moments of the mixture of the nodes' Gaussians: the mean of means; the covariance of means, shrunk toward its
-    diagonal by n / (n + d) for n nodes, plus the mean of variances. A class without a node has mean 0 and covariance I.
-    """
-    width, classes = mean.shape[1], class_count(cohort)
-    groups: Groups = cohort.once("training classes", training_classes)
-    count, group = groups.counts.float(), groups.index
-    share = (1.0 / count[group]).unsqueeze(1)
-    centre = groups.sum(mean * share)
-    gap = mean - centre[group]
-    outer = (gap * share).unsqueeze(2) * gap.unsqueeze(1)
-    spread = groups.sum(outer)
-    within = groups.sum(logvar.exp() * share)
-    kept = (count / (count + width))[:, None, None]
-    diagonal = (1.0 - kept.squeeze(2)) * spread.diagonal(dim1=1, dim2=2) + within + (count == 0).unsqueeze(1)
-    shape = (cohort.clients, classes)
-    covariance = kept * spread + torch.diag_embed(diagonal)
-    return centre.view(*shape, width), covariance.view(*shape, width, width), count.view(shape)
 
 
 def semantic_loss(mean: Tensor, covariance: Tensor, count: Tensor, down: Message) -> Tensor:
@@ -441,25 +472,6 @@ def grouped(points: Tensor, present: Tensor, clusters: int, stream: torch.Genera
     label = k_means(points, present, clusters, stream)
     member = F.one_hot(label.clamp_min(0), min(clusters, points.shape[1])) * present.unsqueeze(-1)
     return label, member.transpose(1, 2).float()
-
-
-def sound_roots(covariance: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Cholesky's roots of covariances, and the covariances where some had to be repaired: [..., d, d].
-
-    Noise that protects an upload (or a client that means no good) leaves matrices that are not positive definite, or hardly:
-    they are made symmetric, and their eigenvalues raised to `RAISED` of the largest and at least to `LEAST_VARIANCE`.
-    """
-    root, wrong = torch.linalg.cholesky_ex(covariance)
-    pivot = root.diagonal(dim1=-2, dim2=-1).square()
-    broken = (wrong > 0) | ~(pivot.amin(-1) > THIN * pivot.amax(-1))
-    if not bool(broken.any()):
-        return root, None
-    some = torch.nan_to_num(covariance[broken].double(), nan=0.0, posinf=0.0, neginf=0.0)
-    value, vector = torch.linalg.eigh(0.5 * (some + some.mT))
-    value = torch.maximum(value, (RAISED * value.amax(-1, keepdim=True)).clamp_min(LEAST_VARIANCE))
-    covariance = covariance.clone()
-    covariance[broken] = ((vector * value.unsqueeze(-2)) @ vector.mT).float()
-    return torch.linalg.cholesky(covariance), covariance
 
 
 def projectors(energies: Tensor) -> Tensor:

@@ -115,3 +115,21 @@ def kl_mixture(apart: Tensor, weight: Tensor) -> Tensor:
     """
     log_weight = torch.where(weight > 0, weight, 1.0).log().masked_fill(weight <= 0, -torch.inf)
     return -torch.logsumexp(log_weight - apart, dim=-1)
+
+
+def class_separation(mean: Tensor, covariance: Tensor, count: Tensor) -> Tensor:
+    """Compute the distance between two classes of a client in standard deviations, mean over pairs and clients: a scalar.
+
+    |g| / s with g = m_c - m_c' and s^2 = g^T (S_c + S_c') / 2 g / |g|^2, the variance along the line between the means. Below
+    one the classes lie within each other. Pairs of which a class has no node do not count; zero where there is no pair.
+
+    Shapes: mean [M, C, d], covariance [M, C, d, d], count [M, C].
+    """
+    first, second = torch.triu_indices(mean.shape[1], mean.shape[1], offset=1, device=mean.device)
+    both = (count[:, first] > 0) & (count[:, second] > 0)
+    gap = mean[:, first] - mean[:, second]
+    length = gap.square().sum(-1)
+    along = 0.5 * torch.einsum("mpi,mpij,mpj->mp", gap, covariance[:, first] + covariance[:, second], gap)
+    tiny = torch.finfo(mean.dtype).tiny
+    apart = torch.where(both & (along > 0), length / along.clamp_min(tiny).sqrt(), 0.0)
+    return apart.sum() / both.sum().clamp_min(1)

@@ -10,6 +10,7 @@ These arrays are drawn; M clients, C classes:
     cluster_responses     [M, G]     the response of the cluster's filter
     class_means           [M, C, d]  a mean for each class at each client
     class_counts          [M, C]     training nodes of the class; where there are none, the mean is not drawn
+    class_separation      []         how many standard deviations two classes of a client are apart, on average
 
 Rows that are not finite are left out everywhere.
 """
@@ -121,7 +122,7 @@ def class_means_figure(runs: Runs, title: str = "") -> Figure:
     first = 0
     with style.styled():
         figure = style.new_figure(1.1 + 3.6 * len(runs), 3.7)
-        for axes, (label, _), part in zip(
+        for axes, (label, found), part in zip(
             figure.subplots(1, len(runs), squeeze=False, sharex=True, sharey=True)[0], runs, parts, strict=True
         ):
             mine = np.arange(first, first + len(part[0]))
@@ -137,6 +138,9 @@ def class_means_figure(runs: Runs, title: str = "") -> Figure:
             )
             axes.set_title(title if len(runs) == 1 else _wrapped(label))
             axes.set_xlabel(f"{kind} 1")
+            if "class_separation" in found:
+                apart = f"{float(found['class_separation']):.1f} standard deviations between classes of a client"
+                axes.annotate(apart, (0.02, 0.02), xycoords="axes fraction", fontsize=7)
             axes.set_xticks([])
             axes.set_yticks([])
         figure.axes[0].set_ylabel(f"{kind} 2")
