@@ -27,6 +27,7 @@ Where the code and the paper differ, and why (what was measured is in docs/fidel
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,8 +45,9 @@ from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import EMBEDDING, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
+from fedquilt.methods.diagnostics import effective_clients, pair_median
 from fedquilt.methods.fedavg import TRAIN_NODES
-from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive
+from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive, Share
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.functional_embedding import RandomGraph, functional_embedding, random_graph
 from fedquilt.nn.kernel_average import shares
@@ -53,8 +55,9 @@ from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import common_start, matrices
 from fedquilt.tasks.node_classification import class_count, labels
 
-MASK, LABEL_SHARE = "mask.", "label_share"
+MASK, LABEL_SHARE, DIAGNOSTIC = "mask.", "label_share", "diagnostic."
 MANY = 1000  # clients from which on the matrix of their similarities is not written out
+SAMPLE = 64  # receivers of whose weights there are diagnostics, where the matrix of all weights is not written out
 COMMUNITY = 0.5  # similarity above which two clients are one community, when communities are explicit (Table 11)
 
 
@@ -83,6 +86,13 @@ class FedPubSettings(BackboneSettings):
     communities: Literal["implicit", "explicit"] = "implicit"
     matching: bool = True
     masking: bool = True
+    upload: Literal["masked", "plain"] = "masked"
+    lasting: Share = 1.0
+    limit: NonNegative = 0.0
+    contrast: Literal["none", "centred", "change", "whitened", "standardised"] = "none"
+    mask_lr: NonNegative = 0.0
+    decay: NonNegative = 1.0
+    relative: bool = False
 
 
 @register("fedpub")
@@ -151,6 +161,24 @@ class FedPub(BackboneMethod):
         """
         return {MASK + name: torch.zeros_like(weights[name]) for name in self.maskable}
 
+    def receive(self, state: State, down: Message) -> None:
+        """Take over the average, and let the masks' offsets from one fade: what is in the average already is not applied again."""
+        super().receive(state, down)
+        if self.settings.lasting < 1.0 and any(name.startswith(MODEL) for name in down):
+            for name in self.maskable:
+                state[MASK + name].mul_(self.settings.lasting)
+
+    def rates(self, cohort):
+        if self.settings.decay == 1.0:
+            return {MASK + name: self.settings.mask_lr for name in self.maskable} if self.settings.mask_lr else {}
+        k = self.settings.decay ** self._round
+        m = (self.settings.mask_lr or self.settings.lr) * k
+        return {MASK + name: m for name in self.maskable} | {MODEL + n: self.settings.lr * k for n in self.shapes()}
+
+    def local_update(self, state, cohort, down, round):
+        self._round = round
+        return super().local_update(state, cohort, down, round)
+
     def trained(self, state: State) -> Weights:
         """Weights and masks."""
         return super().trained(state) | {MASK + name: state[MASK + name] for name in self.maskable}
@@ -192,13 +220,26 @@ class FedPub(BackboneMethod):
             prune(effective[name], self.settings.threshold)
         return effective
 
+    def limited(self, name: str, weight: Tensor) -> Tensor:
+        """A weight matrix as it is sent: scaled down to `limit` times the norm that the common start has on average."""
+        inputs, outputs = weight.shape[-2:]
+        most = self.settings.limit * math.sqrt(2 * inputs * outputs / (inputs + outputs))
+        norm = torch.linalg.vector_norm(weight.flatten(1), dim=1).clamp_min(most)
+        return weight * (most / norm).view(-1, *[1] * (weight.dim() - 1))
+
     def prunes(self, name: str) -> bool:
         """Whether entries of the weight `name` can be pruned."""
         return bool(self.settings.threshold) and name in self.maskable
 
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """The surviving weights, and what similarity is computed from."""
-        message: Message = {MODEL + n: Sparse(w) if self.prunes(n) else w for n, w in personal.items()}
+        sent = personal
+        if self.settings.upload == "plain":
+            theta = self.weights(state)
+            sent = {n: w * (personal[n] != 0) if self.prunes(n) else w for n, w in theta.items()}
+        if self.settings.limit:
+            sent = sent | {n: self.limited(n, sent[n]) for n in self.maskable}
+        message: Message = {MODEL + n: Sparse(w) if self.prunes(n) else w for n, w in sent.items()}
         if self.sends(TRAIN_NODES.name):
             message[TRAIN_NODES.name] = cohort.train_count
         if self.sends(EMBEDDING):
@@ -232,14 +273,17 @@ class FedPub(BackboneMethod):
         if self.settings.similarity == "gradient":
             start = common_start(self.shapes(), self.context.seed, self.context.clients, torch.device("cpu"))
             server |= {"sent." + name: w for name, w in start.items()}
+        server |= {DIAGNOSTIC + name: torch.zeros(()) for name in self.noted()}
         return server, {"graph_seed": seed}
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """theta_i = sum_j alpha_ij theta_j, alpha_ij = softmax_j(tau S(i, j)), without the entries client i removed."""
         stacks = {name: dense(value) for name, value in uploads.items() if name.startswith(MODEL)}
         message: Message = {"graph_seed": server["graph_seed"]}
+        self.note(server, weight_norm=mean_norm_of(stacks[MODEL + matrices(self.shapes())[0]]))
         if not self.settings.matching:
             nodes = dense(uploads[TRAIN_NODES.name])
+            self.note(server, effective_clients=effective_clients((nodes / nodes.sum()).unsqueeze(0)))
             mixed: Message = {
                 n: self.averaging.average(w, nodes).repeat(len(receivers), *[1] * (w.dim() - 1))
                 for n, w in stacks.items()
@@ -247,8 +291,10 @@ class FedPub(BackboneMethod):
         elif self.many:
             mixed = self.thin_averages(server, uploads, stacks, senders, receivers)
         else:
-            server["similarity"][senders.unsqueeze(1), senders] = self.compare(server, uploads, stacks, senders)
+            found = self.compare(server, uploads, stacks, senders)
+            server["similarity"][senders.unsqueeze(1), senders] = found
             alpha = self.attention(server["similarity"][receivers][:, senders])
+            self.note(server, effective_clients=effective_clients(alpha), similarity_median=pair_median(found))
             mixed = {n: self.averaging.mix(alpha, w) for n, w in stacks.items()}
         for name, w in mixed.items():
             prunes = self.prunes(name.removeprefix(MODEL))
@@ -273,14 +319,29 @@ class FedPub(BackboneMethod):
         if kind == "label":
             return 1.0 - jensen_shannon(dense(uploads[LABEL_SHARE]).clamp(0.0, 1.0))  # noised ones may be outside
         if kind == "function":
-            return cosine([dense(uploads[EMBEDDING])])
+            return cosine([self.contrasted(dense(uploads[EMBEDDING]))])
         if kind == "parameter":
-            return cosine(list(stacks.values()))
-        return cosine([w - server["sent." + n.removeprefix(MODEL)][senders] for n, w in stacks.items()])
+            return cosine([self.contrasted(w) for w in stacks.values()])
+        moved = (w - server["sent." + n.removeprefix(MODEL)][senders] for n, w in stacks.items())
+        return cosine([self.contrasted(w) for w in moved])
+
+    def contrasted(self, stack: Tensor) -> Tensor:
+        """What the cosine is taken of: [n, ...], less its mean over the clients that sent it (`contrast=centred`)."""
+        if self.settings.contrast == "change":
+            graph = random_graph(self.settings.graph, derive(self.context.seed, "server", "random graph"), self.context.features, stack.device)
+            return stack - functional_embedding(graph, common_start(self.shapes(), self.context.seed, 1, stack.device))
+        if self.settings.contrast == "whitened":
+            c = stack - stack.mean(0)
+            u, sv, _ = torch.linalg.svd(c.double(), full_matrices=False)
+            return (u * (sv / (sv + 0.1 * sv[0]))).to(stack)
+        return stack - stack.mean(0) if self.settings.contrast == "centred" else stack
 
     def attention(self, similarity: Tensor) -> Tensor:
         """softmax(tau S) over the senders; with explicit communities only over those more similar than 0.5."""
         score = self.settings.tau * similarity
+        if self.settings.contrast == "standardised":
+            n = similarity.shape[0]
+            score = score / similarity[~torch.eye(n, dtype=torch.bool)].std().clamp_min(1e-6) / 5
         if self.settings.communities == "explicit":
             member = similarity > COMMUNITY
             # A client that resembles nobody who sent (it did not send itself) falls back to all of them.
@@ -302,22 +363,56 @@ class FedPub(BackboneMethod):
 
         A receiver that did not send now is as it was when it last did.
         """
-        sent = F.normalize(dense(uploads[EMBEDDING]), dim=1)
+        sent = F.normalize(self.contrasted(dense(uploads[EMBEDDING])), dim=1)
         server[EMBEDDING][senders] = sent
         place = torch.full((self.context.clients,), -1, device=senders.device)
         place[senders] = torch.arange(len(senders), device=senders.device)
         mine = place[receivers]
         theirs = sent if receivers is senders else server[EMBEDDING][receivers]
         left, right, own = shares(sent, theirs, self.settings.tau, mine)
+        self.note_sample(server, sent, left, right, own, mine)
         message: Message = {}
         for name, stack in stacks.items():
             aligned = stack if receivers is senders else stack[mine.clamp_min(0)]
             message[name] = Factored(left, thin_product(right, stack), own, aligned)
         return message
 
+    def note_sample(
+        self, server: State, sent: Tensor, left: Tensor, right: Tensor, own: Tensor, mine: Tensor
+    ) -> None:
+        """The diagnostics of thin averages, of at most SAMPLE receivers and as many senders, evenly spaced."""
+        rows = torch.linspace(0, len(left) - 1, min(SAMPLE, len(left)), device=left.device).long()
+        alpha = left[rows] @ right
+        alpha = alpha.scatter_add(1, mine[rows].clamp_min(0).unsqueeze(1), own[rows].unsqueeze(1)).clamp_min(0.0)
+        some = sent[torch.linspace(0, len(sent) - 1, min(SAMPLE, len(sent)), device=sent.device).long()]
+        found = effective_clients(alpha / alpha.sum(1, keepdim=True))
+        self.note(server, effective_clients=found, similarity_median=pair_median(some @ some.T))
+
+    # -- what reports show -----------------------------------------------------------------------------------------
+
+    def noted(self) -> tuple[str, ...]:
+        """The names of the diagnostics; there is no similarity to show where clients are not matched."""
+        names = ("weight_norm", "effective_clients", "similarity_median")
+        return names if self.settings.matching else names[:2]
+
+    def note(self, server: State, **found: Tensor) -> None:
+        """Store diagnostics in the server's state, in place."""
+        for name, value in found.items():
+            server[DIAGNOSTIC + name].copy_(value)
+
+    def diagnostics(self, server: State) -> dict[str, Tensor]:
+        """The mean norm of the first matrix as uploaded, the clients that an average takes in, and the median similarity."""
+        return {name: server[DIAGNOSTIC + name] for name in self.noted()}
+
     def similarity(self, server: State) -> Tensor | None:
         """S as last computed between each pair of clients; not where there are many."""
         return server["similarity"] if self.settings.matching and not self.many else None
+
+
+def mean_norm_of(stack: Tensor) -> Tensor:
+    """The mean over clients of a weight's norm: [n, ...] -> scalar, some clients at a time where they are offloaded to disk."""
+    parts = [torch.linalg.vector_norm(piece.flatten(1), dim=1) for _, piece in row_chunks(stack)]
+    return torch.cat(parts).mean()
 
 
 def thin_product(right: Tensor, stack: Tensor) -> Tensor:
