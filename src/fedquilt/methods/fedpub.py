@@ -87,12 +87,9 @@ class FedPubSettings(BackboneSettings):
     matching: bool = True
     masking: bool = True
     upload: Literal["masked", "plain"] = "masked"
-    lasting: Share = 1.0
-    limit: NonNegative = 0.0
-    contrast: Literal["none", "centred", "change", "whitened", "standardised"] = "none"
-    mask_lr: NonNegative = 0.0
-    decay: NonNegative = 1.0
-    relative: bool = False
+    lasting: Share = 0.97
+    limit: NonNegative = 5.0
+    contrast: Literal["centred", "none"] = "centred"
 
 
 @register("fedpub")
@@ -162,22 +159,11 @@ class FedPub(BackboneMethod):
         return {MASK + name: torch.zeros_like(weights[name]) for name in self.maskable}
 
     def receive(self, state: State, down: Message) -> None:
-        """Take over the average, and let the masks' offsets from one fade: what is in the average already is not applied again."""
+        """Take over the average, and let the masks fade towards one: what they did is in the average already."""
         super().receive(state, down)
         if self.settings.lasting < 1.0 and any(name.startswith(MODEL) for name in down):
             for name in self.maskable:
                 state[MASK + name].mul_(self.settings.lasting)
-
-    def rates(self, cohort):
-        if self.settings.decay == 1.0:
-            return {MASK + name: self.settings.mask_lr for name in self.maskable} if self.settings.mask_lr else {}
-        k = self.settings.decay ** self._round
-        m = (self.settings.mask_lr or self.settings.lr) * k
-        return {MASK + name: m for name in self.maskable} | {MODEL + n: self.settings.lr * k for n in self.shapes()}
-
-    def local_update(self, state, cohort, down, round):
-        self._round = round
-        return super().local_update(state, cohort, down, round)
 
     def trained(self, state: State) -> Weights:
         """Weights and masks."""
@@ -269,7 +255,8 @@ class FedPub(BackboneMethod):
         if self.many:
             server = {EMBEDDING: torch.zeros(clients, self.settings.hidden), "graph_seed": seed}
         else:
-            server = {"similarity": torch.zeros(clients, clients), "graph_seed": seed}
+            unknown = 0.0 if self.settings.contrast == "none" else 0.5
+            server = {"similarity": torch.full((clients, clients), unknown), "graph_seed": seed}
         if self.settings.similarity == "gradient":
             start = common_start(self.shapes(), self.context.seed, self.context.clients, torch.device("cpu"))
             server |= {"sent." + name: w for name, w in start.items()}
@@ -319,29 +306,30 @@ class FedPub(BackboneMethod):
         if kind == "label":
             return 1.0 - jensen_shannon(dense(uploads[LABEL_SHARE]).clamp(0.0, 1.0))  # noised ones may be outside
         if kind == "function":
-            return cosine([self.contrasted(dense(uploads[EMBEDDING]))])
-        if kind == "parameter":
-            return cosine([self.contrasted(w) for w in stacks.values()])
-        moved = (w - server["sent." + n.removeprefix(MODEL)][senders] for n, w in stacks.items())
-        return cosine([self.contrasted(w) for w in moved])
+            rows = [dense(uploads[EMBEDDING])]
+        elif kind == "parameter":
+            rows = list(stacks.values())
+        else:
+            rows = [w - server["sent." + n.removeprefix(MODEL)][senders] for n, w in stacks.items()]
+        return self.scaled(cosine([self.contrasted(stack) for stack in rows]), len(senders))
 
     def contrasted(self, stack: Tensor) -> Tensor:
-        """What the cosine is taken of: [n, ...], less its mean over the clients that sent it (`contrast=centred`)."""
-        if self.settings.contrast == "change":
-            graph = random_graph(self.settings.graph, derive(self.context.seed, "server", "random graph"), self.context.features, stack.device)
-            return stack - functional_embedding(graph, common_start(self.shapes(), self.context.seed, 1, stack.device))
-        if self.settings.contrast == "whitened":
-            c = stack - stack.mean(0)
-            u, sv, _ = torch.linalg.svd(c.double(), full_matrices=False)
-            return (u * (sv / (sv + 0.1 * sv[0]))).to(stack)
+        """What the cosine is taken of: [n, ...], less the mean over the clients that sent it where `contrast` is centred."""
         return stack - stack.mean(0) if self.settings.contrast == "centred" else stack
+
+    def scaled(self, similarity: Tensor, count: int) -> Tensor:
+        """The similarity of a cosine c between n clients: c, or if centred (1 + ((n - 1) c + 1)/n)/2.
+
+        Cosines between n centred vectors are -1/(n - 1) on average; so it is 1/2 on average, and 1 between a client and itself,
+        however many clients there are. That is the range which the paper's cosines have in the first round.
+        """
+        if self.settings.contrast == "none":
+            return similarity
+        return (1.0 + ((count - 1) * similarity + 1.0) / count) / 2.0
 
     def attention(self, similarity: Tensor) -> Tensor:
         """softmax(tau S) over the senders; with explicit communities only over those more similar than 0.5."""
         score = self.settings.tau * similarity
-        if self.settings.contrast == "standardised":
-            n = similarity.shape[0]
-            score = score / similarity[~torch.eye(n, dtype=torch.bool)].std().clamp_min(1e-6) / 5
         if self.settings.communities == "explicit":
             member = similarity > COMMUNITY
             # A client that resembles nobody who sent (it did not send itself) falls back to all of them.
@@ -369,7 +357,9 @@ class FedPub(BackboneMethod):
         place[senders] = torch.arange(len(senders), device=senders.device)
         mine = place[receivers]
         theirs = sent if receivers is senders else server[EMBEDDING][receivers]
-        left, right, own = shares(sent, theirs, self.settings.tau, mine)
+        # A softmax over senders is the same whatever is added to all of their similarities.
+        slope = 1.0 if self.settings.contrast == "none" else (len(sent) - 1) / (2 * len(sent))
+        left, right, own = shares(sent, theirs, slope * self.settings.tau, mine)
         self.note_sample(server, sent, left, right, own, mine)
         message: Message = {}
         for name, stack in stacks.items():
@@ -377,16 +367,15 @@ class FedPub(BackboneMethod):
             message[name] = Factored(left, thin_product(right, stack), own, aligned)
         return message
 
-    def note_sample(
-        self, server: State, sent: Tensor, left: Tensor, right: Tensor, own: Tensor, mine: Tensor
-    ) -> None:
+    def note_sample(self, server: State, sent: Tensor, left: Tensor, right: Tensor, own: Tensor, mine: Tensor) -> None:
         """The diagnostics of thin averages, of at most SAMPLE receivers and as many senders, evenly spaced."""
         rows = torch.linspace(0, len(left) - 1, min(SAMPLE, len(left)), device=left.device).long()
         alpha = left[rows] @ right
         alpha = alpha.scatter_add(1, mine[rows].clamp_min(0).unsqueeze(1), own[rows].unsqueeze(1)).clamp_min(0.0)
         some = sent[torch.linspace(0, len(sent) - 1, min(SAMPLE, len(sent)), device=sent.device).long()]
         found = effective_clients(alpha / alpha.sum(1, keepdim=True))
-        self.note(server, effective_clients=found, similarity_median=pair_median(some @ some.T))
+        similarity = self.scaled(some @ some.T, len(sent))
+        self.note(server, effective_clients=found, similarity_median=pair_median(similarity))
 
     # -- what reports show -----------------------------------------------------------------------------------------
 
