@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedquilt.methods.base import methods
+from fedquilt.runs.compute_version import compute_version
 from fedquilt.runs.config import RunConfig
-from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.digests import file_digest, graph_digest, json_digest
 from fedquilt.studies.spec import MACHINE_OPTIONS, Coordinates, Level, Settings, Study
 
