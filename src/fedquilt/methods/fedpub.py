@@ -2,25 +2,31 @@
 
 Clients whose models do the same thing to the same random graph belong to the same community: the server compares these
 functional embeddings and gives each client an average of all models weighted by similarity (eq. 3). Each client keeps a
-private mask that selects and scales the weights it received (section 4.2). An L1 term makes masks sparse, so that only
-the surviving weights are sent and kept, and a proximal term holds the masked model near the received one (eq. 4).
+private mask that selects and scales the weights it received (section 4.2), and a proximal term holds the masked model near
+the received one (eq. 4). SPARSITY_SENTENCE
 
 Where the code and the paper differ, and why (what was measured is in docs/fidelity.md):
 
+- *What is sent.* The masked weights theta * mu, as in the paper's Algorithm 1 (the public code sends theta: `upload=plain`).
+  To the letter, clients apply their lasting masks again to an average that holds them already, so that weights grow
+  exponentially. Here a mask fades when an average comes in, mu <- 1 + `lasting` (mu - 1), and no matrix is sent with more than
+  `limit` times the norm of the start, so that nothing can grow without bound. The paper's form: `lasting=1 limit=0`.
+- *Similarity.* The paper takes the cosine of embeddings as they are. Training on averages makes them all alike (0.98 and more),
+  so that everyone gets the plain average. Here the cosine is of embeddings less their mean over the clients (`contrast`),
+  scaled so that it is 1/2 on average. The paper's form: `contrast=none`.
 - *L1.* The paper adds lambda1 ||mu||_1 to the loss. Adam normalises the gradient it is given, so a sum over 200,000
   entries swamps the cross-entropy whatever its scale (and in the public code the term has no gradient at all). Here it
-  is the proximal step of the same term, after Adam's: mu <- sign(mu) max(|mu| - lr lambda1, 0).
+  is the proximal step of the same term, after Adam's: mu <- sign(mu) max(|mu| - lr lambda1, 0). With the default lambda1 that
+  is 0.001 in a hundred steps, which prunes nothing.
 - *Threshold.* The paper prunes entries whose mask is small. A mask starts at one and moves by at most `lr` a step, and a
   small mask on a large weight still matters, so that prunes late and prunes the wrong entries. Here an entry is pruned
   where what the mask leaves of the weight, |theta mu|, is under `threshold` times the client's mean of it in that matrix.
   Pruned entries are neither sent, nor received, nor used.
-- *What is sent.* The masked weights theta * mu, as in the paper's Algorithm 1 (the public code sends theta). Better in
-  every cell we measured.
 - *Proximal term.* lambda2 ||theta * mu - theta_received||^2, on the masked weights: that is the model the paper's theta_i
   stands for (section 4.2), and it has a gradient from the first local step on.
 - *Many clients.* Above a thousand, the averages are made from a thin factorisation of the kernel exp(tau S) instead of a matrix
   of all pairs (`fedquilt.nn.kernel_average`), in time linear in clients; a client that sat a round out is then compared by the
-  embedding it last sent, where otherwise by the round in which both last sent.
+  embedding it last sent (less the mean of its round), where otherwise by the round in which both last sent.
 - The random graph: the server sends its seed (8 bytes), the clients draw it. The graph is the same for all.
 - Neither weights nor masks decay by default: see `fedquilt.methods.settings.BackboneSettings`.
 """
@@ -67,7 +73,7 @@ class FedPubSettings(BackboneSettings):
 
     Attributes:
         tau: how sharply similarity is turned into weights (paper: 3 disjoint, 5 overlapping).
-        l1: lambda1, how strongly masks are pushed to zero.
+        l1: lambda1, how strongly masks are pushed to zero; the default hardly moves them and makes nothing sparse.
         threshold: entries that the mask leaves below this share of the client's mean entry are pruned; 0: none.
         proximal: lambda2, how strongly the masked model is held near the received one.
         similarity: what is compared (Table 10): function, parameter, gradient, or label (reveals label shares).
@@ -75,6 +81,11 @@ class FedPubSettings(BackboneSettings):
         communities: implicit (a softmax over all) or explicit (only clients more similar than 0.5, Table 11).
         matching: average by similarity (off: plain averaging; Figure 7).
         masking: private masks (off: none; Figure 7).
+        upload: masked (weights times masks, as in Algorithm 1) or plain (weights; masks act at home only: the public code).
+        lasting: the share of a mask's distance from one that is left when an average comes in. 1: the paper, where
+            masks that were sent are applied again and weights grow from round to round; 0: masks start anew every round.
+        limit: the largest norm of a weight matrix that is sent, in norms of the common start; 0: none, as in the paper.
+        contrast: what the cosine between clients is of: centred (embeddings less their mean) or none (as they are: the paper).
     """
 
     tau: Positive = 3.0
