@@ -456,7 +456,8 @@ def test_factors_may_have_another_rank_in_every_round(monkeypatch: pytest.Monkey
     """What clients have in common changes as they train, and how many columns it takes."""
     monkeypatch.setattr(fedpub, "MANY", 2)
     monkeypatch.setattr("fedquilt.nn.kernel_average.TOLERANCE", 0.02)
-    whole, block = begin("fedpub", Plan(ROUNDS)), in_blocks(begin("fedpub", Plan(ROUNDS)), Eager)
+    whole, block = (begin("fedpub", Plan(ROUNDS), contrast="none") for _ in range(2))
+    block = in_blocks(block, Eager)
     ranks = set()
     whole.on_round = lambda record: ranks.add(len(each_tensor(whole.down["model.conv1.weight"])[1]))
     whole.run()
