@@ -31,6 +31,11 @@ def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fedpub, "MANY", 2)
 
 
+def centred(method: FedPub, rows: Tensor) -> Tensor:
+    """Embeddings [n, H] as their cosines are taken."""
+    return rows - rows.mean(0) if method.settings.contrast == "centred" else rows
+
+
 class WrittenOut(FedPub):
     """FED-PUB that remembers everyone's last embedding and writes the softmax of the cosines out."""
 
@@ -45,9 +50,9 @@ class WrittenOut(FedPub):
         return False
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
-        server[EMBEDDING][senders] = F.normalize(dense(uploads[EMBEDDING]), dim=1)
+        server[EMBEDDING][senders] = F.normalize(centred(self, dense(uploads[EMBEDDING])), dim=1)
         cosine = server[EMBEDDING].double() @ server[EMBEDDING].double().T
-        self.now = cosine.float()
+        self.now = self.scaled(cosine.float(), len(senders))
         return super().aggregate(server, uploads, senders, receivers)
 
     def compare(self, server: State, uploads: Message, stacks: dict[str, Tensor], senders: Tensor) -> Tensor:
@@ -70,7 +75,9 @@ def training_of(
     return make_training(method, clients, Plan(rounds, share, checkpoint_seconds=-1.0), cohort_size, store=place)
 
 
-@pytest.mark.parametrize("settings", [{}, {"tau": 20.0}, {"threshold": 0.5}, {"masking": False}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"tau": 20.0}, {"threshold": 0.5}, {"masking": False}, {"contrast": "centred"}], ids=str
+)
 @pytest.mark.parametrize("cohort_size", [None, 2])
 @pytest.mark.parametrize("share", [1.0, 0.6])
 @pytest.mark.usefixtures("few_are_many")
@@ -94,12 +101,15 @@ def test_thin_averages_are_those_written_out(share: float, cohort_size: int | No
             assert mine["bytes_up"] == other["bytes_up"]
 
 
+@pytest.mark.parametrize("contrast", ["centred", "none"])
 @pytest.mark.parametrize("cohort_size", [None, 2])
-def test_with_everyone_taking_part_it_is_fedpub(cohort_size: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = training_of(FedPub, 1.0, cohort_size)
+def test_with_everyone_taking_part_it_is_fedpub(
+    cohort_size: int | None, contrast: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = training_of(FedPub, 1.0, cohort_size, contrast=contrast)
     plain.run()
     monkeypatch.setattr(fedpub, "MANY", 2)
-    thin = training_of(FedPub, 1.0, cohort_size)
+    thin = training_of(FedPub, 1.0, cohort_size, contrast=contrast)
     thin.run()
     assert plain.method.similarity(plain.server) is None  # asked after the patch
     for name, weight in thin.engine.personal().items():
@@ -120,19 +130,22 @@ def test_only_functional_embeddings_in_implicit_communities_are_thin(settings: d
 
 
 @pytest.mark.usefixtures("few_are_many")
-def test_a_receiver_that_never_sent_gets_the_plain_average() -> None:
-    method = training_of(FedPub).method
+@pytest.mark.parametrize("contrast", ["centred", "none"])
+def test_a_receiver_that_never_sent_gets_the_plain_average(contrast: str) -> None:
+    method = training_of(FedPub, contrast=contrast).method
     server, _ = method.server_start()
     senders, receivers = torch.tensor([0, 1, 3]), torch.tensor([1, 2])
     uploads: Message = {EMBEDDING: numbers(0, 3, 8), "model.conv1.bias": numbers(1, 3, 8)}
+    uploads["model.conv1.weight"] = numbers(2, 3, 10, 8)
     message = method.aggregate(server, uploads, senders, receivers)
     assert_near(dense(message["model.conv1.bias"])[1], dense(uploads["model.conv1.bias"]).mean(0), 1e-4)
-    unit = F.normalize(dense(uploads[EMBEDDING]), dim=1)
+    unit = F.normalize(centred(method, dense(uploads[EMBEDDING])), dim=1)
     assert torch.equal(server[EMBEDDING][senders], unit)
     assert not server[EMBEDDING][[2, 4]].any()
     # One that sent before and does not now is as it was then.
     message = method.aggregate(server, {n: dense(v)[:2] for n, v in uploads.items()}, senders[:2], torch.tensor([3]))
-    alpha = torch.softmax(method.settings.tau * unit[2:] @ unit[:2].T, dim=1)
+    now = F.normalize(centred(method, dense(uploads[EMBEDDING])[:2]), dim=1)
+    alpha = torch.softmax(method.settings.tau * method.scaled(unit[2:] @ now.T, 2), dim=1)
     assert_near(dense(message["model.conv1.bias"]), alpha @ dense(uploads["model.conv1.bias"])[:2], 1e-4)
 
 
@@ -143,7 +156,7 @@ def test_a_client_gets_its_own_model_back_however_few_columns_there_are(
 ) -> None:
     """Clients that have nothing in common, and a sharp softmax: what the columns do not tell is a client's own."""
     monkeypatch.setattr("fedquilt.nn.kernel_average.RANK", 1)
-    method = training_of(FedPub, tau=20.0).method
+    method = training_of(FedPub, tau=20.0, contrast="none").method
     senders = torch.tensor([0, 1, 3])
     uploads: Message = {EMBEDDING: torch.eye(8)[:3], "model.conv1.weight": numbers(1, 3, 10, 8)}
     message = method.aggregate(method.server_start()[0], uploads, senders, torch.tensor(receivers))

@@ -17,7 +17,9 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.split import TRAIN
-from fedquilt.messages.message import Sparse, dense, message_bytes
+from fedquilt.messages.message import Message, Sparse, dense, message_bytes
+from fedquilt.methods import fedpub
+from fedquilt.methods.base import State
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.fedpub import FedPub, cosine, jensen_shannon, label_share, prune, shrink_toward_zero
 from fedquilt.methods.settings import build_settings
@@ -49,6 +51,13 @@ def tapped(rounds: int = 4, participation: float = 1.0, **settings: Any) -> tupl
 def numpy_softmax(score: np.ndarray) -> np.ndarray:
     raised = np.exp(score - score.max(1, keepdims=True))
     return raised / raised.sum(1, keepdims=True)
+
+
+def numpy_similarity(rows: np.ndarray, contrast: str) -> np.ndarray:
+    rows = rows - rows.mean(0) if contrast == "centred" else rows
+    norm = np.linalg.norm(rows, axis=1)
+    c, n = rows @ rows.T / np.outer(norm, norm), len(rows)
+    return c if contrast == "none" else (1 + ((n - 1) * c + 1) / n) / 2
 
 
 # -- who is averaged with whom -----------------------------------------------------------------------
@@ -85,17 +94,23 @@ def test_explicit_communities_are_those_over_one_half(seed: int, receivers: int,
         {"similarity": "gradient"},
         {"similarity": "label"},
         {"threshold": 0.5},
+        {"contrast": "centred"},
+        {"contrast": "centred", "communities": "explicit"},
+        {"contrast": "centred", "similarity": "parameter"},
+        {"contrast": "centred", "similarity": "gradient"},
+        {"upload": "plain"},
     ],
     ids=str,
 )
 @pytest.mark.parametrize("participation", [1.0, 0.6])
 def test_aggregation_equals_numpy(settings: dict[str, Any], participation: float) -> None:
     training, tap = tapped(4, participation, **settings)
-    method, whole = training.method, np.zeros((5, 5))
+    method = training.method
+    whole = np.full((5, 5), 0.0 if method.settings.contrast == "none" else 0.5)
     start = common_start(method.shapes(), 3, 5, torch.device("cpu"))
     sent = {f"model.{n}": w.double().numpy().copy() for n, w in start.items()}
     parts = [r["participants"] if r["participants"] != "all" else list(range(5)) for r in training.records]
-    for r, (here, there) in enumerate(itertools.pairwise(parts)):
+    for r, (here, there) in enumerate(itertools.pairwise([*parts, []])):
         up = {n: t.double().numpy() for n, t in tap.ups[r].items()}
         stacks = {n: t for n, t in up.items() if n.startswith("model.")}
         kind = method.settings.similarity
@@ -113,9 +128,10 @@ def test_aggregation_equals_numpy(settings: dict[str, Any], participation: float
                     [(w - sent[n][h]).reshape(len(w), -1) for n, w in k.items()], 1
                 ),
             }[kind]()
-            norm = np.linalg.norm(rows, axis=1)
-            s = rows @ rows.T / np.outer(norm, norm)
+            s = numpy_similarity(rows, method.settings.contrast)
         whole[np.ix_(here, here)] = s
+        if not there:  # nothing is sent after the last round
+            break
         seen = whole[np.ix_(there, here)]
         score = method.settings.tau * seen
         if method.settings.communities == "explicit":
@@ -245,26 +261,172 @@ def test_the_l1_step_of_masks_that_are_all_positive() -> None:
     assert_near(small, torch.full((1, 2, 2), -1.1e-5).double(), 1e-6)  # nothing is lost beside the one
 
 
-def test_masks_stay_at_home_over_rounds_and_weights_are_taken_over() -> None:
-    training, tap = tapped(3)
+@pytest.mark.parametrize("lasting", [1.0, 0.9, 0.0])
+def test_masks_stay_at_home_and_fade_and_weights_are_taken_over(lasting: float) -> None:
+    training, tap = tapped(3, lasting=lasting)
     method, state = training.method, training.engine.parts[0].state
     masks = {name: state[name].clone() for name in state if name.startswith("mask.")}
     assert all(bool((offset != 0).any()) for offset in masks.values())
     mine = {name: tensor.clone() for name, tensor in state.items()}
     method.receive(mine, tap.downs[2])
     for name in masks:
-        assert torch.equal(mine[name], masks[name])
+        assert torch.equal(mine[name], lasting * masks[name])
     for name in tap.downs[2]:
         assert name == "graph_seed" or torch.equal(mine[name], tap.downs[2][name])
+    method.receive(mine, tap.downs[0])  # nothing of the model in it: nothing was spent
+    for name in masks:
+        assert torch.equal(mine[name], lasting * masks[name])
 
 
-def test_what_is_sent_and_used_is_theta_times_mu() -> None:
-    training, tap = tapped(3)
+@pytest.mark.parametrize("upload", ["masked", "plain"])
+def test_what_is_used_is_theta_times_mu_and_sent_with_or_without_mu(upload: str) -> None:
+    training, tap = tapped(3, upload=upload)
     state = training.engine.parts[0].state
     for name, w in training.engine.personal().items():
         mask = 1 + state.get(f"mask.{name}", torch.zeros(()))
         assert_near(w, state[f"model.{name}"] * mask, 2e-7)
-        assert torch.equal(tap.ups[-1][f"model.{name}"], w)
+        assert torch.equal(tap.ups[-1][f"model.{name}"], w if upload == "masked" else state[f"model.{name}"])
+
+
+# -- over many rounds --------------------------------------------------------------------------------
+
+
+def numpy_adam(w: np.ndarray, grad: np.ndarray, moments: list[np.ndarray], step: int, lr: float) -> np.ndarray:
+    moments[0] = 0.9 * moments[0] + 0.1 * grad
+    moments[1] = 0.999 * moments[1] + 0.001 * grad**2
+    return w - lr * (moments[0] / (1 - 0.9**step)) / (np.sqrt(moments[1] / (1 - 0.999**step)) + 1e-8)
+
+
+@pytest.mark.parametrize("upload", ["masked", "plain"])
+@pytest.mark.parametrize("lasting", [1.0, 0.9, 0.0])
+@pytest.mark.parametrize("limit", [0.0, 0.9])
+def test_a_lone_clients_rounds_equal_a_loop(upload: str, lasting: float, limit: float) -> None:
+    """Receive, fade, train theta and mu by Adam, shrink mu, send: in NumPy, but for the cross-entropy's gradient."""
+    (client,) = ragged_clients((31,))
+    settings = {"upload": upload, "lasting": lasting, "limit": limit, "l1": 0.5, "proximal": 0.0, "dropout": 0.0}
+    context = make_task([client], epochs=2)
+    method = make_method("fedpub", [client], context, **settings)
+    training = make_training(method, [client], Plan(6))
+    tap = Wiretap(training.engine)
+    training.run()
+    cohort = Cohort([client])
+    start = common_start(method.shapes(), context.seed, 1, torch.device("cpu"))
+    theta = {name: w.double().numpy() for name, w in start.items()}
+    offset = {name: np.zeros_like(theta[name]) for name in MATRICES}
+    moments = {part: {n: [np.zeros_like(w), np.zeros_like(w)] for n, w in theta.items()} for part in ("theta", "mu")}
+    sent, step, lr = theta, 0, method.settings.lr
+    for round in range(6):
+        if round:
+            theta = {name: w.copy() for name, w in sent.items()}
+            offset = {name: lasting * o for name, o in offset.items()}
+        for _ in range(2):
+            step += 1
+            acting = {name: w * (1 + offset.get(name, 0.0)) for name, w in theta.items()}
+            as_tensors = {name: torch.from_numpy(w).float() for name, w in acting.items()}
+            dropout = Dropout(0.0, torch.zeros(1, dtype=torch.int64), 0)
+            grads, _ = method.effective_gradients(as_tensors, cohort, dropout)
+            for name, tensor in grads.items():
+                grad = tensor.double().numpy()
+                old = theta[name]
+                mask = 1 + offset.get(name, 0.0)
+                theta[name] = numpy_adam(old, grad * mask, moments["theta"][name], step, lr)
+                if name in offset:
+                    mu = 1 + numpy_adam(offset[name], grad * old, moments["mu"][name], step, lr)
+                    offset[name] = np.sign(mu) * np.maximum(np.abs(mu) - 0.5 * lr, 0) - 1
+        sent = {name: w * (1 + offset.get(name, 0.0)) if upload == "masked" else w for name, w in theta.items()}
+        for name in MATRICES if limit else ():
+            rows, columns = sent[name].shape[1:]
+            most = limit * np.sqrt(2 * rows * columns / (rows + columns))
+            sent[name] = sent[name] * min(1.0, most / np.linalg.norm(sent[name]))
+        for name, w in sent.items():
+            gap = np.abs(tap.ups[round][f"model.{name}"].double().numpy() - w).max()
+            assert gap < 2e-4, (round, name, gap)
+
+
+@pytest.mark.parametrize("settings", [{}, {"tau": 20.0}, {"epochs": 3, "lr": 0.05}, {"upload": "plain"}], ids=str)
+def test_weights_stay_bounded_over_two_hundred_rounds(settings: dict[str, Any]) -> None:
+    training, tap = tapped(200, **settings)
+    limit = training.method.settings.limit
+    assert limit > 0
+    for name in MATRICES:
+        rows, columns = tap.ups[0][f"model.{name}"].shape[1:]
+        most = limit * np.sqrt(2 * rows * columns / (rows + columns))
+        assert all(float(up[f"model.{name}"].flatten(1).norm(dim=1).max()) <= most * (1 + 1e-5) for up in tap.ups)
+    assert all(np.isfinite(record["loss"]) for record in training.records if "loss" in record)
+
+
+def test_masks_that_last_and_are_sent_too_compound() -> None:
+    """The paper's Algorithm 1 to the letter: why it is not the default."""
+    with pytest.raises(FedquiltError, match="Training diverged"):
+        tapped(200, upload="masked", lasting=1.0, limit=0.0, proximal=0.0, tau=20.0)
+
+
+# -- diagnostics -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 20])
+def test_centred_similarity_is_a_half_on_average_and_one_with_oneself(clients: int) -> None:
+    rows = torch.randn(clients, 30, generator=torch.Generator().manual_seed(clients)) + 5.0
+    method = make(contrast="centred")
+    found = method.scaled(cosine([method.contrasted(rows)]), clients)
+    if clients > 1:
+        assert_near(found.diagonal(), torch.ones(clients))
+        assert float(found[~torch.eye(clients, dtype=torch.bool)].mean()) == pytest.approx(0.5, abs=0.02)
+    assert bool(((found >= 0) & (found <= 1 + 1e-6)).all())
+
+
+@pytest.mark.parametrize("settings", [{}, {"contrast": "centred"}, {"matching": False}], ids=str)
+def test_diagnostics_equal_numpy(settings: dict[str, Any]) -> None:
+    training, tap = tapped(3, **settings)
+    for record, up in zip(training.records, tap.ups, strict=True):
+        found = record["diagnostics"]
+        norms = np.linalg.norm(up["model.conv1.weight"].double().numpy().reshape(5, -1), axis=1)
+        assert found["weight_norm"] == pytest.approx(norms.mean(), rel=1e-5)
+        if not training.method.settings.matching:
+            share = (up["train_nodes"] / up["train_nodes"].sum()).double().numpy()
+            assert found["effective_clients"] == pytest.approx(np.exp(-(share * np.log(share)).sum()), rel=1e-5)
+            assert set(found) == {"weight_norm", "effective_clients"}
+            continue
+        s = numpy_similarity(up["embedding"].double().numpy(), training.method.settings.contrast)
+        alpha = numpy_softmax(training.method.settings.tau * s)
+        assert found["effective_clients"] == pytest.approx(np.exp(-(alpha * np.log(alpha)).sum(1)).mean(), rel=1e-4)
+        pairs = np.sort(s[np.triu_indices(5, 1)])
+        assert found["similarity_median"] == pytest.approx(pairs[(len(pairs) - 1) // 2], abs=1e-4)
+
+
+@pytest.mark.parametrize("contrast", ["none", "centred"])
+@pytest.mark.parametrize("participation", [1.0, 0.6])
+def test_thin_averages_equal_those_of_all_pairs(
+    contrast: str, participation: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all clients in every round; one that sat out is compared otherwise, by the embedding that it last sent."""
+    whole, _ = tapped(5, participation, contrast=contrast)
+    monkeypatch.setattr(fedpub, "MANY", 2)
+    clients = ragged_clients()
+    thin = make_training(make(contrast=contrast), clients, Plan(5, participation))
+    sent: list[torch.Tensor] = []
+    aggregate = thin.method.aggregate
+
+    def watched(server: State, uploads: Message, senders: torch.Tensor, receivers: torch.Tensor) -> Message:
+        sent.append(dense(uploads["embedding"]).clone())
+        return aggregate(server, uploads, senders, receivers)
+
+    thin.runner.aggregate = watched
+    thin.run()
+    assert thin.method.many
+    assert thin.method.similarity(thin.server) is None
+    for mine, theirs in zip(thin.records, whole.records, strict=True):
+        if participation == 1.0:
+            for name, value in theirs["diagnostics"].items():
+                assert mine["diagnostics"][name] == pytest.approx(value, rel=2e-3, abs=2e-3)
+    if participation == 1.0:
+        for name, w in whole.engine.personal().items():
+            assert_near(thin.engine.personal()[name], w, 2e-3)
+    rows = sent[-1]
+    rows = rows - rows.mean(0) if contrast == "centred" else rows
+    last = thin.records[-1]["participants"]
+    last = list(range(5)) if last == "all" else last
+    assert_near(thin.server["embedding"][last], torch.nn.functional.normalize(rows, dim=1), 1e-5)
 
 
 # -- pruning -----------------------------------------------------------------------------------------
@@ -394,7 +556,7 @@ def test_similarity_is_noted_and_symmetric() -> None:
     assert similarity is training.server["similarity"]
     assert_near(similarity, similarity.T)
     assert_near(similarity.diagonal(), torch.ones(5))
-    assert_near(similarity, cosine([tap.ups[3]["embedding"]]))
+    assert_near(similarity, torch.from_numpy(numpy_similarity(tap.ups[4]["embedding"].double().numpy(), "none")))
     assert make(matching=False).similarity({"similarity": torch.zeros(5, 5)}) is None
 
 
