@@ -7,7 +7,13 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
-COLOURS = {"Algorithm 1": "#D55E00", "public code": "#009E73", "default": "#0072B2"}
+COLOURS = {
+    "Algorithm 1": "#D55E00",
+    "public code": "#009E73",
+    "default": "#0072B2",
+    "centred": "#CC79A7",
+    "centred, no masks": "#E69F00",
+}
 
 
 def main() -> None:
@@ -16,9 +22,9 @@ def main() -> None:
     mpl.rcParams.update({"font.size": 9, "svg.hashsalt": "fedpub", "svg.fonttype": "path"})
     mpl.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False})
     panels = [
-        ("weight_norm", "norm of the first layer, uploaded"),
-        ("effective_clients", "effective clients of an average"),
-        ("label_correlation", "correlation with label similarity"),
+        ("weight_norm", "norm of the first layer"),
+        ("effective_clients", "effective clients"),
+        ("label_correlation", "correlation with labels"),
     ]
     cells = list(found)
     figure, axes = plt.subplots(len(cells), 3, figsize=(9.6, 2.7 * len(cells)), squeeze=False)
@@ -28,7 +34,7 @@ def main() -> None:
                 if name in values:
                     rounds = [int(at) for at in values[name]]
                     ax.plot(rounds, list(values[name].values()), color=COLOURS[form], label=form, lw=1.6)
-            ax.set_title(f"{cell}: {label}", loc="left", fontsize=9)
+            ax.set_title(f"{cell}: {label}", loc="left", fontsize=8)
             ax.set_xlabel("round")
             if name == "weight_norm":
                 ax.set_yscale("log")

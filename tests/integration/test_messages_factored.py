@@ -76,7 +76,7 @@ def training_of(
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"tau": 20.0}, {"threshold": 0.5}, {"masking": False}, {"contrast": "none"}], ids=str
+    "settings", [{}, {"tau": 20.0}, {"threshold": 0.5}, {"masking": False}, {"contrast": "centred"}], ids=str
 )
 @pytest.mark.parametrize("cohort_size", [None, 2])
 @pytest.mark.parametrize("share", [1.0, 0.6])

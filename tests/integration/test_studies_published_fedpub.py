@@ -22,7 +22,7 @@ PLACES = {
     "table-6": 24,
     "table-7": 8,
     "table-8": 24,
-    "table-9": 24,
+    "table-9": 32,
     "table-10": 6,
     "table-11": 24,
     "table-12": 20,
@@ -208,7 +208,7 @@ def test_other_cuts(name, partition, clients, graphs, spots):
 
 
 def test_table_9():
-    published = sound_numbers(sound_study("fedpub-table-9", 24), 8)
+    published = sound_numbers(sound_study("fedpub-table-9", 32), 8)
     assert labels(published, "graph") == {"SBM", "ER", "One", "Feature"}
     assert labels(published, "partition") == {"Overlapping", "Non-overlapping"}
     assert labels(published, "form") == {"Public code"}

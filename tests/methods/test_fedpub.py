@@ -94,9 +94,10 @@ def test_explicit_communities_are_those_over_one_half(seed: int, receivers: int,
         {"similarity": "gradient"},
         {"similarity": "label"},
         {"threshold": 0.5},
-        {"contrast": "none"},
-        {"contrast": "none", "similarity": "parameter"},
-        {"contrast": "none", "similarity": "gradient"},
+        {"contrast": "centred"},
+        {"contrast": "centred", "communities": "explicit"},
+        {"contrast": "centred", "similarity": "parameter"},
+        {"contrast": "centred", "similarity": "gradient"},
         {"upload": "plain"},
     ],
     ids=str,
@@ -366,7 +367,7 @@ def test_masks_that_last_and_are_sent_too_compound() -> None:
 @pytest.mark.parametrize("clients", [1, 2, 3, 20])
 def test_centred_similarity_is_a_half_on_average_and_one_with_oneself(clients: int) -> None:
     rows = torch.randn(clients, 30, generator=torch.Generator().manual_seed(clients)) + 5.0
-    method = make()
+    method = make(contrast="centred")
     found = method.scaled(cosine([method.contrasted(rows)]), clients)
     if clients > 1:
         assert_near(found.diagonal(), torch.ones(clients))
@@ -374,7 +375,7 @@ def test_centred_similarity_is_a_half_on_average_and_one_with_oneself(clients: i
     assert bool(((found >= 0) & (found <= 1 + 1e-6)).all())
 
 
-@pytest.mark.parametrize("settings", [{}, {"contrast": "none"}, {"matching": False}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"contrast": "centred"}, {"matching": False}], ids=str)
 def test_diagnostics_equal_numpy(settings: dict[str, Any]) -> None:
     training, tap = tapped(3, **settings)
     for record, up in zip(training.records, tap.ups, strict=True):
@@ -555,7 +556,7 @@ def test_similarity_is_noted_and_symmetric() -> None:
     assert similarity is training.server["similarity"]
     assert_near(similarity, similarity.T)
     assert_near(similarity.diagonal(), torch.ones(5))
-    assert_near(similarity, torch.from_numpy(numpy_similarity(tap.ups[4]["embedding"].double().numpy(), "centred")))
+    assert_near(similarity, torch.from_numpy(numpy_similarity(tap.ups[4]["embedding"].double().numpy(), "none")))
     assert make(matching=False).similarity({"similarity": torch.zeros(5, 5)}) is None
 
 

@@ -3,7 +3,8 @@
 Clients whose models do the same thing to the same random graph belong to the same community: the server compares these
 functional embeddings and gives each client an average of all models weighted by similarity (eq. 3). Each client keeps a
 private mask that selects and scales the weights it received (section 4.2), and a proximal term holds the masked model near
-the received one (eq. 4). SPARSITY_SENTENCE
+the received one (eq. 4). Nothing is pruned by default: `threshold=0.2` sends 46 to 69 % of the
+bytes at no loss of accuracy, and tells the server which weights a client does not use.
 
 Where the code and the paper differ, and why (what was measured is in docs/fidelity.md):
 
@@ -11,9 +12,10 @@ Where the code and the paper differ, and why (what was measured is in docs/fidel
   To the letter, clients apply their lasting masks again to an average that holds them already, so that weights grow
   exponentially. Here a mask fades when an average comes in, mu <- 1 + `lasting` (mu - 1), and no matrix is sent with more than
   `limit` times the norm of the start, so that nothing can grow without bound. The paper's form: `lasting=1 limit=0`.
-- *Similarity.* The paper takes the cosine of embeddings as they are. Training on averages makes them all alike (0.98 and more),
-  so that everyone gets the plain average. Here the cosine is of embeddings less their mean over the clients (`contrast`),
-  scaled so that it is 1/2 on average. The paper's form: `contrast=none`.
+- *Similarity.* The cosine of embeddings, as in the paper. Training on averages makes all of them alike (0.98 and more at the
+  best round), so that everyone comes to get the plain average. `contrast=centred` takes the cosine of embeddings less their
+  mean over the clients, scaled so that it is 1/2 on average, and goes on telling clients apart. That is worth 5 points on Cora
+  in twenty parts without masks, and nothing with them, so it is not the default.
 - *L1.* The paper adds lambda1 ||mu||_1 to the loss. Adam normalises the gradient it is given, so a sum over 200,000
   entries swamps the cross-entropy whatever its scale (and in the public code the term has no gradient at all). Here it
   is the proximal step of the same term, after Adam's: mu <- sign(mu) max(|mu| - lr lambda1, 0). With the default lambda1 that
@@ -75,7 +77,7 @@ class FedPubSettings(BackboneSettings):
         tau: how sharply similarity is turned into weights (paper: 3 disjoint, 5 overlapping).
         l1: lambda1, how strongly masks are pushed to zero; the default hardly moves them and makes nothing sparse.
         threshold: entries that the mask leaves below this share of the client's mean entry are pruned; 0: none.
-        proximal: lambda2, how strongly the masked model is held near the received one.
+        proximal: lambda2, how strongly the masked model is held near the received one (paper: 0.001).
         similarity: what is compared (Table 10): function, parameter, gradient, or label (reveals label shares).
         graph: what functional embeddings are computed on (Table 9): sbm, er, one (node), or feature (the client's own).
         communities: implicit (a softmax over all) or explicit (only clients more similar than 0.5, Table 11).
@@ -85,13 +87,14 @@ class FedPubSettings(BackboneSettings):
         lasting: the share of a mask's distance from one that is left when an average comes in. 1: the paper, where
             masks that were sent are applied again and weights grow from round to round; 0: masks start anew every round.
         limit: the largest norm of a weight matrix that is sent, in norms of the common start; 0: none, as in the paper.
-        contrast: what the cosine between clients is of: centred (embeddings less their mean) or none (as they are: the paper).
+        contrast: what the cosine between clients is of: none (embeddings as they are: the paper) or centred (less their mean:
+            better without masks, or where clients are of a few clearly different families).
     """
 
     tau: Positive = 3.0
     l1: NonNegative = 0.001
     threshold: NonNegative = 0.0
-    proximal: NonNegative = 0.001
+    proximal: NonNegative = 0.003
     similarity: Literal["function", "parameter", "gradient", "label"] = "function"
     graph: Literal["sbm", "er", "one", "feature"] = "sbm"
     communities: Literal["implicit", "explicit"] = "implicit"
@@ -100,7 +103,7 @@ class FedPubSettings(BackboneSettings):
     upload: Literal["masked", "plain"] = "masked"
     lasting: Share = 0.97
     limit: NonNegative = 5.0
-    contrast: Literal["centred", "none"] = "centred"
+    contrast: Literal["none", "centred"] = "none"
 
 
 @register("fedpub")
