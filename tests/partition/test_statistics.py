@@ -15,7 +15,13 @@ from scipy.spatial.distance import jensenshannon
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.partition.make import make_partition
-from fedquilt.partition.statistics import label_distances, label_distributions, local_clustering, statistics
+from fedquilt.partition.statistics import (
+    label_correlation,
+    label_distances,
+    label_distributions,
+    local_clustering,
+    statistics,
+)
 from support.partitions import cliques, graphs, largest_component, random_graph
 
 
@@ -156,3 +162,15 @@ def test_table_4_original_graphs(cora: Graph) -> None:
     found = statistics(cora, make_partition(cora, "disjoint", 10))
     assert (found.graph_nodes, 2 * found.graph_edges) == (2485, 10138)
     assert round(found.graph_clustering, 3) == 0.238
+
+
+def test_label_correlation_is_pearsons_over_pairs() -> None:
+    rng = np.random.default_rng(0)
+    similarity, distances = rng.random((2, 4, 4)), rng.random((4, 4))
+    distances[3] = distances[:, 3] = np.nan  # a client without labels
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    mine = [(similarity[0, a, b] + similarity[1, a, b]) / 2 for a, b in pairs]
+    expected = np.corrcoef(mine, [1 - distances[a, b] for a, b in pairs])[0, 1]
+    assert label_correlation(similarity, distances) == pytest.approx(expected)
+    assert label_correlation(np.ones((4, 4)), distances) is None
+    assert label_correlation(similarity[:, :1, :1], distances[:1, :1]) is None

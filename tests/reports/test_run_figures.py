@@ -15,6 +15,7 @@ def test_a_run_gets_a_figure_for_all_that_it_has(tmp_path: Path) -> None:
     assert [path.name for path in paths] == [
         "convergence.svg",
         "clients.svg",
+        "diagnostics.svg",
         "similarity.svg",
         "similarity-rounds.svg",
     ]
@@ -24,7 +25,7 @@ def test_a_run_gets_a_figure_for_all_that_it_has(tmp_path: Path) -> None:
 
 
 def test_diagnostics_are_drawn_where_records_have_them(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", rounds=0, similarity=False)
+    folder = write_run(tmp_path / "run", rounds=0, similarity=False, done=False)
     place = RunFolder(folder).seed(0)
     for number in range(3):
         place.append({"round": number, "diagnostics": {"effective_clients": 4.0 - number, "weight_norm": None}})
@@ -32,7 +33,15 @@ def test_diagnostics_are_drawn_where_records_have_them(tmp_path: Path) -> None:
     text = path.read_text()
     assert "Effective clients" in text
     assert "Weight norm" in text
-    assert draw_diagnostics(read_run(write_run(tmp_path / "none")), tmp_path / "none.svg") == []
+    none = read_run(write_run(tmp_path / "none", similarity=False))
+    assert draw_diagnostics(none, tmp_path / "none.svg") == []
+
+
+def test_the_correlation_with_labels_is_drawn_where_similarities_are_stored(tmp_path: Path) -> None:
+    (path,) = draw_diagnostics(read_run(write_run(tmp_path / "run")), tmp_path / "diagnostics.svg")
+    assert "Correlation with labels" in path.read_text()
+    no_classes = read_run(write_run(tmp_path / "other", classes=None))
+    assert draw_diagnostics(no_classes, tmp_path / "none.svg") == []
 
 
 def test_a_method_of_one_round_is_a_level_line_beside_the_others(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedquilt.runs.compute_version import compute_version
 from fedquilt.studies.cells import Missing
-from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.gather import gather, summarise
 from fedquilt.studies.plan import plan_study
 from fedquilt.studies.published import read_published

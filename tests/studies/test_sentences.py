@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fedquilt.runs.compute_version import compute_version
 from fedquilt.studies.cells import Missing
-from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.formats import to_markdown
 from fedquilt.studies.sentences import absences, left_out, provenance, verdict_sentences
 from fedquilt.studies.spec import Study

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.compute_version import compute_version
 from fedquilt.studies import store as module
 from fedquilt.studies import workers
 from fedquilt.studies.cells import Cell
-from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.run_cell import DONE, HELD, run_cell
 from fedquilt.studies.runner import run_cells
 from fedquilt.studies.store import CellStore

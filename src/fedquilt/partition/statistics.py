@@ -190,12 +190,16 @@ def label_distributions(graph: Graph, partition: Partition) -> np.ndarray:
 
 
 def label_distances(graph: Graph, partition: Partition) -> np.ndarray:
-    """Compute the Jensen-Shannon distance (natural logarithm) between clients' label distributions: [M, M] float32.
+    """Compute `share_distances` between clients' label distributions: [M, M] float32."""
+    return share_distances(label_distributions(graph, partition))
+
+
+def share_distances(shares: np.ndarray) -> np.ndarray:
+    """Compute the Jensen-Shannon distance (natural logarithm) between rows that sum to one: [M, C] -> [M, M] float32.
 
     ``sqrt(H((p + q) / 2) - (H(p) + H(q)) / 2)`` with H the entropy: 0 where two clients agree, 0.833 where
-    they share no label. NaN for a client without labels.
+    they share no label. NaN for a client without labels, whose row is zero.
     """
-    shares = label_distributions(graph, partition)
     columns = np.ascontiguousarray(shares.T)
     entropy = _entropy(columns)
     clients = len(shares)
@@ -212,6 +216,25 @@ def label_distances(graph: Graph, partition: Partition) -> np.ndarray:
     distances[unlabelled] = np.nan
     distances[:, unlabelled] = np.nan
     return distances
+
+
+def label_correlation(similarity: np.ndarray, distances: np.ndarray) -> float | None:
+    """Compute Pearson's correlation over pairs of clients, of a similarity with that of labels, 1 - distance.
+
+    Args:
+        similarity: [M, M], or [K, M, M] with a matrix for each latent factor, of which the mean is taken.
+        distances: [M, M] of `label_distances`; pairs where one is NaN are left out.
+
+    Returns:
+        None where there are less than two pairs, or one of the two does not vary.
+    """
+    found = similarity.mean(0) if similarity.ndim == 3 else similarity
+    pairs = np.triu_indices(len(found), 1)
+    mine, theirs = found[pairs], 1 - distances[pairs]
+    finite = np.isfinite(mine) & np.isfinite(theirs)
+    if finite.sum() < 2 or mine[finite].std() == 0 or theirs[finite].std() == 0:
+        return None
+    return float(np.corrcoef(mine[finite], theirs[finite])[0, 1])
 
 
 def _median(distances: np.ndarray) -> float:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _STEPS = (1, 2, 5, 10)
+_MAX_MARKERS = 12  # points of a line that are marked, where it has no more
 
 
 def convergence(curves: Mapping[str, Sequence[Records]], path: Path, metric: str = "accuracy") -> None:
@@ -145,7 +146,8 @@ def diagnostics_figure(seeds: Sequence[Records], title: str = "") -> Figure:
             rounds, values = values_by_round(seeds, name)
             mean, std = mean_and_std(values)
             seen = np.isfinite(mean)
-            axes.plot(rounds[seen] + 1, mean[seen], color=style.PALETTE[0], linewidth=1.6)
+            marker = "o" if seen.sum() <= _MAX_MARKERS else None
+            axes.plot(rounds[seen] + 1, mean[seen], color=style.PALETTE[0], linewidth=1.6, marker=marker, markersize=3)
             if len(seeds) > 1:
                 low, high = (mean - std)[seen], (mean + std)[seen]
                 axes.fill_between(rounds[seen] + 1, low, high, color=style.PALETTE[0], alpha=0.18, linewidth=0)

@@ -10,6 +10,7 @@ import numpy as np
 
 from fedquilt.datasets.catalogue import node_groups
 from fedquilt.partition.source import clients_per_part
+from fedquilt.partition.statistics import label_correlation, share_distances
 from fedquilt.reports import figures, findings
 from fedquilt.reports.names import method_title
 from fedquilt.reports.read_run import BEST, Record, StoredRun, StoredSeed
@@ -34,14 +35,38 @@ def draw_run(run: StoredRun, into: Path, suffix: str = ".png") -> list[Path]:
 
 
 def draw_diagnostics(run: StoredRun, path: Path) -> list[Path]:
-    """The numbers of `Method.diagnostics` against the round; no figure where the method has none."""
-    seeds = [
-        [{"round": record["round"], **record.get("diagnostics", {})} for record in seed.records] for seed in run.seeds
-    ]
+    """What shows whether the mechanism acts, against the round; no figure where the method has nothing of the kind.
+
+    The numbers of `Method.diagnostics`, and how the similarity between clients that the server finds correlates with that of
+    their labels, at the rounds whose similarities are stored.
+    """
+    seeds = []
+    for seed in run.seeds:
+        correlations = _label_correlations(seed)
+        seeds.append(
+            [
+                {"round": record["round"], **record.get("diagnostics", {}), **correlations.get(record["round"], {})}
+                for record in seed.records
+            ]
+        )
     if not any(len(record) > 1 for records in seeds for record in records):
         return []
     save_figure(figures.diagnostics_figure(seeds, method_title(run.method)), path)
     return [path]
+
+
+def _label_correlations(seed: StoredSeed) -> dict[int, dict[str, float | None]]:
+    """By round, the entry `correlation_with_labels`; nothing where no similarity is stored or the task has no classes."""
+    similarities = seed.folder.load_arrays("similarity") or {}
+    counts = (seed.folder.load_arrays("split-and-partition") or {}).get("class_counts")
+    if counts is None or not similarities:
+        return {}
+    distances = share_distances(counts / np.maximum(counts.sum(1, keepdims=True), 1))
+    return {
+        int(round): {"correlation_with_labels": label_correlation(np.asarray(similarity, dtype=float), distances)}
+        for round, similarity in similarities.items()
+        if int(round) != BEST and similarity.shape[-1] == len(counts)
+    }
 
 
 def draw_clients(run: StoredRun, path: Path) -> list[Path]:

@@ -11,12 +11,14 @@ import torch
 
 from fedquilt.common.version import VERSION
 from fedquilt.devices.allocator import keep_freed_memory
+from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
 from fedquilt.loggers.run_loggers import RunLoggers
 from fedquilt.methods.settings import as_dict
+from fedquilt.runs.compute_version import COMPUTE_VERSION
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.finished import Run, read_seed
 from fedquilt.runs.folder import RunFolder
@@ -74,7 +76,12 @@ def create_folder(resolved: ResolvedRun, out: Path | None, given: tuple[Graph, P
         resolved.config = resolved.config.model_copy(update={"dataset": save_graph(folder, given[0])})
     folder.config = resolved.config.model_dump() | {
         "resolved": resolved.facts(),
-        "versions": {"fedquilt": VERSION, "torch": torch.__version__, "numpy": np.__version__},
+        "versions": {
+            "fedquilt": VERSION,
+            "computation": COMPUTE_VERSION,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+        },
     }
     return folder
 
@@ -109,6 +116,8 @@ def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | 
     """Train each seed that is not done in `folder`, read each that is, and build the result; `log` names loggers."""
     keep_freed_memory()
     config = resolved.config
+    if folder is not None:
+        _check_same_computation(folder, config)
     assert config.rounds is not None
     run = Run(result={}, folder=None if folder is None else folder.path)
     loggers = RunLoggers(
@@ -130,6 +139,16 @@ def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | 
     if folder is not None and folder.result != run.result:
         folder.result = run.result
     return run
+
+
+def _check_same_computation(folder: RunFolder, config: RunConfig) -> None:
+    """An error where a run has to be trained further that a fedquilt began which gives other numbers."""
+    began = folder.config.get("versions", {}).get("computation", 1)  # versions were not declared before the second
+    if began != COMPUTE_VERSION and not all(folder.seed(seed).done for seed in config.seeds):
+        raise FedquiltError(
+            f"The run in {folder.path} was begun by a fedquilt whose numbers differ from this one's, so that it cannot be "
+            f"resumed; start it again with 'fedquilt run --config {folder.path / 'config.json'} --out' and a new folder."
+        )
 
 
 def _log_folder(folder: RunFolder | None, name: str) -> Path:

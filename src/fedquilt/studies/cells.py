@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedquilt.methods.base import methods
+from fedquilt.runs.compute_version import compute_version
 from fedquilt.runs.config import RunConfig, copies_kept, copies_kept_before
 from fedquilt.scenarios.link_inference import VIEWS
-from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.digests import file_digest, graph_digest, json_digest
 from fedquilt.studies.latent_graphs import NAMES as LATENT
 from fedquilt.studies.spec import MACHINE_OPTIONS, Coordinates, Level, Settings, Study

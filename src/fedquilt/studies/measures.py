@@ -11,7 +11,7 @@ import numpy as np
 
 from fedquilt.methods.settings import resolve_settings
 from fedquilt.partition.neighbours import client_homophily, neighbour_distance, node_homophily
-from fedquilt.partition.statistics import label_distances, statistics
+from fedquilt.partition.statistics import label_correlation, label_distances, statistics
 from fedquilt.runs.finished import Run
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.scenarios.link_inference import infer_links
@@ -120,21 +120,11 @@ def _label_correlations(resolved: ResolvedRun, run: Run) -> dict[str, float | No
     # Some clients may be held out; then the similarity is of fewer than the partition has.
     found = {round: s for round, s in similarities.items() if s.shape[-1] == partition.clients}
     if found:
-        alike = 1 - label_distances(resolved.graph, partition)
+        distances = label_distances(resolved.graph, partition)
         for round, similarity in found.items():
             name = "label_correlation" if round == BEST else f"label_correlation@{round + 1}"
-            values[name] = _correlation(similarity.mean(0) if similarity.ndim == 3 else similarity, alike)
+            values[name] = label_correlation(similarity, distances)
     return values
-
-
-def _correlation(found: np.ndarray, alike: np.ndarray) -> float | None:
-    """Pearson's correlation over the pairs of clients, [M, M] each; None where one of them does not vary."""
-    pairs = np.triu_indices(len(found), 1)
-    mine, theirs = found[pairs], alike[pairs]
-    finite = np.isfinite(mine) & np.isfinite(theirs)
-    if finite.sum() < 2 or mine[finite].std() == 0 or theirs[finite].std() == 0:
-        return None
-    return float(np.corrcoef(mine[finite], theirs[finite])[0, 1])
 
 
 def _or_none(value: float | None) -> float | None:

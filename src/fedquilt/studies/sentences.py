@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from fedquilt.runs.compute_version import compute_version
 from fedquilt.studies.cells import Missing
-from fedquilt.studies.compute_version import compute_version
 from fedquilt.studies.summary import EXCEEDED, MISSED, REACHED, Summary
 from fedquilt.studies.tables import SIGNS
 

@@ -19,8 +19,8 @@ from typing import Any
 from fedquilt.common.files import write_json
 from fedquilt.common.lock import HeldError, locked
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.compute_version import compute_version
 from fedquilt.studies.cells import Cell
-from fedquilt.studies.compute_version import compute_version
 
 # Files and folders of a seed that a finished cell does not need.
 _MODELS = ("checkpoints", "models.json", "models.safetensors", "server.json", "server.safetensors")

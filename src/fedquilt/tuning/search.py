@@ -27,6 +27,7 @@ from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.methods.settings import as_dict, build_settings
 from fedquilt.partition.fingerprint import fingerprint
+from fedquilt.runs.compute_version import COMPUTE_VERSION
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.execute import worker_cluster
 from fedquilt.runs.option_files import with_option_signature
@@ -134,7 +135,13 @@ class Search:
         """The content of tune.json, which identifies the search of a folder."""
         graph = self._resolved.facts()["graph"] | {"fingerprint": fingerprint(self._resolved.graph)}
         space = {name: part.plain() for name, part in self.space.items()}
-        return {"config": self.config.model_dump(), "graph": graph, "space": space, "versions": self.versions}
+        return {
+            "config": self.config.model_dump(),
+            "graph": graph,
+            "space": space,
+            "computation": COMPUTE_VERSION,
+            "versions": self.versions,
+        }
 
     def run(
         self, trials: int = TRIALS, timeout: float | None = None, into: Path | None = None, watch: Watch | None = None

@@ -1,11 +1,11 @@
-"""The version of the computation: finished cells stay valid as long as it stays the same."""
+"""The version of the computation: finished cells stay valid, and runs can be resumed, as long as it stays the same."""
 
 from __future__ import annotations
 
 COMPUTE_VERSION = 1
 """Raise it with every change that gives some run other numbers. Moves, renames and speed-ups do not count.
 
-`tests/studies/test_compute_version.py` compares a few numbers of every method with recorded ones, so that no change of
+`tests/runs/test_compute_version.py` compares a few numbers of every method with recorded ones, so that no change of
 numbers goes unnoticed. It also says how to record them again.
 """
 

@@ -1,7 +1,7 @@
 """Whether runs still give the numbers of the declared version: a few rounds of every method, held against recorded ones.
 
 When numbers are meant to change, raise COMPUTE_VERSION and record them anew:
-`python tests/studies/test_compute_version.py`.
+`python tests/runs/test_compute_version.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import fedquilt
-from fedquilt.studies.compute_version import COMPUTE_VERSION, compute_version
+from fedquilt.runs.compute_version import COMPUTE_VERSION, compute_version
 
 RECORDED = Path(__file__).with_name("reference_results.json")
 COMMON: dict[str, Any] = {"dataset": "patchwork", "rounds": 4, "device": "cpu", "checkpoint_seconds": 1e9}
