@@ -21,19 +21,24 @@ VARIANTS = {
 }
 
 
+def value(rows: dict, row: str, name: str) -> float:
+    """A number, or NaN where the row was not run."""
+    return rows.get(row, {}).get(name, np.nan)
+
+
 def variants(ax: plt.Axes, rows: dict) -> None:
     """Validation accuracy of each latent graph, relative to a random one."""
     width = 0.8 / (len(VARIANTS) - 1)
     shown = [name for name in VARIANTS if name != "random"]
     for i, name in enumerate(shown):
-        heights = [rows[f"{graph} {name}"]["val"] - rows[f"{graph} random"]["val"] for graph in GRAPHS]
+        heights = [value(rows, f"{graph} {name}", "val") - rows[f"{graph} random"]["val"] for graph in GRAPHS]
         places = np.arange(len(GRAPHS)) + (i - (len(shown) - 1) / 2) * width
         ax.bar(places, heights, width, color=COLOURS[i], label=VARIANTS[name])
     ax.axhline(0, color="black", lw=0.8)
     ax.set_xticks(range(len(GRAPHS)), GRAPHS.values())
     ax.set_ylabel("points of validation accuracy")
     ax.set_title("Latent graphs, against random neighbours")
-    ax.legend(frameon=False, fontsize=7)
+    ax.legend(frameon=False, fontsize=7, loc="upper left")
 
 
 def homophily(ax: plt.Axes, rows: dict) -> None:
@@ -47,7 +52,7 @@ def homophily(ax: plt.Axes, rows: dict) -> None:
     width = 0.8 / len(shown)
     for i, (name, label) in enumerate(shown.items()):
         places = np.arange(len(GRAPHS)) + (i - (len(shown) - 1) / 2) * width
-        ax.bar(places, [rows[f"{graph} base"][name] for graph in GRAPHS], width, color=COLOURS[i], label=label)
+        ax.bar(places, [value(rows, f"{graph} base", name) for graph in GRAPHS], width, color=COLOURS[i], label=label)
     ax.set_xticks(range(len(GRAPHS)), GRAPHS.values())
     ax.set_ylabel("percent")
     ax.set_title("Neighbours of the same class")
@@ -73,9 +78,9 @@ def links(ax: plt.Axes, rows: dict) -> None:
     width = 0.8 / len(shown)
     for i, (name, label) in enumerate(shown.items()):
         places = np.arange(len(GRAPHS)) + (i - (len(shown) - 1) / 2) * width
-        heights = [rows[f"{graph} {name}"]["links.representations"] for graph in GRAPHS]
+        heights = [value(rows, f"{graph} {name}", "links.representations") for graph in GRAPHS]
         ax.bar(places, heights, width, color=COLOURS[i], label=label)
-        marks = [rows[f"{graph} {name}"]["links.weights"] for graph in GRAPHS]
+        marks = [value(rows, f"{graph} {name}", "links.weights") for graph in GRAPHS]
         ax.plot(places, marks, "k_", label="without the graph" if i == 0 else None)
     ax.axhline(50, color="black", lw=0.8, ls="--")
     ax.set_ylim(40, 90)
