@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 from scipy.spatial.distance import jensenshannon
 
+from fedquilt.methods.settings import resolve_settings
+from fedquilt.partition.neighbours import client_homophily, neighbour_distance, node_homophily
 from fedquilt.partition.statistics import statistics
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.execute import execute_run
 from fedquilt.runs.finished import Run
 from fedquilt.runs.resolve import ResolvedRun
-from fedquilt.studies.measures import measure_at, measure_partition, measure_run
+from fedquilt.scenarios.link_inference import VIEWS, infer_links
+from fedquilt.studies.measures import measure_at, measure_links, measure_partition, measure_run
 from fedquilt.training.plan import BEST
 
 BASE: dict[str, Any] = {"dataset": "communities-3", "rounds": 3, "epochs": 1, "seeds": [1], "device": "cpu"}
@@ -138,9 +141,27 @@ def test_a_cut_is_described_by_its_statistics(kind: str, clients: int) -> None:
     assert values["missing_edges"] == pytest.approx(100 * (~both.any(axis=0)).mean())
     assert values["classes"] == resolved.graph.classes
     assert values["clustering"] == pytest.approx(found.clustering.mean())
+    parts = client_homophily(resolved.graph, partition)
+    assert values["homophily"] == pytest.approx(parts[~np.isnan(parts)].mean())
+    assert values["graph_homophily"] == pytest.approx(node_homophily(resolved.graph))
     if clients == 1:
+        assert values["neighbour_distance"] is None
+        assert values["homophily"] == values["graph_homophily"]
         assert values["heterogeneity"] is None
         assert values["missing_edges"] == 0
     else:
+        assert values["neighbour_distance"] == pytest.approx(neighbour_distance(resolved.graph, partition))
         assert values["heterogeneity"] == pytest.approx(found.heterogeneity)
         assert not math.isnan(found.heterogeneity)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedhero"])
+def test_links_are_inferred_from_the_best_models(method: str) -> None:
+    resolved, run, _ = trained(method=method)
+    context = resolved.context(1)
+    settings = resolve_settings(resolved.method, context, resolved.config.settings, context.epochs)
+    expected = infer_links(resolved.method(*settings), run.models[1], resolved.clients(1), 1)
+    found = measure_links(resolved, run)
+    assert set(found) == {f"links.{view}{kind}" for view in VIEWS for kind in ("", ".auc")}
+    for view, guess in expected.items():
+        assert (found[f"links.{view}"], found[f"links.{view}.auc"]) == (guess.accuracy, guess.auc)

@@ -37,7 +37,11 @@ def test_a_cell_goes_on_with_the_device_and_the_data_of_now(trained: tuple[Cell,
 
 @pytest.mark.parametrize("kind", ["oracle", "partition", "run"])
 def test_each_kind_of_cell_is_run_and_measured(tmp_path: Path, kind: str) -> None:
-    values = {"run": {"test": "T", "test.neighbour": "N"}, "oracle": {"test": "T"}, "partition": {"nodes": "N"}}[kind]
+    values = {
+        "run": {"test": "T", "test.neighbour": "N", "links.weights": "L"},
+        "oracle": {"test": "T"},
+        "partition": {"nodes": "N"},
+    }[kind]
     study = study_of(tmp_path, of=kind, values=values, seeds=1)
     cell, store = cells_of(study)[1], CellStore(tmp_path / "studies")
     rounds: list[tuple[int, int]] = []

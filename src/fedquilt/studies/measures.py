@@ -95,7 +95,7 @@ def measure_partition(resolved: ResolvedRun, seed: int) -> dict[str, float | Non
         "clustering": float(found.clustering.mean()),
         "heterogeneity": None if partition.clients == 1 else _or_none(found.heterogeneity),
         "missing_edges": 100 * found.missing / found.graph_edges if found.graph_edges else None,
-        "homophily": _or_none(float(np.nanmean(client_homophily(resolved.graph, partition)))),
+        "homophily": _mean_known(client_homophily(resolved.graph, partition)),
         "graph_homophily": _or_none(node_homophily(resolved.graph)),
         "neighbour_distance": _or_none(neighbour_distance(resolved.graph, partition)),
     }
@@ -126,6 +126,12 @@ def _label_correlations(resolved: ResolvedRun, run: Run) -> dict[str, float | No
             name = "label_correlation" if round == BEST else f"label_correlation@{round + 1}"
             values[name] = label_correlation(similarity, distances)
     return values
+
+
+def _mean_known(values: np.ndarray) -> float | None:
+    """The mean of those that are not NaN; None where all are."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else None
 
 
 def _or_none(value: float | None) -> float | None:
