@@ -25,7 +25,9 @@ code that the paper names (github.com/blgpb/FedSSA) could not be had.
   reads: those of training nodes, and zeros for all other nodes.
 - *Classes.* Eq. 3 takes the nodes of a class from all nodes of a client, which needs the labels that are to be predicted. Ours
   takes training nodes.
-- *Weights of the losses.* Eq. 41 adds its terms. Ours has `elbo`, `semantic_weight` and `structural_weight`.
+- *Weights of the losses.* Eq. 41 adds its terms. Ours has `elbo`, `semantic_weight` and `structural_weight`, chosen on
+  validation: the evidence lower bound is off by default, because it changes nothing at small weights and costs accuracy at
+  large ones. The log-variances then learn from the alignment alone.
 - *Evidence lower bound.* Inner products as decoder, of all edges and as many random pairs. Each term is a mean over pairs,
   nodes and dimensions. log p(Y) is constant and left out.
 - *Regularisation* that the paper does not state: `weight_decay`, and UniFilter's two dropouts, of filtered features
@@ -105,13 +107,14 @@ class FedSSASettings(AdamSettings):
         classify: what the classifier of the spectral encoder reads: the means of the latent variables beside the hidden
             layer ("both") or alone ("mean").
         latent: width of the autoencoder's latent variables.
-        elbo: weight of the autoencoder's negative evidence lower bound.
+        elbo: weight of the autoencoder's negative evidence lower bound; eq. 41 has one. A step with any weight but zero
+            computes all nodes, else training nodes only.
         semantic: share what classes look like (Table 8).
-        semantic_weight: weight of the semantic alignment (eq. 7).
+        semantic_weight: weight of the semantic alignment (eq. 7); eq. 41 has one.
         node_clusters: clusters of clients for each class.
         components: Gaussians by which a cluster's class is described (Table 9: three instead of one).
         structural: share what the structure is like (Table 8).
-        structural_weight: strength of the structural alignment (eq. 15).
+        structural_weight: strength of the structural alignment (eq. 15); eq. 41 has one.
         structure_clusters: clusters of clients by structure.
         energy: width of the spectral energies, at most.
         l1: lambda1 of the elastic net on the coefficients (eq. 16).
@@ -128,9 +131,9 @@ class FedSSASettings(AdamSettings):
     encoder: Encoder = "spectral"
     classify: Literal["both", "mean"] = "both"
     latent: Count = 16
-    elbo: NonNegative = 0.1
+    elbo: NonNegative = 0.0
     semantic: bool = True
-    semantic_weight: NonNegative = 0.1
+    semantic_weight: NonNegative = 0.03
     node_clusters: Count = 3
     components: Count = 1
     structural: bool = True
@@ -264,6 +267,7 @@ class FedSSA(AdamMethod):
         read = read[training.index] if rows is cohort else read
         logits = linear(training, read, w["classifier.weight"], w["classifier.bias"])
         total, each = self.task.training_loss(cohort, logits, dropout.draws)
+        # Where nothing reads the log-variances, their weights have gradients of zero.
         total = total + (s.elbo * negative_elbo(cohort, mean, logvar, dropout) if s.elbo else 0.0 * logvar.sum())
         train = training.real if spectral and rows is training else cohort.train
         own = self.class_gaussians(w, cohort, mean[train], logvar[train])
