@@ -6,24 +6,31 @@ server joins all clients in a collaboration graph, lets sheaf diffusion and atte
 generates all models at once. Clients train what they are given and say how it changed; the server moves its networks so
 that they would have written what the clients arrived at. A client that comes later needs one exchange to get its model.
 
+What is private does the work: clients keep their classifier and train several epochs a round. With `personal_step=0`, where
+everyone is generated the same graph layers, this is FedPer with an unweighted mean, and as accurate. docs/fidelity.md has
+what the generated differences add to that, and the permutation test (`shuffle`).
+
 Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md):
 
 - *Direction.* The paper calls trained - generated the gradient and descends along it, away from what clients learned. Here
   generated - trained is back-propagated, so that generated weights move toward trained ones.
 - *Attention* is computed from the descriptions, as everything before it: a free N x N matrix could not serve newcomers.
-- *Reading.* Descriptions of clients have most in common, so that a last layer that reads them as they are writes the same for
-  everyone. It reads how they differ from the mean of those who train; what is common is in its bias.
+- *Reading.* The outputs of the networks have much in common. The last layer reads how they differ from the mean of those who
+  train; what is common is in its bias, which has a step of its own. Reading them as they are, as the paper does, is
+  `reading=outputs`.
 - *Step.* The networks before the last layer follow Adam. The last layer has 128 numbers for each generated weight, for which
-  Adam's moments would triple the server's memory and time; it takes plain gradient steps. The bias moves by `server_step` times
-  the mean change; the matrix by `personal_step` over the largest eigenvalue of what it reads, so that along the direction in
-  which clients differ most they move by that share of their own change.
-- *Start.* The last layer starts by writing the common start for everyone; the paper's random one would start clients anywhere.
+  Adam's moments would triple the server's memory and time; it takes plain gradient steps. The bias moves by `server_step`
+  times the mean change; the matrix by `personal_step` over the largest eigenvalue of what it reads, so that along the
+  direction in which clients differ most they move by that share of their own change.
+- *Start.* The last layer starts by writing the common start for everyone; the paper's random one would start clients
+  anywhere.
 - *Scale.* Embeddings are scaled to one length at the server: what tells clients apart is their direction, and a client that
-  sends a huge one gains nothing.
+  sends a huge one gains nothing. `scaling` has two other choices, one of them the paper's.
 - *Moments.* Clients start Adam afresh in every round, as the weights they train are new; on the larger graphs, where more
   epochs follow, they keep its moments.
 - *Evaluation* is of what clients arrive at, as in the other methods; round 0 is the warm-up.
-- *Newcomers* that are admitted together also see each other's descriptions, as clients that train do.
+- *Newcomers* are evaluated with the generated layers as they are, as in the paper, and after `newcomer_epochs` of training.
+  Those that are admitted together also see each other's descriptions, as clients that train do.
 - A client that has not sent an embedding yet (it sat out) is described by the mean of the others.
 """
 
@@ -137,14 +144,14 @@ class FedSheafHN(BackboneMethod):
     uploads = (
         TensorSpec(
             UPDATE + "*",
-            "How training changed the graph layers the client was given, without its classifier: an attacker with it may "
-            "infer properties of the client's nodes.",
+            "How training changed the weights that the client was given, which are the graph layers (with generates=model, the "
+            "classifier too): an attacker with it may infer properties of the client's nodes.",
         ),
         TensorSpec(
             EMBEDDING, "The mean over the client's nodes of what its second graph layer gives, every few rounds."
         ),
     )
-    downloads = (TensorSpec(MODEL + "*", "The graph layers that the server wrote for this client."),)
+    downloads = (TensorSpec(MODEL + "*", "The weights that the server wrote for this client."),)
 
     def __init__(self, settings: FedSheafHNSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         super().__init__(settings, context, averaging)
@@ -403,7 +410,9 @@ def personal_share(written: Weights, began: Weights) -> Tensor:
     apart, moved = [], []
     for name, w in written.items():
         flat = w.flatten(1)
-        beside = flat - flat[:1]  # relative to one client first, so that equal weights differ by nothing, not by rounding
+        beside = (
+            flat - flat[:1]
+        )  # relative to one client first, so that equal weights differ by nothing, not by rounding
         mean = beside.mean(0)
         apart.append((beside - mean).square().sum() / len(flat))
         moved.append((flat[0] + mean - began[name]).square().sum())
