@@ -97,14 +97,12 @@ class FedSheafHNSettings(BackboneSettings):
         personal_step: share of a client's own change by which its generated weights move away from the common ones, at most.
             With 0 everyone is generated the same weights, and the method is FedPer with an unweighted mean (FedAvg, where
             the classifier is generated too).
-        personal_decay: in the server's step t = 0, 1, ... the personal step is personal_step / (1 + personal_decay t).
         reading: what the last layer reads: the differences of the networks' outputs from their mean, or the outputs as they
             are, as in the paper.
         scaling: what becomes of embeddings at the server: scaled to one length (unit), that and taken relative to the mean of
             those who train (centred), or left as they are, as in the paper (none).
         shuffle: the permutation test: the server gives every client the vector of another one, the same other one throughout
             (once), or another one in every round, so that nothing about a client can be learned (every-round).
-        start_spread: standard deviation of the last layer's matrix at the start, over the root mean square of the weights.
         generates: the graph layers, as in the paper, or the whole model, so that no weight is private.
         fresh_moments: start Adam afresh at the clients in every round.
         newcomer_epochs: epochs a newcomer trains what it was given.
@@ -121,11 +119,9 @@ class FedSheafHNSettings(BackboneSettings):
     server_lr: Positive = 0.001
     server_step: Positive = 1.0
     personal_step: NonNegative = 0.1
-    personal_decay: NonNegative = 0.0
     reading: Literal["differences", "outputs"] = "differences"
     scaling: Literal["unit", "none", "centred"] = "unit"
     shuffle: Literal["never", "once", "every-round"] = "never"
-    start_spread: NonNegative = 0.0
     generates: Literal["layers", "model"] = "layers"
     fresh_moments: bool = True
     newcomer_epochs: Count = 10
@@ -236,9 +232,7 @@ class FedSheafHN(BackboneMethod):
     def server_start(self) -> tuple[State, Message]:
         """Networks that write the common start, and no embedding yet; nothing is sent before the warm-up."""
         start = common_start(self.shapes(), self.context.seed, 1, torch.device("cpu"))
-        params = self.net.start(
-            self.context.seed, {name: start[name][0] for name in self.generated}, self.settings.start_spread
-        )
+        params = self.net.start(self.context.seed, {name: start[name][0] for name in self.generated})
         server: State = {NET + name: value for name, value in params.items()} | {STEP: torch.zeros(1)}
         for name, value in params.items():
             if not name.startswith(LAST):
@@ -335,14 +329,14 @@ class FedSheafHN(BackboneMethod):
         toward = torch.stack([change @ last[name][0].T for name, change in changes.items()]).sum(0)
         grads = gradients_of(-(read * toward).sum(), trunk)
         with torch.no_grad():
-            matrix, bias = self.steps_of_last_layer(server, read)
+            matrix, bias = self.steps_of_last_layer(read)
             for name, change in changes.items():
                 last[name][0].addmm_(matrix * read.T, change)
                 last[name][1].add_(change.sum(0) * bias)
         named = {NET + name: params[name] for name in trunk}
         adam_step(named, {NET + name: grad for name, grad in grads.items()}, server, s.server_lr, 0.0)
 
-    def steps_of_last_layer(self, server: State, read: Tensor) -> tuple[Tensor | float, Tensor | float]:
+    def steps_of_last_layer(self, read: Tensor) -> tuple[Tensor | float, Tensor | float]:
         """The step sizes of the last layer's matrix and bias, for what it reads of n senders, [n, width].
 
         Where it reads the outputs as they are, both are `server_step` over the largest eigenvalue of the Gram matrix of what it
@@ -352,8 +346,7 @@ class FedSheafHN(BackboneMethod):
         if s.reading == "outputs":
             both = s.server_step * inverse_spread(torch.cat([read, torch.ones_like(read[:, :1])], dim=1))
             return both, both
-        decay = 1.0 + s.personal_decay * server[STEP].to(read.dtype)
-        return s.personal_step / decay * inverse_spread(read), s.server_step / len(read)
+        return s.personal_step * inverse_spread(read), s.server_step / len(read)
 
     def read(self, params: Weights, vectors: Tensor) -> Tensor:
         """What the last layer reads of each client, [N, D] -> [N, width]: how it differs from the mean of those who train.
