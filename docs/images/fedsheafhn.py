@@ -9,7 +9,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 HERE = Path(__file__).parent
-COLOURS = {"before": "#D55E00", "FedSheafHN": "#0072B2", "shuffled every round": "#CC79A7", "all alike": "#999999"}
+COLOURS = {
+    "FedSheafHN": "#0072B2",
+    "centred, 0.3": "#009E73",
+    "centred, 1": "#E69F00",
+    "shuffled every round": "#CC79A7",
+    "all alike": "#999999",
+}
 CELLS = {
     "cora-d10": "Cora 10",
     "cora-d20": "Cora 20",
@@ -19,7 +25,7 @@ CELLS = {
     "photo-d10": "Photo 10",
     "cora-o30": "Cora overlapping 30",
 }
-ROWS = ["FedPer", "shuffled every round", "one-hot", "without diffusion", "before", "FedSheafHN"]
+ROWS = ["FedAvg", "FedPer", "shuffled every round", "personal_step=0.3", "centred, 0.3", "centred, 0.5", "FedSheafHN"]
 
 
 def over_rounds(ax: plt.Axes, rounds: dict[str, Any], name: str, title: str) -> None:

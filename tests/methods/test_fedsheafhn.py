@@ -80,7 +80,6 @@ VARIANTS: list[dict[str, Any]] = [
     {"fresh_moments": False},
     {"model": "sage"},
     {"reading": "outputs"},
-    {"personal_step": 1.0, "personal_decay": 0.5},
 ]
 
 
@@ -275,7 +274,6 @@ def test_bytes_by_hand() -> None:
         {},
         {"server_step": 0.3, "server_lr": 0.02, "personal_step": 0.7},
         {"personal_step": 0.0},
-        {"personal_step": 0.8, "personal_decay": 0.5},
         {"reading": "outputs", "server_step": 0.7},
         *NETWORKS,
     ],
@@ -301,7 +299,6 @@ def test_the_step_is_that_of_plain_autograd(settings: dict[str, Any], senders: l
     matrix = (
         s.personal_step / widest if read.square().sum() > 1e-12 else 0.0
     )  # after a graph convolution clients are equal
-    matrix = matrix / (1 + s.personal_decay)  # it is the second step
     rates = {"weight": matrix, "bias": s.server_step / len(senders)}
     if literal:
         with_one = np.concatenate([read.detach().numpy(), np.ones((len(senders), 1))], axis=1)

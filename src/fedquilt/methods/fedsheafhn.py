@@ -6,24 +6,31 @@ server joins all clients in a collaboration graph, lets sheaf diffusion and atte
 generates all models at once. Clients train what they are given and say how it changed; the server moves its networks so
 that they would have written what the clients arrived at. A client that comes later needs one exchange to get its model.
 
+What is private does the work: clients keep their classifier and train several epochs a round. With `personal_step=0`, where
+everyone is generated the same graph layers, this is FedPer with an unweighted mean, and as accurate. docs/fidelity.md has
+what the generated differences add to that, and the permutation test (`shuffle`).
+
 Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md):
 
 - *Direction.* The paper calls trained - generated the gradient and descends along it, away from what clients learned. Here
   generated - trained is back-propagated, so that generated weights move toward trained ones.
 - *Attention* is computed from the descriptions, as everything before it: a free N x N matrix could not serve newcomers.
-- *Reading.* Descriptions of clients have most in common, so that a last layer that reads them as they are writes the same for
-  everyone. It reads how they differ from the mean of those who train; what is common is in its bias.
+- *Reading.* The outputs of the networks have much in common. The last layer reads how they differ from the mean of those who
+  train; what is common is in its bias, which has a step of its own. Reading them as they are, as the paper does, is
+  `reading=outputs`.
 - *Step.* The networks before the last layer follow Adam. The last layer has 128 numbers for each generated weight, for which
-  Adam's moments would triple the server's memory and time; it takes plain gradient steps. The bias moves by `server_step` times
-  the mean change; the matrix by `personal_step` over the largest eigenvalue of what it reads, so that along the direction in
-  which clients differ most they move by that share of their own change.
-- *Start.* The last layer starts by writing the common start for everyone; the paper's random one would start clients anywhere.
+  Adam's moments would triple the server's memory and time; it takes plain gradient steps. The bias moves by `server_step`
+  times the mean change; the matrix by `personal_step` over the largest eigenvalue of what it reads, so that along the
+  direction in which clients differ most they move by that share of their own change.
+- *Start.* The last layer starts by writing the common start for everyone; the paper's random one would start clients
+  anywhere.
 - *Scale.* Embeddings are scaled to one length at the server: what tells clients apart is their direction, and a client that
-  sends a huge one gains nothing.
+  sends a huge one gains nothing. `scaling` has two other choices, one of them the paper's.
 - *Moments.* Clients start Adam afresh in every round, as the weights they train are new; on the larger graphs, where more
   epochs follow, they keep its moments.
 - *Evaluation* is of what clients arrive at, as in the other methods; round 0 is the warm-up.
-- *Newcomers* that are admitted together also see each other's descriptions, as clients that train do.
+- *Newcomers* are evaluated with the generated layers as they are, as in the paper, and after `newcomer_epochs` of training.
+  Those that are admitted together also see each other's descriptions, as clients that train do.
 - A client that has not sent an embedding yet (it sat out) is described by the mean of the others.
 """
 
@@ -90,14 +97,12 @@ class FedSheafHNSettings(BackboneSettings):
         personal_step: share of a client's own change by which its generated weights move away from the common ones, at most.
             With 0 everyone is generated the same weights, and the method is FedPer with an unweighted mean (FedAvg, where
             the classifier is generated too).
-        personal_decay: in the server's step t = 0, 1, ... the personal step is personal_step / (1 + personal_decay t).
         reading: what the last layer reads: the differences of the networks' outputs from their mean, or the outputs as they
             are, as in the paper.
         scaling: what becomes of embeddings at the server: scaled to one length (unit), that and taken relative to the mean of
             those who train (centred), or left as they are, as in the paper (none).
         shuffle: the permutation test: the server gives every client the vector of another one, the same other one throughout
             (once), or another one in every round, so that nothing about a client can be learned (every-round).
-        start_spread: standard deviation of the last layer's matrix at the start, over the root mean square of the weights.
         generates: the graph layers, as in the paper, or the whole model, so that no weight is private.
         fresh_moments: start Adam afresh at the clients in every round.
         newcomer_epochs: epochs a newcomer trains what it was given.
@@ -114,11 +119,9 @@ class FedSheafHNSettings(BackboneSettings):
     server_lr: Positive = 0.001
     server_step: Positive = 1.0
     personal_step: NonNegative = 0.1
-    personal_decay: NonNegative = 0.0
     reading: Literal["differences", "outputs"] = "differences"
     scaling: Literal["unit", "none", "centred"] = "unit"
     shuffle: Literal["never", "once", "every-round"] = "never"
-    start_spread: NonNegative = 0.0
     generates: Literal["layers", "model"] = "layers"
     fresh_moments: bool = True
     newcomer_epochs: Count = 10
@@ -137,14 +140,14 @@ class FedSheafHN(BackboneMethod):
     uploads = (
         TensorSpec(
             UPDATE + "*",
-            "How training changed the graph layers the client was given, without its classifier: an attacker with it may "
-            "infer properties of the client's nodes.",
+            "How training changed the weights that the client was given, which are the graph layers (with generates=model, the "
+            "classifier too): an attacker with it may infer properties of the client's nodes.",
         ),
         TensorSpec(
             EMBEDDING, "The mean over the client's nodes of what its second graph layer gives, every few rounds."
         ),
     )
-    downloads = (TensorSpec(MODEL + "*", "The graph layers that the server wrote for this client."),)
+    downloads = (TensorSpec(MODEL + "*", "The weights that the server wrote for this client."),)
 
     def __init__(self, settings: FedSheafHNSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         super().__init__(settings, context, averaging)
@@ -229,9 +232,7 @@ class FedSheafHN(BackboneMethod):
     def server_start(self) -> tuple[State, Message]:
         """Networks that write the common start, and no embedding yet; nothing is sent before the warm-up."""
         start = common_start(self.shapes(), self.context.seed, 1, torch.device("cpu"))
-        params = self.net.start(
-            self.context.seed, {name: start[name][0] for name in self.generated}, self.settings.start_spread
-        )
+        params = self.net.start(self.context.seed, {name: start[name][0] for name in self.generated})
         server: State = {NET + name: value for name, value in params.items()} | {STEP: torch.zeros(1)}
         for name, value in params.items():
             if not name.startswith(LAST):
@@ -328,14 +329,14 @@ class FedSheafHN(BackboneMethod):
         toward = torch.stack([change @ last[name][0].T for name, change in changes.items()]).sum(0)
         grads = gradients_of(-(read * toward).sum(), trunk)
         with torch.no_grad():
-            matrix, bias = self.steps_of_last_layer(server, read)
+            matrix, bias = self.steps_of_last_layer(read)
             for name, change in changes.items():
                 last[name][0].addmm_(matrix * read.T, change)
                 last[name][1].add_(change.sum(0) * bias)
         named = {NET + name: params[name] for name in trunk}
         adam_step(named, {NET + name: grad for name, grad in grads.items()}, server, s.server_lr, 0.0)
 
-    def steps_of_last_layer(self, server: State, read: Tensor) -> tuple[Tensor | float, Tensor | float]:
+    def steps_of_last_layer(self, read: Tensor) -> tuple[Tensor | float, Tensor | float]:
         """The step sizes of the last layer's matrix and bias, for what it reads of n senders, [n, width].
 
         Where it reads the outputs as they are, both are `server_step` over the largest eigenvalue of the Gram matrix of what it
@@ -345,8 +346,7 @@ class FedSheafHN(BackboneMethod):
         if s.reading == "outputs":
             both = s.server_step * inverse_spread(torch.cat([read, torch.ones_like(read[:, :1])], dim=1))
             return both, both
-        decay = 1.0 + s.personal_decay * server[STEP].to(read.dtype)
-        return s.personal_step / decay * inverse_spread(read), s.server_step / len(read)
+        return s.personal_step * inverse_spread(read), s.server_step / len(read)
 
     def read(self, params: Weights, vectors: Tensor) -> Tensor:
         """What the last layer reads of each client, [N, D] -> [N, width]: how it differs from the mean of those who train.

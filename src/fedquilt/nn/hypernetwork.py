@@ -67,7 +67,7 @@ class Hypernetwork:
             shapes |= {f"mlp{layer}.weight": (h, h), f"mlp{layer}.bias": (h,)}
         return shapes
 
-    def start(self, seed: int, generated: Weights, spread: float = 0.0) -> Weights:
+    def start(self, seed: int, generated: Weights) -> Weights:
         """Return initial parameters that generate the weights `generated` (no client axis) for every client vector.
 
         The last layer's matrix is zero and its bias is `generated`. So all clients start with the same weights, as in the other
@@ -77,12 +77,7 @@ class Hypernetwork:
         trunk = common_start(self.trunk_shapes(), derive(seed, "server", "hypernetwork"), 1, torch.device("cpu"))
         params = {name: w[0] for name, w in trunk.items()}
         for name, w in generated.items():
-            g = torch.Generator().manual_seed(derive(seed, "server", "last", name) % 2**62)
-            params[f"{LAST}{name}.weight"] = (
-                spread * w.square().mean().sqrt() * torch.randn(self.hidden, w.numel(), generator=g)
-                if spread
-                else torch.zeros(self.hidden, w.numel())
-            )
+            params[f"{LAST}{name}.weight"] = torch.zeros(self.hidden, w.numel())
             params[f"{LAST}{name}.bias"] = w.flatten().clone()
         return params
 
