@@ -21,7 +21,8 @@ def bars(ax: plt.Axes, names: list[str], series: dict[str, tuple[str, list[float
         for x, y in zip(places, heights, strict=True):
             ax.text(x, y + 1, f"{y:.0f}", ha="center", fontsize=7)
     ax.set_xticks(range(len(names)), names, rotation=30, ha="right", fontsize=8)
-    ax.set_ylim(0, 105)
+    ax.set_ylim(0, 128)  # with room for the legend
+    ax.set_yticks(range(0, 101, 25))
     ax.set_title(title, fontsize=9)
     ax.spines[["top", "right"]].set_visible(False)
 
