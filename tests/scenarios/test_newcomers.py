@@ -189,7 +189,9 @@ def test_copies_are_kept_together_as_in_the_run(tmp_path: Path) -> None:
     graph = newcomer()
     marked = with_copies(graph, "neighbours")
     assert not np.array_equal(parse_split("20/40/40").draw(graph, 0), parse_split("20/40/40").draw(marked, 0))
-    masks = {part: parse_split("20/40/40").draw(marked, 0) == code for code, part in enumerate(("train", "val", "test"))}
+    masks = {
+        part: parse_split("20/40/40").draw(marked, 0) == code for code, part in enumerate(("train", "val", "test"))
+    }
     own = replace(graph, masks=masks)
     assert_same(run.admit(graph).model, run.admit(own).model)
     assert_same(fedquilt.load_run(tmp_path / "run").admit(graph).model, run.admit(own).model)
