@@ -96,8 +96,8 @@ class Method(ABC):
     Attributes:
         name: as options and files have it; `@register` sets it. title, paper: as tables show it.
         Settings: a frozen dataclass (`fedquilt.methods.settings`).
-        settings_before: values of settings that models were trained with before there were these settings, where that is not the
-            default.
+        settings_before: values of settings that models were trained with before there were these settings, where that is not
+            the default.
         uploads, downloads: every name that crosses, with a sentence about what it reveals.
         searched: the settings that `fedquilt tune` searches; names that Settings lacks are skipped.
         single_round: one round is enough, since nothing is learned over rounds.
