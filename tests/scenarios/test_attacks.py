@@ -127,7 +127,7 @@ def test_the_server_gets_the_lies_and_clients_train_on() -> None:
             make_training(method, clients, Plan(3), upload_transforms=[attack(malicious=malicious, seed=3)])
         )
         trainings[-1].run()
-    honest, lied = seen[0], seen[2]
+    honest, lied = seen[0], seen[3]
     assert torch.equal(honest[[0, 2, 3]], lied[[0, 2, 3]])
     assert not torch.isclose(honest[[1, 4]], lied[[1, 4]]).all()
     first, other = trainings[0].records, trainings[1].records

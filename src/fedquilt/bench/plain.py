@@ -130,6 +130,7 @@ class PlainFedPub(PlainFedAvg):
         super().__init__(clients, settings, device)
         self.graph = random_graph("sbm", 0, clients[0].graph.features, device)
         self.tau, self.proximal = settings.tau, settings.proximal
+        self.lasting, self.limit = settings.lasting, settings.limit
         self.received: list[dict[str, Tensor]] | None = None
 
     def loss(self, client: int, model: Gcn, data: Data) -> Tensor:
@@ -159,13 +160,25 @@ class PlainFedPub(PlainFedAvg):
         for model in self.models:
             named = dict(model.named_parameters())
             sent.append(
-                {n: named[n] * named[n.replace("weight", "mask")] if "weight" in n else named[n] for n in names}
+                {
+                    n: self.limited(named[n] * named[n.replace("weight", "mask")]) if "weight" in n else named[n]
+                    for n in names
+                }
             )
         self.received = [
             {n: sum(a * state[n] for a, state in zip(row, sent, strict=True)) for n in names} for row in alpha
         ]
         for model, mean in zip(self.models, self.received, strict=True):
             model.load_state_dict(mean, strict=False)
+            for name, mask in model.named_parameters():
+                if name.endswith("mask"):
+                    mask.sub_(1.0).mul_(self.lasting).add_(1.0)
+
+    def limited(self, weight: Tensor) -> Tensor:
+        """Scale a matrix down to `limit` times the norm of the common start; 0: no limit."""
+        rows, columns = weight.shape
+        most = self.limit * (2 * rows * columns / (rows + columns)) ** 0.5
+        return weight * (most / weight.norm().clamp_min(most)) if self.limit else weight
 
 
 # The methods that have a plain loop.

@@ -15,8 +15,9 @@ from fedquilt.cli.progress import watching
 STORY = (
     "The same words mean different things in the three families of clients. Alone, a client has few",
     "labels (local); one model for all must serve three families at once (fedavg); FED-PUB lets clients",
-    "that resemble each other learn from each other (fedpub, with tau=10); Quilt averages each weight over",
-    "those who have seen what it is about, and every client keeps its own view of its graph (quilt).",
+    "that resemble each other learn from each other (fedpub, with tau=10 contrast=centred); Quilt averages",
+    "each weight over those who have seen what it is about, and every client keeps its own view of its",
+    "graph (quilt).",
     "majority is the floor: it learns nothing and answers each client's most common class. The graph was",
     "made for this picture: it shows how the methods work, not which is best.",
 )
