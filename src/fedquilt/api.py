@@ -113,8 +113,8 @@ def compare_to_folder(
 
 
 DEMO_METHODS = ("majority", "local", "fedavg", "fedpub", "quilt")
-# Every method runs with its defaults but for these of FED-PUB: with the paper's similarity and tau of 3 all clients' models become
-# alike, and a figure shows nothing. Validation over three seeds: 70.0 with tau=10 alone, 70.8 with both.
+# Every method runs with its defaults but for these of FED-PUB: with the paper's similarity and tau of 3 all clients' models
+# become alike, and a figure shows nothing. Validation over three seeds: 70.0 with tau=10 alone, 70.8 with both.
 DEMO_SETTINGS = {"tau": 10.0, "contrast": "centred"}
 
 
