@@ -94,7 +94,10 @@ def test_a_comparison_has_a_column_for_each_group_and_is_resumed(
     for shown in (called, call("show whole")):
         assert "Test trained" in shown.out
         assert "Test new" in shown.out
-    assert "| Test | Test trained | Test new | Test new without training |" in (here / "whole" / "comparison.md").read_text()
+    assert (
+        "| Test | Test trained | Test new | Test new without training |"
+        in (here / "whole" / "comparison.md").read_text()
+    )
     with monkeypatch.context() as patch:
         interrupt_at(patch, 2, "fedavg")
         assert call(f"{line} --out stopped").status == 130
