@@ -15,7 +15,7 @@ SCENARIOS = {"Non-overlapping", "Overlapping"}
 
 def test_all_studies_are_there():
     names = [name.removeprefix("fedsheafhn-") for name in study_names() if name.startswith("fedsheafhn-")]
-    tables = [f"table-{number}" for number in (1, 2, 3, 4, 7, 8)]
+    tables = [f"table-{number}" for number in ("1", "1-few-labels", "2", "3", "3-shuffled", "4", "7", "8")]
     assert names == tables + [f"figure-{number}" for number in (2, 3, 4, 5)]
 
 
@@ -49,7 +49,7 @@ def test_all_studies_are_there():
     ],
 )
 def test_main_tables(table, clients, kind, spots):
-    study = sound_study(f"fedsheafhn-table-{table}", 96)
+    study = sound_study(f"fedsheafhn-table-{table}", 108)
     assert study.tuned
     assert study.others
     assert study.seeds == 5
@@ -65,13 +65,13 @@ def test_main_tables(table, clients, kind, spots):
 
 @pytest.mark.parametrize("table", [1, 2])
 def test_all_methods_train_as_many_epochs_on_a_graph(table):
-    study = sound_study(f"fedsheafhn-table-{table}", 96)
+    study = sound_study(f"fedsheafhn-table-{table}", 108)
     trained = {(at["dataset"], study.options_at(at)["epochs"]) for at in study.places()}
     assert len(trained) == len(GRAPHS)
 
 
 def test_arxiv_has_its_own_rounds_and_warm_up():
-    study = sound_study("fedsheafhn-table-1", 96)
+    study = sound_study("fedsheafhn-table-1", 108)
     at = {"method": "FedSheafHN", "dataset": "ogbn-arxiv", "clients": "10"}
     assert study.options_at(at)["rounds"] == 200
     assert study.options_at(at)["settings"] == {"warmup": 50}
@@ -80,7 +80,7 @@ def test_arxiv_has_its_own_rounds_and_warm_up():
 
 
 def test_parts():
-    study = sound_study("fedsheafhn-table-3", 48)
+    study = sound_study("fedsheafhn-table-3", 64)
     numbers = sound_numbers(study, 12)
     assert len(labels(numbers, "variant")) == 6
     assert labels(numbers, "dataset") == {"ogbn-arxiv"}
@@ -96,10 +96,12 @@ def test_parts():
 
 
 def test_parts_are_added_one_by_one():
-    study = sound_study("fedsheafhn-table-3", 48)
+    study = sound_study("fedsheafhn-table-3", 64)
     told = {at["variant"]: study.options_at(at).get("settings", {}) for at in study.places() if at["dataset"] == "Cora"}
     assert told == {
         "Base model (FedAvg)": {},
+        "FedPer": {},
+        "FedSheafHN, all alike": {"personal_step": 0},
         "+ Hypernetwork": {"client_vector": "one-hot", "diffusion": "none", "attention": False},
         "+ Collaboration graph": {"diffusion": "none", "attention": False, "refresh": 0},
         "+ Sheaf diffusion": {"attention": False, "refresh": 0},
@@ -109,7 +111,7 @@ def test_parts_are_added_one_by_one():
 
 
 def test_diffusion():
-    study = sound_study("fedsheafhn-table-4", 32)
+    study = sound_study("fedsheafhn-table-4", 48)
     numbers = sound_numbers(study, 8)
     assert labels(numbers, "variant") == {"w/o Sheaf diffusion", "w/ GCN", "w/ GAT", "w/ Sheaf diffusion"}
     assert labels(numbers, "partition") == SCENARIOS
@@ -147,7 +149,7 @@ def test_diffusion():
     ],
 )
 def test_malicious_clients(table, spots):
-    study = sound_study(f"fedsheafhn-table-{table}", 120)
+    study = sound_study(f"fedsheafhn-table-{table}", 180)
     numbers = sound_numbers(study, 40)
     assert labels(numbers, "attack") == {"Same value", "Gaussian"}
     assert labels(numbers, "tau") == {"5", "20"}
@@ -160,15 +162,15 @@ def test_malicious_clients(table, spots):
 
 @pytest.mark.parametrize("table", [7, 8])
 def test_without_malicious_clients_all_attacks_are_one_run(table):
-    study = sound_study(f"fedsheafhn-table-{table}", 120)
+    study = sound_study(f"fedsheafhn-table-{table}", 180)
     honest = [study.options_at(at) for at in study.places() if at["ratio"] == "0" and at["dataset"] == "Cora"]
-    assert len(honest) == 8
+    assert len(honest) == 12
     assert all(options["attack"] is None for options in honest)
-    assert len({str(sorted(options.items(), key=str)) for options in honest}) == 2
+    assert len({str(sorted(options.items(), key=str)) for options in honest}) == 3
 
 
 def test_the_misprint_of_table_8_is_noted():
-    study = sound_study("fedsheafhn-table-8", 120)
+    study = sound_study("fedsheafhn-table-8", 180)
     noted = [one for one in read_published(study) if one.note]
     assert len(noted) == 4
     assert {(one.at["method"], one.at["ratio"], one.mean) for one in noted} == {("FED-PUB", "0", 62.55)}
@@ -176,7 +178,12 @@ def test_the_misprint_of_table_8_is_noted():
 
 @pytest.mark.parametrize(
     ("number", "places", "kinds"),
-    [(2, 30, ["convergence"]), (3, 30, ["convergence"]), (4, 40, ["bars", "bars"]), (5, 10, ["convergence"])],
+    [
+        (2, 36, ["convergence"]),
+        (3, 36, ["convergence"]),
+        (4, 80, ["bars", "bars", "bars"]),
+        (5, 20, ["convergence"]),
+    ],
 )
 def test_figures(number, places, kinds):
     study = sound_study(f"fedsheafhn-figure-{number}", places)
@@ -186,6 +193,15 @@ def test_figures(number, places, kinds):
 
 @pytest.mark.parametrize(("figure", "table", "clients"), [(2, 1, "20"), (3, 2, "30")])
 def test_convergence_is_that_of_the_main_table(figure, table, clients):
-    drawn, main = sound_study(f"fedsheafhn-figure-{figure}", 30), sound_study(f"fedsheafhn-table-{table}", 96)
+    drawn, main = sound_study(f"fedsheafhn-figure-{figure}", 36), sound_study(f"fedsheafhn-table-{table}", 108)
     tabled = [main.options_at(at) for at in main.places() if at["clients"] == clients]
     assert all(drawn.options_at(at) in tabled for at in drawn.places())
+
+
+def test_shuffled_clients_and_few_labels():
+    study = sound_study("fedsheafhn-table-3-shuffled", 78)
+    told = {at["variant"]: study.options_at(at) for at in study.places() if at["generated"] == "graph layers"}
+    assert told["shuffled every round"]["settings"] == {"shuffle": "every-round"}
+    assert told["FedPer"]["epochs"] == told["FedSheafHN"]["epochs"]
+    few = sound_study("fedsheafhn-table-1-few-labels", 144)
+    assert {few.options_at(at)["epochs"] for at in few.places()} == {3}

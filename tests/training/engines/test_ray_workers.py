@@ -100,8 +100,11 @@ def assert_close(one: State, two: State) -> None:
 
 def figures(records: list[dict]) -> list[Any]:
     """All numbers of some records, and the rest of them."""
-    numbers = ("val", "test", "train_loss", "val_loss", "clients")
-    flat = [[*(r[n] for n in numbers[:4]), *r["clients"]["val"], *r["clients"]["test"]] for r in records]
+    numbers = ("val", "test", "train_loss", "val_loss", "clients", "diagnostics")
+    flat = [
+        [*(r[n] for n in numbers[:4]), *r["clients"]["val"], *r["clients"]["test"], *r.get("diagnostics", {}).values()]
+        for r in records
+    ]
     rest = [{k: v for k, v in r.items() if k not in numbers} for r in without_seconds(records)]
     return [np.array(flat, dtype=float), rest]
 
