@@ -30,7 +30,8 @@ def test_pair_median_leaves_out_the_diagonal() -> None:
     similarity = np.random.default_rng(2).random((3, 3))
     expected = np.median([similarity[0, 1], similarity[0, 2], similarity[1, 2]])
     assert float(pair_median(torch.from_numpy(similarity))) == pytest.approx(expected)
-    assert float(pair_median(torch.ones(1, 1))) == 1.0
+    assert pair_median(torch.from_numpy(np.stack([similarity, 2 * similarity]))).tolist() == [expected, 2 * expected]
+    assert pair_median(torch.zeros(2, 1, 1)).tolist() == [1.0, 1.0]
 
 
 def test_mean_norm() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fedquilt.devices.offload import row_chunks
+
 
 def effective_clients(weights: Tensor) -> Tensor:
     """The mean over receivers of exp(-sum_j a_ij log a_ij): [..., r, n], rows sum to one -> scalar.
@@ -20,17 +22,15 @@ def own_weight(weights: Tensor) -> Tensor:
 
 
 def pair_median(similarity: Tensor) -> Tensor:
-    """The median over all pairs of different clients: [..., n, n] -> scalar; of one client, 1."""
+    """The median over pairs of different clients, the lower of two in the middle: [..., n, n] -> [...]; of one client, 1."""
     count = similarity.shape[-1]
     if count < 2:
-        return similarity.new_ones(())
-    above = torch.ones(count, count, dtype=torch.bool, device=similarity.device).triu(1)
+        return similarity.new_ones(similarity.shape[:-2])
     # The pairs' places are known from the shape, so that the host does not wait for an accelerator.
-    place = torch.arange(count * count, device=similarity.device).view(count, count)
-    pairs = torch.sort(torch.where(above, place, count * count).flatten()).values[: count * (count - 1) // 2]
-    return similarity.flatten(-2)[..., pairs].median()
+    row, column = torch.triu_indices(count, count, 1, device=similarity.device)
+    return similarity[..., row, column].median(dim=-1).values
 
 
 def mean_norm(stack: Tensor) -> Tensor:
-    """The mean over clients of the Euclidean norm of a weight: [n, ...] -> scalar."""
-    return torch.linalg.vector_norm(stack.flatten(1), dim=1).mean()
+    """The mean over clients of a weight's norm: [n, ...] -> scalar, some clients at a time where they are offloaded to disk."""
+    return torch.cat([torch.linalg.vector_norm(piece.flatten(1), dim=1) for _, piece in row_chunks(stack)]).mean()

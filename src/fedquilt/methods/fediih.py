@@ -360,7 +360,7 @@ class FedIIH(AdamMethod):
         s = self.settings
         if s.scale == "absolute":
             return s.tau
-        relative = s.reach / (1.0 - median_of_pairs(found)).clamp_min(SMALLEST_DIVERGENCE).view(-1, 1, 1)
+        relative = s.reach / (1.0 - pair_median(found)).clamp_min(SMALLEST_DIVERGENCE).view(-1, 1, 1)
         return relative if s.scale == "relative" else relative.clamp_max(s.tau)
 
     def compare(self, mean: Tensor, logvar: Tensor) -> Tensor:
@@ -386,19 +386,9 @@ class FedIIH(AdamMethod):
         return server[SIMILARITY] if self.compares else None
 
     def diagnostics(self, server: State) -> dict[str, Tensor]:
-        """Of each client's last average: effective clients and its weight for itself; the median similarity of two clients."""
+        """Of each client's last average: effective clients and its weight for itself; the median similarity, mean over factors."""
         found = {"effective_clients": effective_clients(server[WEIGHTS]), "own_weight": own_weight(server[WEIGHTS])}
-        return found | {"similarity_median": pair_median(server[SIMILARITY])} if self.compares else found
-
-
-def median_of_pairs(similarity: Tensor) -> Tensor:
-    """The median over pairs of different clients, factor by factor; one where there is no pair: [K, n, n] -> [K]."""
-    factors, count, _ = similarity.shape
-    if count < 2:
-        return similarity.new_ones(factors)
-    # Without its first entry, a matrix in rows of n + 1 has the diagonal as its last column.
-    others = similarity.flatten(1)[:, 1:].reshape(factors, count - 1, count + 1)[..., :-1].flatten(1)
-    return others.sort(dim=1).values[:, (others.shape[1] - 1) // 2]
+        return found | {"similarity_median": pair_median(server[SIMILARITY]).mean()} if self.compares else found
 
 
 @lru_cache(maxsize=4)

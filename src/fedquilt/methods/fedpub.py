@@ -53,7 +53,7 @@ from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import EMBEDDING, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
-from fedquilt.methods.diagnostics import effective_clients, pair_median
+from fedquilt.methods.diagnostics import effective_clients, mean_norm, pair_median
 from fedquilt.methods.fedavg import TRAIN_NODES
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive, Share
 from fedquilt.nn.dropout import Dropout
@@ -281,7 +281,7 @@ class FedPub(BackboneMethod):
         """theta_i = sum_j alpha_ij theta_j, alpha_ij = softmax_j(tau S(i, j)), without the entries client i removed."""
         stacks = {name: dense(value) for name, value in uploads.items() if name.startswith(MODEL)}
         message: Message = {"graph_seed": server["graph_seed"]}
-        self.note(server, weight_norm=mean_norm_of(stacks[MODEL + matrices(self.shapes())[0]]))
+        self.note(server, weight_norm=mean_norm(stacks[MODEL + matrices(self.shapes())[0]]))
         if not self.settings.matching:
             nodes = dense(uploads[TRAIN_NODES.name])
             self.note(server, effective_clients=effective_clients((nodes / nodes.sum()).unsqueeze(0)))
@@ -410,12 +410,6 @@ class FedPub(BackboneMethod):
     def similarity(self, server: State) -> Tensor | None:
         """S as last computed between each pair of clients; not where there are many."""
         return server["similarity"] if self.settings.matching and not self.many else None
-
-
-def mean_norm_of(stack: Tensor) -> Tensor:
-    """The mean over clients of a weight's norm: [n, ...] -> scalar, some clients at a time where they are offloaded to disk."""
-    parts = [torch.linalg.vector_norm(piece.flatten(1), dim=1) for _, piece in row_chunks(stack)]
-    return torch.cat(parts).mean()
 
 
 def thin_product(right: Tensor, stack: Tensor) -> Tensor:
