@@ -386,7 +386,7 @@ class FedIIH(AdamMethod):
         return server[SIMILARITY] if self.compares else None
 
     def diagnostics(self, server: State) -> dict[str, Tensor]:
-        """Of each client's last average: effective clients and its weight for itself; the median similarity, mean over factors."""
+        """Effective clients and own weight of the clients' last averages; the median similarity, a mean over factors."""
         found = {"effective_clients": effective_clients(server[WEIGHTS]), "own_weight": own_weight(server[WEIGHTS])}
         return found | {"similarity_median": pair_median(server[SIMILARITY]).mean()} if self.compares else found
 
