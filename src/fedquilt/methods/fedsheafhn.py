@@ -282,13 +282,13 @@ class FedSheafHN(BackboneMethod):
         """
         params, vectors = self.parameters(server), self.vectors(server)
         entered = self.net.enter(params, vectors)
-        cosines = [F.normalize(x, dim=1) for x in (vectors, self.net.represent(params, vectors))]
+        diffused = self.net.diffused(params, entered)
+        cosines = [F.normalize(x, dim=1) for x in (vectors, self.net.output(params, diffused))]
         return {
             "personal_share": server[PERSONAL_SHARE],
             "similarity_median": pair_median(cosines[0] @ cosines[0].T),
             "output_similarity": pair_median(cosines[1] @ cosines[1].T),
-            "diffusion_change": (self.net.diffused(params, entered) - entered).norm()
-            / entered.norm().clamp_min(NOTHING),
+            "diffusion_change": (diffused - entered).norm() / entered.norm().clamp_min(NOTHING),
         }
 
     def parameters(self, server: State) -> Weights:
@@ -403,9 +403,7 @@ def personal_share(written: Weights, began: Weights) -> Tensor:
     apart, moved = [], []
     for name, w in written.items():
         flat = w.flatten(1)
-        beside = (
-            flat - flat[:1]
-        )  # relative to one client first, so that equal weights differ by nothing, not by rounding
+        beside = flat - flat[:1]  # so that equal weights differ by nothing, not by rounding
         mean = beside.mean(0)
         apart.append((beside - mean).square().sum() / len(flat))
         moved.append((flat[0] + mean - began[name]).square().sum())

@@ -83,7 +83,10 @@ class Hypernetwork:
 
     def represent(self, params: Weights, vectors: Tensor) -> Tensor:
         """Compute the input of the last layer, with rows of length one: [N, D] -> [N, hidden]."""
-        x = self.diffused(params, self.enter(params, vectors))
+        return self.output(params, self.diffused(params, self.enter(params, vectors)))
+
+    def output(self, params: Weights, x: Tensor) -> Tensor:
+        """Apply attention and the MLP to what diffusion gave, and scale rows to length one: [N, hidden] -> [N, hidden]."""
         if self.attention:
             query, key, value = (x @ params[f"attention.{part}"] for part in ("query", "key", "value"))
             x = x + torch.softmax(query @ key.T / self.hidden**0.5, dim=1) @ value
