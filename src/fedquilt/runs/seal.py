@@ -1,0 +1,299 @@
+"""The seal of a run: fingerprints of all that decides its result, taken when it begins and compared when it is resumed.
+
+<run>/seal.json holds, with a hash over it:
+
+    config    config.json without what may change freely (`FREE`)
+    graph     a fingerprint of each part of the graph, as it is after its protocol's preparation
+    cuts      by seed, fingerprints of the partition (the nodes of each client) and of the split, from when the seed began
+    versions  of the packages that the run began with, or was last accepted with
+    accepted  the differences with which the run was resumed all the same (`--anyway`)
+
+A difference is an accident or a careless edit: another file under the graph's name, a number changed by hand in config.json,
+another version of the package. The seal has no key: it is no protection from a person who writes a new one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedquilt.common.files import plain
+from fedquilt.common.sealed import DamagedError, read_facts, write_facts
+from fedquilt.common.version import VERSION
+from fedquilt.errors import FedquiltError
+from fedquilt.runs.compute_version import COMPUTE_VERSION
+
+if TYPE_CHECKING:
+    from fedquilt.runs.resolve import ResolvedRun
+
+SEAL = "seal.json"
+FORMAT = 1
+# Options that say where a run is computed, not what: a run may be resumed with other values of these.
+FREE = frozenset({"device", "data", "checkpoint_seconds", "workers", "cohort_size"})
+# Options that a run may be resumed with other values of where the user insists; see `_plan_difference`.
+_PLAN = ("rounds", "patience", "seeds")
+# Paths of files whose content is sealed; the files may lie elsewhere meanwhile.
+_PATHS = ("dataset", "partition")
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference between a run as it began and as it would go on.
+
+    Attributes:
+        what: a clause that names it.
+        kind: "version" and "unsealed" and "plan" can be accepted, "fixed" cannot.
+    """
+
+    what: str
+    kind: str = "fixed"
+
+
+def versions() -> dict[str, Any]:
+    """The versions that a run's numbers may depend on, as config.json stores them."""
+    import torch
+
+    return {
+        "fedquilt": VERSION,
+        "computation": COMPUTE_VERSION,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "seal": FORMAT,
+    }
+
+
+def seal_of(config: Mapping[str, Any], resolved: ResolvedRun | None = None) -> Facts:
+    """The seal of a run that begins: of its config.json, and of its graph and the cut of its first seed."""
+    facts: Facts = {"config": _sealed_part(config), "graph": {}, "cuts": {}, "versions": versions(), "accepted": []}
+    return facts if resolved is None else facts | ground_of(resolved)
+
+
+def renewed(facts: Facts, config: Mapping[str, Any], accepted: Sequence[str]) -> Facts:
+    """The seal of a run that goes on with differences that were accepted; it says which."""
+    now = {"config": _sealed_part(config), "versions": versions(), "accepted": [*facts["accepted"], *accepted]}
+    return facts | now
+
+
+def seal_of_earlier(config: Mapping[str, Any]) -> Facts:
+    """What is known of a run that an earlier version began, without a seal: its versions, and nothing to compare with."""
+    facts = seal_of(config)
+    # Versions of the computation were not declared before the second.
+    return facts | {"versions": {"computation": 1} | _mapping(config.get("versions"))}
+
+
+def ground_of(resolved: ResolvedRun) -> Facts:
+    """Fingerprints of what a run stands on: its graph, and the cut of its first seed."""
+    from fedquilt.graphs.fingerprint import fingerprints
+
+    first = resolved.config.seeds[0]
+    return {"graph": fingerprints(resolved.graph), "cuts": {str(first): cut_of(resolved, first)}}
+
+
+def cut_of(resolved: ResolvedRun, seed: int) -> dict[str, str]:
+    """Fingerprints of the partition and of the split of a seed.
+
+    The edges of a client follow from the graph and the nodes of the client; edge noise, where there is any, from the seed.
+    """
+    from fedquilt.graphs.fingerprint import array_digest
+
+    partition, split = resolved.cut(seed)
+    return {"partition": array_digest([*partition.nodes]), "split": array_digest([split])}
+
+
+def write_seal(folder: Path, facts: Facts) -> None:
+    """Write the seal of the run in a folder."""
+    write_facts(folder / SEAL, facts)
+
+
+def read_seal(folder: Path, config: Mapping[str, Any] | None = None) -> Facts | None:
+    """The seal of the run in a folder; None where an earlier version made the run, which sealed nothing.
+
+    `config` is the content of config.json, which says whether the run has a seal.
+    """
+    if not (folder / SEAL).exists():
+        if config is not None and "seal" in _mapping(config.get("versions")):
+            raise FedquiltError(
+                f"{folder / SEAL} is gone, without which nothing shows that the run in {folder} is still on the same graph and "
+                f"settings; put it back from a copy, or {_again(folder)}."
+            )
+        return None
+    try:
+        facts = read_facts(folder / SEAL)
+        if not all(isinstance(facts[name], kind) for name, kind in _PARTS.items()):
+            raise KeyError
+    except (DamagedError, KeyError) as error:
+        why = str(error) if isinstance(error, DamagedError) else f"{SEAL} lacks a part"
+        raise FedquiltError(
+            f"The seal of the run in {folder} is damaged: {why}; put {SEAL} back from a copy, or {_again(folder)}."
+        ) from error
+    return facts
+
+
+_PARTS = {"config": dict, "graph": dict, "cuts": dict, "versions": dict, "accepted": list}
+
+
+def config_differences(facts: Facts, config: Mapping[str, Any], done: Sequence[int] = ()) -> list[Difference]:
+    """How config.json differs from what was sealed; `done` are the seeds that are finished."""
+    before, now = dict(_flat(facts["config"])), dict(_flat(_sealed_part(config)))
+    found = []
+    for name in dict.fromkeys([*before, *now]):
+        was, is_ = before.get(name), now.get(name)
+        if was == is_ or (name in _PATHS and _is_path(was) and _is_path(is_)):
+            continue
+        clause = f"{name} was {_text(name in before, was)} and is now {_text(name in now, is_)} in config.json"
+        if name in _PLAN:
+            found.append(_plan_difference(name, was, is_, clause, config, done))
+        else:
+            found.append(Difference(clause))
+    return found
+
+
+def version_differences(facts: Facts) -> list[Difference]:
+    """How the versions that a run began with differ from the present ones."""
+    before, now = facts["versions"], versions()
+    found = []
+    if before.get("computation") != now["computation"]:
+        found.append(Difference("it was begun by a fedquilt whose numbers differ from this one's"))
+    for name in ("fedquilt", "torch", "numpy"):
+        if name in before and before[name] != now[name]:
+            found.append(Difference(f"it was begun with {name} {before[name]} and this is {now[name]}", "version"))
+    return found
+
+
+def ground_differences(facts: Facts, resolved: ResolvedRun) -> list[Difference]:
+    """How the graph, and the cut of the first seed, differ from what was sealed. A cut of another graph is not compared."""
+    from fedquilt.methods.settings import as_dict  # which imports PyTorch; a report does not need it
+
+    now = ground_of(resolved)
+    graph = _graph_difference(facts["graph"], now["graph"], resolved)
+    if graph is not None:
+        return [graph]
+    settings = _settings_differences(facts, as_dict(resolved.settings))
+    if settings:
+        return settings
+    return [found for seed, cut in now["cuts"].items() for found in cut_differences(facts, resolved, int(seed), cut)]
+
+
+def cut_differences(
+    facts: Facts, resolved: ResolvedRun, seed: int, cut: Mapping[str, str] | None = None
+) -> list[Difference]:
+    """How the partition or the split of a seed differ from those it began with; nothing where it did not begin yet."""
+    before, now = facts["cuts"].get(str(seed)), cut or cut_of(resolved, seed)
+    if before is None:
+        return []
+    name, file = resolved.source.name, resolved.source.name.endswith(".npz")
+    if before.get("partition") != now["partition"]:
+        clause = f"the partition {name} changed" if file else f"the {name} partition of seed {seed} comes out otherwise"
+        return [Difference(f"{clause}: clients hold other nodes")]
+    if before.get("split") != now["split"]:
+        return [Difference(f"the split of seed {seed} comes out otherwise: other nodes are trained and tested on")]
+    return []
+
+
+def size_differences(before: Any, now: Mapping[str, Any]) -> list[Difference]:
+    """How the sizes of the graph differ from those in config.json, which earlier versions wrote as well."""
+    return [
+        Difference(f"the graph changed since it began: it has {now[name]} {name}, not {value}")
+        for name, value in _mapping(before).items()
+        if name in now and name != "name" and now[name] != value
+    ]
+
+
+def refuse(folder: Path, found: Sequence[Difference], anyway: bool = False) -> list[str]:
+    """Refuse to resume a run with these differences; with `anyway` those that can be accepted are, and returned."""
+    fixed = [difference for difference in found if difference.kind == "fixed"]
+    if fixed or (found and not anyway):
+        what = "; ".join(difference.what for difference in found)
+        instead = "put back what it began with" if fixed else "insist with --anyway (anyway=True from Python)"
+        raise FedquiltError(f"The run in {folder} cannot be resumed: {what}; {instead}, or {_again(folder)}.")
+    return [difference.what for difference in found]
+
+
+def unsealed() -> Difference:
+    """The difference of a run that an earlier version began, without a seal."""
+    return Difference(
+        "an earlier fedquilt began it, which sealed nothing, so that it may have another graph or other settings by now",
+        "unsealed",
+    )
+
+
+def _plan_difference(
+    name: str, was: Any, is_: Any, clause: str, config: Mapping[str, Any], done: Sequence[int]
+) -> Difference:
+    """A difference in rounds, patience or seeds, which makes sense as long as finished seeds keep their meaning."""
+    if name == "seeds":
+        added = isinstance(was, list) and isinstance(is_, list) and is_[: len(was)] == was
+        return Difference(clause if added else f"{clause} (only more seeds can be added, after the others)", _plan(added))
+    if done:
+        return Difference(f"{clause} (and seed {done[0]} is finished, with the {name} from before)")
+    if config.get("dp_clip") is not None:
+        return Difference(f"{clause} (and the noise on its uploads was chosen for the rounds from before)")
+    if name == "rounds" and not (isinstance(was, int) and isinstance(is_, int) and is_ > was):
+        return Difference(f"{clause} (there can only be more)")
+    return Difference(clause, _plan(True))
+
+
+def _plan(sensible: bool) -> str:
+    return "plan" if sensible else "fixed"
+
+
+def _graph_difference(before: Mapping[str, str], now: Mapping[str, str], resolved: ResolvedRun) -> Difference | None:
+    parts = [name for name in now if before.get(name) != now[name]]
+    if not parts:
+        return None
+    if "nodes" in parts:
+        how = f"it has {now['nodes']} nodes, not {before.get('nodes')}"
+    else:
+        *first, last = parts
+        how = f"{', '.join(first)} and {last} differ" if first else f"its {last} {'differ' if last[-1] == 's' else 'differs'}"
+    return Difference(f"the graph {resolved.config.dataset} changed since it began: {how}")
+
+
+def _settings_differences(facts: Facts, now: Mapping[str, Any]) -> list[Difference]:
+    """Settings that come out otherwise, such as a default that was changed; one that is new has no value from before."""
+    before = _mapping(_mapping(facts["config"].get("resolved")).get("settings"))
+    return [
+        Difference(f"the setting {name} was {_text(True, value)} and comes out as {_text(name in now, now.get(name))}")
+        for name, value in before.items()
+        if plain(now.get(name)) != value
+    ]
+
+
+def _sealed_part(config: Mapping[str, Any]) -> Facts:
+    """What is sealed of a config.json: everything but what may change freely and what is about the machine."""
+    kept = {name: value for name, value in plain(config).items() if name not in FREE}
+    if isinstance(kept.get("resolved"), dict):
+        kept["resolved"] = {name: value for name, value in kept["resolved"].items() if name != "device"}
+    return kept
+
+
+def _flat(value: Any, *where: str) -> Iterator[tuple[str, Any]]:
+    """The values of nested mappings, by the path of their keys."""
+    if isinstance(value, Mapping) and (value or not where):
+        for name, inner in value.items():
+            yield from _flat(inner, *where, str(name))
+    else:
+        yield ".".join(where), value
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and ("/" in value or value.endswith(".npz"))
+
+
+def _text(known: bool, value: Any) -> str:
+    return "not set" if not known or value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _again(folder: Path) -> str:
+    return f"start it again with 'fedquilt run --config {folder / 'config.json'} --out' and a new folder"
