@@ -117,7 +117,9 @@ def _locked_folder(place: Path, held: ExitStack) -> Path:
 def _holds_only(folder: Path, leftovers: Collection[str]) -> bool:
     """Whether a folder is empty, or was being filled: then it has a lock, and nothing else but leftovers."""
     names = {path.name for path in folder.iterdir()}
-    return not names or (LOCK in names and all(name == LOCK or name in leftovers or is_leftover(name) for name in names))
+    return not names or (
+        LOCK in names and all(name == LOCK or name in leftovers or is_leftover(name) for name in names)
+    )
 
 
 def _leftovers(folder: Path) -> list[Path]:

@@ -13,9 +13,7 @@ from fedquilt.errors import FedquiltError
 _TOLERANCE = 1e-9  # of two computations of one mean
 
 
-def check_summary(
-    path: Path, summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]], advice: str
-) -> None:
+def check_summary(path: Path, summary: Mapping[str, Any], records: Sequence[Mapping[str, Any]], advice: str) -> None:
     """Refuse a seed's summary.json whose numbers are not those of its metrics.
 
     Compared is what every version wrote and what the records have: the best round's metrics, each client's too, the bytes and
@@ -34,9 +32,8 @@ def check_summary(
             expected[name] = sum(sum(record[part].values()) for record in records)
     for name, value in expected.items():
         if name in summary and not same(summary[name], value):
-            raise FedquiltError(
-                f"{path} was changed: its {name} is {_text(summary[name])}, and by metrics.jsonl it is {_text(value)}; {advice}."
-            )
+            said = f"its {name} is {_text(summary[name])}, and by metrics.jsonl it is {_text(value)}"
+            raise FedquiltError(f"{path} was changed: {said}; {advice}.")
 
 
 def check_result(path: Path, result: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -44,9 +41,7 @@ def check_result(path: Path, result: Mapping[str, Any], expected: Mapping[str, A
     for name in dict.fromkeys([*expected, *result]):
         if not same(result.get(name), expected.get(name)):
             said = f"its {name} is {_text(result.get(name))}, and by the seeds' summaries it is {_text(expected.get(name))}"
-            raise FedquiltError(
-                f"{path} was changed: {said}; delete it and resume the run, which writes it again."
-            )
+            raise FedquiltError(f"{path} was changed: {said}; delete it and resume the run, which writes it again.")
 
 
 def same(one: Any, other: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import build_result
 from fedquilt.runs.seal import (
+    ACCEPTABLE,
+    Facts,
     config_differences,
     cut_differences,
     cut_of,
@@ -50,6 +52,7 @@ def execute_run(
     new_folder: bool = False,
     on_folder: Callable[[Path], None] | None = None,
     log: str | Sequence[str] = (),
+    ground: Facts | None = None,
 ) -> Run:
     """Execute a run in the folder `out`, or in memory where that is None.
 
@@ -61,9 +64,12 @@ def execute_run(
         new_folder: where `out` is None, write to a new folder under runs/.
         on_folder: called with the folder as soon as the run can be resumed from it.
         log: names of loggers; see `fedquilt.loggers`.
+        ground: the seal of the comparison that the run is part of; refused where the graph or the cut changed since.
     """
     loggers = check_loggers(log)
     resolved = ResolvedRun(config, given)  # finds what is wrong with the run before a folder is made
+    if ground is not None and out is not None:
+        refuse(out.parent, ground_differences(ground, resolved), what="comparison")
     if out is None and not new_folder:
         with worker_cluster(config):
             return run_seeds(resolved, None, watch, loggers)
@@ -98,53 +104,57 @@ def save_graph(folder: Path, place: Path, graph: Graph) -> str:
     return str(place.resolve() / GRAPH_FILE)
 
 
-def resume_run(path: Path, watch: Watcher | None = None, log: str | Sequence[str] = (), anyway: bool = False) -> Run:
+def resume_run(
+    path: Path,
+    watch: Watcher | None = None,
+    log: str | Sequence[str] = (),
+    anyway: bool = False,
+    ground: Facts | None = None,
+) -> Run:
     """Resume the run in a folder; seeds that are done are read, so a finished run is returned as it is.
 
     Refused where the run would go on with something else than it began with; see `fedquilt.runs.seal`. With `anyway` it goes on
-    with another version of the packages, with more rounds or seeds, or without a seal.
+    with other versions of the packages, with more rounds or seeds, or without a seal. For `ground` see `execute_run`.
     """
     loggers = check_loggers(log)
     folder = RunFolder.open(path)
     folder.check_not_of_sites()
     with folder.lock():
         folder.sweep()
-        stored = folder.config
-        accepted = _check_config(folder, stored, anyway)
+        accepted = check_config(folder, ACCEPTABLE if anyway else ())
         config = folder.run_config
         with worker_cluster(config):
             resolved = ResolvedRun(config)
-            check_ground(folder, resolved, accepted)
+            check_ground(folder, resolved, accepted, ground)
             return run_seeds(resolved, folder, watch, loggers)
 
 
-def _check_config(folder: RunFolder, stored: Mapping[str, Any], anyway: bool) -> list[str]:
+def check_config(folder: RunFolder, accept: Collection[str] = ()) -> list[str]:
     """Refuse a config.json or versions that are not those of the run; returns the differences that were accepted.
 
     A run of which nothing is left to train is read by any version.
     """
-    seal = folder.seal
-    done = folder.done
+    seal, stored, done = folder.seal, folder.config, folder.done
     left = any(seed not in done for seed in stored.get("seeds", []))
     found = [] if seal is None else config_differences(seal, stored, done)
     if left:
         found += version_differences(seal or seal_of_earlier(stored))
         found += [unsealed()] if seal is None else []
-    return refuse(folder.path, found, anyway)
+    return refuse(folder.path, found, accept)
 
 
-def check_ground(folder: RunFolder, resolved: ResolvedRun, accepted: Sequence[str] = ()) -> None:
+def check_ground(
+    folder: RunFolder, resolved: ResolvedRun, accepted: Sequence[str] = (), ground: Facts | None = None
+) -> None:
     """Refuse to train on another graph, partition or split than the run began with, and seal what was accepted."""
-    if all(folder.seed(seed).done for seed in resolved.config.seeds):
-        return
     seal, config = folder.seal, folder.config
-    if seal is None:  # there is no more to compare than the sizes of the graph
-        before, now = config.get("resolved", {}).get("graph"), resolved.facts()["graph"]
-        refuse(folder.path, size_differences(before, now))
-        seal = seal_of(config, resolved)
-    else:
-        refuse(folder.path, ground_differences(seal, resolved))
-    if accepted:
+    if any(not folder.seed(seed).done for seed in resolved.config.seeds):
+        for began in (seal, ground):
+            refuse(folder.path, [] if began is None else ground_differences(began, resolved))
+        if seal is None:  # there is no more to compare than the sizes of the graph
+            refuse(folder.path, size_differences(config.get("resolved", {}).get("graph"), resolved.facts()["graph"]))
+            seal = seal_of(config, resolved)
+    if accepted and seal is not None:
         folder.seal = renewed(seal, config, accepted)
 
 
@@ -162,6 +172,8 @@ def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | 
     keep_freed_memory()
     config = resolved.config
     assert config.rounds is not None
+    if folder is not None and any(not folder.seed(seed).done for seed in config.seeds):
+        folder.drop_result()
     run = Run(result={}, folder=None if folder is None else folder.path)
     loggers = RunLoggers(
         log, config.name, config.model_dump(), as_dict(resolved.settings), lambda: _log_folder(folder, config.name)
@@ -181,7 +193,7 @@ def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | 
             loggers.catch_up(seed, run.records[seed], summary)
         summaries.append(summary)
     run.result = build_result(config.model_dump() | {"dataset": resolved.label}, summaries)
-    if folder is not None and folder.result is None:
+    if folder is not None and folder.result != run.result:
         folder.result = run.result
     return run
 

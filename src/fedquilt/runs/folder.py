@@ -42,7 +42,7 @@ from fedquilt.runs import checkpoint as checkpoints
 from fedquilt.runs.config import GRAPH_FILE, RunConfig, stored_options
 from fedquilt.runs.cross_check import check_result, check_summary
 from fedquilt.runs.result import build_result
-from fedquilt.runs.seal import SEAL, Facts, read_seal, write_seal
+from fedquilt.runs.seal import FIXED, SEAL, Facts, config_differences, read_seal, write_seal
 
 if TYPE_CHECKING:
     import torch
@@ -112,6 +112,20 @@ class RunFolder:
     def seal(self, facts: Facts) -> None:
         write_seal(self.path, facts)
 
+    def check_config(self) -> None:
+        """Refuse to report on a run whose config.json does not say what it was trained with.
+
+        More rounds or seeds that were only written there are left to `fedquilt resume`; a federation checks its own.
+        """
+        seal = None if self.of_sites else self.seal
+        if seal is None:
+            return
+        changed = [each.what for each in config_differences(seal, self.config, self.done) if each.kind == FIXED]
+        if changed:
+            raise FedquiltError(
+                f"{self.path / 'config.json'} was changed since the run began: {changed[0]}; put it back."
+            )
+
     @property
     def run_config(self) -> RunConfig:
         """The configuration with which the run can be resumed."""
@@ -145,6 +159,10 @@ class RunFolder:
     @result.setter
     def result(self, value: Mapping[str, Any]) -> None:
         write_json(self.path / "result.json", value)
+
+    def drop_result(self) -> None:
+        """Delete a result.json of which a seed is trained again, or is new."""
+        (self.path / "result.json").unlink(missing_ok=True)
 
     def expected_result(self) -> dict[str, Any]:
         """What result.json has to say, by config.json and the summaries of the seeds."""
@@ -346,9 +364,8 @@ class SeedFolder:
 
     @property
     def _train_again(self) -> str:
-        return (
-            f"put it back from a copy, or delete {self.path} and train the seed again with 'fedquilt resume {self.path.parent}'"
-        )
+        again = f"delete {self.path} and train the seed again with 'fedquilt resume {self.path.parent}'"
+        return f"put it back from a copy, or {again}"
 
     @property
     def _checkpoints(self) -> Path:

@@ -15,7 +15,7 @@ another version of the package. The seal has no key: it is no protection from a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +42,11 @@ _PATHS = ("dataset", "partition")
 
 Facts = dict[str, Any]
 
+FIXED, VERSION_KIND, UNSEALED, PLAN = "fixed", "version", "unsealed", "plan"
+# Kinds of differences with which a run goes on where the user insists. Never with another graph, partition or split: the run
+# would be tested on nodes that it was trained on. Never with other settings: no set of settings would have given its numbers.
+ACCEPTABLE = frozenset({VERSION_KIND, UNSEALED, PLAN})
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -49,11 +54,11 @@ class Difference:
 
     Attributes:
         what: a clause that names it.
-        kind: "version" and "unsealed" and "plan" can be accepted, "fixed" cannot.
+        kind: `FIXED`, or one of `ACCEPTABLE`.
     """
 
     what: str
-    kind: str = "fixed"
+    kind: str = FIXED
 
 
 def versions() -> dict[str, Any]:
@@ -70,7 +75,10 @@ def versions() -> dict[str, Any]:
 
 
 def seal_of(config: Mapping[str, Any], resolved: ResolvedRun | None = None) -> Facts:
-    """The seal of a run that begins: of its config.json, and of its graph and the cut of its first seed."""
+    """The seal of a run that begins: of its config.json, and of its graph and the cut of its first seed.
+
+    Without `resolved` there is no graph, as at the coordinator of a federation.
+    """
     facts: Facts = {"config": _sealed_part(config), "graph": {}, "cuts": {}, "versions": versions(), "accepted": []}
     return facts if resolved is None else facts | ground_of(resolved)
 
@@ -139,15 +147,17 @@ def read_seal(folder: Path, config: Mapping[str, Any] | None = None) -> Facts | 
 _PARTS = {"config": dict, "graph": dict, "cuts": dict, "versions": dict, "accepted": list}
 
 
-def config_differences(facts: Facts, config: Mapping[str, Any], done: Sequence[int] = ()) -> list[Difference]:
-    """How config.json differs from what was sealed; `done` are the seeds that are finished."""
+def config_differences(
+    facts: Facts, config: Mapping[str, Any], done: Sequence[int] = (), file: str = "config.json"
+) -> list[Difference]:
+    """How the configuration in a file differs from what was sealed; `done` are the seeds that are finished."""
     before, now = dict(_flat(facts["config"])), dict(_flat(_sealed_part(config)))
     found = []
     for name in dict.fromkeys([*before, *now]):
         was, is_ = before.get(name), now.get(name)
-        if was == is_ or (name in _PATHS and _is_path(was) and _is_path(is_)):
+        if was == is_ or (name.rpartition(".")[2] in _PATHS and _is_path(was) and _is_path(is_)):
             continue
-        clause = f"{name} was {_text(name in before, was)} and is now {_text(name in now, is_)} in config.json"
+        clause = f"{name} was {_text(name in before, was)} and is now {_text(name in now, is_)} in {file}"
         if name in _PLAN:
             found.append(_plan_difference(name, was, is_, clause, config, done))
         else:
@@ -163,7 +173,7 @@ def version_differences(facts: Facts) -> list[Difference]:
         found.append(Difference("it was begun by a fedquilt whose numbers differ from this one's"))
     for name in ("fedquilt", "torch", "numpy"):
         if name in before and before[name] != now[name]:
-            found.append(Difference(f"it was begun with {name} {before[name]} and this is {now[name]}", "version"))
+            found.append(Difference(f"it was begun with {name} {before[name]} and this is {now[name]}", VERSION_KIND))
     return found
 
 
@@ -206,13 +216,23 @@ def size_differences(before: Any, now: Mapping[str, Any]) -> list[Difference]:
     ]
 
 
-def refuse(folder: Path, found: Sequence[Difference], anyway: bool = False) -> list[str]:
-    """Refuse to resume a run with these differences; with `anyway` those that can be accepted are, and returned."""
-    fixed = [difference for difference in found if difference.kind == "fixed"]
-    if fixed or (found and not anyway):
-        what = "; ".join(difference.what for difference in found)
-        instead = "put back what it began with" if fixed else "insist with --anyway (anyway=True from Python)"
-        raise FedquiltError(f"The run in {folder} cannot be resumed: {what}; {instead}, or {_again(folder)}.")
+def refuse(
+    folder: Path,
+    found: Sequence[Difference],
+    accept: Collection[str] = (),
+    what: str = "run",
+    instead: str = "",
+) -> list[str]:
+    """Refuse to resume a run with these differences, unless all are of a kind to `accept`; returns what was accepted.
+
+    `instead` says what to do, where that is not what a run's user can do.
+    """
+    if any(difference.kind not in accept for difference in found):
+        clauses = "; ".join(difference.what for difference in found)
+        fixed = any(difference.kind == FIXED for difference in found)
+        put_back = "put back what it began with" if fixed else "insist with --anyway (anyway=True from Python)"
+        instead = instead or f"{put_back}, or {_again(folder)}"
+        raise FedquiltError(f"The {what} in {folder} cannot be resumed: {clauses}; {instead}.")
     return [difference.what for difference in found]
 
 
@@ -220,7 +240,7 @@ def unsealed() -> Difference:
     """The difference of a run that an earlier version began, without a seal."""
     return Difference(
         "an earlier fedquilt began it, which sealed nothing, so that it may have another graph or other settings by now",
-        "unsealed",
+        UNSEALED,
     )
 
 
@@ -230,7 +250,9 @@ def _plan_difference(
     """A difference in rounds, patience or seeds, which makes sense as long as finished seeds keep their meaning."""
     if name == "seeds":
         added = isinstance(was, list) and isinstance(is_, list) and is_[: len(was)] == was
-        return Difference(clause if added else f"{clause} (only more seeds can be added, after the others)", _plan(added))
+        return Difference(
+            clause if added else f"{clause} (only more seeds can be added, after the others)", _plan(added)
+        )
     if done:
         return Difference(f"{clause} (and seed {done[0]} is finished, with the {name} from before)")
     if config.get("dp_clip") is not None:
@@ -241,7 +263,7 @@ def _plan_difference(
 
 
 def _plan(sensible: bool) -> str:
-    return "plan" if sensible else "fixed"
+    return PLAN if sensible else FIXED
 
 
 def _graph_difference(before: Mapping[str, str], now: Mapping[str, str], resolved: ResolvedRun) -> Difference | None:
@@ -252,7 +274,11 @@ def _graph_difference(before: Mapping[str, str], now: Mapping[str, str], resolve
         how = f"it has {now['nodes']} nodes, not {before.get('nodes')}"
     else:
         *first, last = parts
-        how = f"{', '.join(first)} and {last} differ" if first else f"its {last} {'differ' if last[-1] == 's' else 'differs'}"
+        how = (
+            f"{', '.join(first)} and {last} differ"
+            if first
+            else f"its {last} {'differ' if last[-1] == 's' else 'differs'}"
+        )
     return Difference(f"the graph {resolved.config.dataset} changed since it began: {how}")
 
 
@@ -267,8 +293,15 @@ def _settings_differences(facts: Facts, now: Mapping[str, Any]) -> list[Differen
 
 
 def _sealed_part(config: Mapping[str, Any]) -> Facts:
-    """What is sealed of a config.json: everything but what may change freely and what is about the machine."""
-    kept = {name: value for name, value in plain(config).items() if name not in FREE}
+    """What is sealed of a config.json: everything but what may change freely and what is about the machine.
+
+    That of a comparison has such a mapping for each method.
+    """
+    kept = {
+        name: _sealed_part(value) if isinstance(value, Mapping) and name not in ("settings", "resolved") else value
+        for name, value in plain(config).items()
+        if name not in FREE
+    }
     if isinstance(kept.get("resolved"), dict):
         kept["resolved"] = {name: value for name, value in kept["resolved"].items() if name != "device"}
     return kept
