@@ -39,5 +39,5 @@ def array_digest(arrays: Iterable[np.ndarray]) -> str:
     for array in arrays:
         flat = np.ascontiguousarray(array)
         digest.update(f"{flat.dtype.str}{flat.shape};".encode())
-        digest.update(flat.reshape(-1).view(np.uint8))
+        digest.update(flat.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()

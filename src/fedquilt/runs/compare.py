@@ -21,6 +21,7 @@ from fedquilt.runs.config import GIVEN, RunConfig, stored_options
 from fedquilt.runs.execute import Watcher, execute_run, resume_run, save_graph, worker_cluster
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder
+from fedquilt.runs.ground import ground_of
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.seal import (
     ACCEPTABLE,
@@ -85,7 +86,7 @@ class Comparison:
             if first.dataset == GIVEN:
                 path = save_graph(folder, place, given[0])
                 configs = [config.model_copy(update={"dataset": path}) for config in asked]
-            seal = seal_of(_by_method([config.model_dump() for config in configs]), resolved)
+            seal = seal_of(_by_method([config.model_dump() for config in configs]), ground_of(resolved))
             write_seal(folder, seal)
             values = {"configs": [config.model_dump() for config in configs], "versions": versions()}
             write_json(folder / COMPARISON, values)
@@ -99,7 +100,7 @@ class Comparison:
     def open(cls, path: Path, anyway: bool = False) -> Comparison:
         """The comparison in a folder, to resume it; refused where it would go on with something else than it began with."""
         stored = configs_of(path)
-        seal = read_seal(path, {"versions": versions_of(path)})
+        seal = read_seal(path, {"versions": versions_of(path)}) if stored else None
         if seal is not None:
             found = config_differences(seal, _by_method(stored), file=COMPARISON)
             if any(not (path / config["method"] / "result.json").is_file() for config in stored):

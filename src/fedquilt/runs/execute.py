@@ -16,15 +16,13 @@ from fedquilt.methods.settings import as_dict
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.finished import Run, read_seed
 from fedquilt.runs.folder import RunFolder
+from fedquilt.runs.ground import cut_differences, cut_of, ground_differences, ground_of
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import build_result
 from fedquilt.runs.seal import (
     ACCEPTABLE,
     Facts,
     config_differences,
-    cut_differences,
-    cut_of,
-    ground_differences,
     refuse,
     renewed,
     seal_of,
@@ -92,7 +90,7 @@ def create_folder(resolved: ResolvedRun, out: Path | None, given: tuple[Graph, P
             resolved.config = asked.model_copy(update={"dataset": save_graph(folder, place, given[0])})
         config = resolved.config.model_dump() | {"resolved": resolved.facts(), "versions": versions()}
         made = RunFolder(folder)
-        made.seal = seal_of(config, resolved)
+        made.seal = seal_of(config, ground_of(resolved))
         made.config = config
 
     return RunFolder.create(out, asked.name, fill=fill)
@@ -153,7 +151,7 @@ def check_ground(
             refuse(folder.path, [] if began is None else ground_differences(began, resolved))
         if seal is None:  # there is no more to compare than the sizes of the graph
             refuse(folder.path, size_differences(config.get("resolved", {}).get("graph"), resolved.facts()["graph"]))
-            seal = seal_of(config, resolved)
+            seal = seal_of(config, ground_of(resolved))
     if accepted and seal is not None:
         folder.seal = renewed(seal, config, accepted)
 

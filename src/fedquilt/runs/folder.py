@@ -27,6 +27,7 @@ import re
 import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -385,9 +386,9 @@ def _claim(path: Path, fill: Callable[[Path, Path], None]) -> Path:
     if path.exists() and not path.is_dir():
         raise FedquiltError(f"{path} is a file; choose another --out.")
     if path.is_dir():
-        made = fill_folder(path, lambda folder: fill(folder, path), _LEFTOVERS)
+        made = fill_folder(path, partial(_swapped, fill, path), _LEFTOVERS)
     else:
-        made = make_folder(path, lambda folder: fill(folder, path))
+        made = make_folder(path, partial(_swapped, fill, path))
     if not made:
         if any((path / name).exists() for name in ("config.json", "compare.json")):
             raise FedquiltError(
@@ -402,9 +403,13 @@ def _claim_free(parent: Path, name: str, fill: Callable[[Path, Path], None]) -> 
     name = re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "run"
     for number in itertools.count(1):
         path = parent / (name if number == 1 else f"{name}-{number}")
-        if not path.exists() and make_folder(path, lambda folder, place=path: fill(folder, place)):
+        if not path.exists() and make_folder(path, partial(_swapped, fill, path)):
             return path
     raise AssertionError("unreachable")
+
+
+def _swapped(fill: Callable[[Path, Path], None], place: Path, folder: Path) -> None:
+    fill(folder, place)
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

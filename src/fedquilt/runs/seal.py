@@ -18,7 +18,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from fedquilt.common.sealed import DamagedError, read_facts, write_facts
 from fedquilt.common.version import VERSION
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.compute_version import COMPUTE_VERSION
-
-if TYPE_CHECKING:
-    from fedquilt.runs.resolve import ResolvedRun
 
 SEAL = "seal.json"
 FORMAT = 1
@@ -74,13 +71,13 @@ def versions() -> dict[str, Any]:
     }
 
 
-def seal_of(config: Mapping[str, Any], resolved: ResolvedRun | None = None) -> Facts:
-    """The seal of a run that begins: of its config.json, and of its graph and the cut of its first seed.
+def seal_of(config: Mapping[str, Any], ground: Facts | None = None) -> Facts:
+    """The seal of a run that begins: of its config.json, and of its `ground` (`fedquilt.runs.ground`).
 
-    Without `resolved` there is no graph, as at the coordinator of a federation.
+    The coordinator of a federation has no graph.
     """
     facts: Facts = {"config": _sealed_part(config), "graph": {}, "cuts": {}, "versions": versions(), "accepted": []}
-    return facts if resolved is None else facts | ground_of(resolved)
+    return facts | (ground or {})
 
 
 def renewed(facts: Facts, config: Mapping[str, Any], accepted: Sequence[str]) -> Facts:
@@ -93,26 +90,7 @@ def seal_of_earlier(config: Mapping[str, Any]) -> Facts:
     """What is known of a run that an earlier version began, without a seal: its versions, and nothing to compare with."""
     facts = seal_of(config)
     # Versions of the computation were not declared before the second.
-    return facts | {"versions": {"computation": 1} | _mapping(config.get("versions"))}
-
-
-def ground_of(resolved: ResolvedRun) -> Facts:
-    """Fingerprints of what a run stands on: its graph, and the cut of its first seed."""
-    from fedquilt.graphs.fingerprint import fingerprints
-
-    first = resolved.config.seeds[0]
-    return {"graph": fingerprints(resolved.graph), "cuts": {str(first): cut_of(resolved, first)}}
-
-
-def cut_of(resolved: ResolvedRun, seed: int) -> dict[str, str]:
-    """Fingerprints of the partition and of the split of a seed.
-
-    The edges of a client follow from the graph and the nodes of the client; edge noise, where there is any, from the seed.
-    """
-    from fedquilt.graphs.fingerprint import array_digest
-
-    partition, split = resolved.cut(seed)
-    return {"partition": array_digest([*partition.nodes]), "split": array_digest([split])}
+    return facts | {"versions": {"computation": 1, **mapping(config.get("versions"))}}
 
 
 def write_seal(folder: Path, facts: Facts) -> None:
@@ -126,7 +104,7 @@ def read_seal(folder: Path, config: Mapping[str, Any] | None = None) -> Facts | 
     `config` is the content of config.json, which says whether the run has a seal.
     """
     if not (folder / SEAL).exists():
-        if config is not None and "seal" in _mapping(config.get("versions")):
+        if config is not None and "seal" in mapping(config.get("versions")):
             raise FedquiltError(
                 f"{folder / SEAL} is gone, without which nothing shows that the run in {folder} is still on the same graph and "
                 f"settings; put it back from a copy, or {_again(folder)}."
@@ -157,7 +135,7 @@ def config_differences(
         was, is_ = before.get(name), now.get(name)
         if was == is_ or (name.rpartition(".")[2] in _PATHS and _is_path(was) and _is_path(is_)):
             continue
-        clause = f"{name} was {_text(name in before, was)} and is now {_text(name in now, is_)} in {file}"
+        clause = f"{name} was {text(name in before, was)} and is now {text(name in now, is_)} in {file}"
         if name in _PLAN:
             found.append(_plan_difference(name, was, is_, clause, config, done))
         else:
@@ -177,41 +155,11 @@ def version_differences(facts: Facts) -> list[Difference]:
     return found
 
 
-def ground_differences(facts: Facts, resolved: ResolvedRun) -> list[Difference]:
-    """How the graph, and the cut of the first seed, differ from what was sealed. A cut of another graph is not compared."""
-    from fedquilt.methods.settings import as_dict  # which imports PyTorch; a report does not need it
-
-    now = ground_of(resolved)
-    graph = _graph_difference(facts["graph"], now["graph"], resolved)
-    if graph is not None:
-        return [graph]
-    settings = _settings_differences(facts, as_dict(resolved.settings))
-    if settings:
-        return settings
-    return [found for seed, cut in now["cuts"].items() for found in cut_differences(facts, resolved, int(seed), cut)]
-
-
-def cut_differences(
-    facts: Facts, resolved: ResolvedRun, seed: int, cut: Mapping[str, str] | None = None
-) -> list[Difference]:
-    """How the partition or the split of a seed differ from those it began with; nothing where it did not begin yet."""
-    before, now = facts["cuts"].get(str(seed)), cut or cut_of(resolved, seed)
-    if before is None:
-        return []
-    name, file = resolved.source.name, resolved.source.name.endswith(".npz")
-    if before.get("partition") != now["partition"]:
-        clause = f"the partition {name} changed" if file else f"the {name} partition of seed {seed} comes out otherwise"
-        return [Difference(f"{clause}: clients hold other nodes")]
-    if before.get("split") != now["split"]:
-        return [Difference(f"the split of seed {seed} comes out otherwise: other nodes are trained and tested on")]
-    return []
-
-
 def size_differences(before: Any, now: Mapping[str, Any]) -> list[Difference]:
     """How the sizes of the graph differ from those in config.json, which earlier versions wrote as well."""
     return [
         Difference(f"the graph changed since it began: it has {now[name]} {name}, not {value}")
-        for name, value in _mapping(before).items()
+        for name, value in mapping(before).items()
         if name in now and name != "name" and now[name] != value
     ]
 
@@ -266,32 +214,6 @@ def _plan(sensible: bool) -> str:
     return PLAN if sensible else FIXED
 
 
-def _graph_difference(before: Mapping[str, str], now: Mapping[str, str], resolved: ResolvedRun) -> Difference | None:
-    parts = [name for name in now if before.get(name) != now[name]]
-    if not parts:
-        return None
-    if "nodes" in parts:
-        how = f"it has {now['nodes']} nodes, not {before.get('nodes')}"
-    else:
-        *first, last = parts
-        how = (
-            f"{', '.join(first)} and {last} differ"
-            if first
-            else f"its {last} {'differ' if last[-1] == 's' else 'differs'}"
-        )
-    return Difference(f"the graph {resolved.config.dataset} changed since it began: {how}")
-
-
-def _settings_differences(facts: Facts, now: Mapping[str, Any]) -> list[Difference]:
-    """Settings that come out otherwise, such as a default that was changed; one that is new has no value from before."""
-    before = _mapping(_mapping(facts["config"].get("resolved")).get("settings"))
-    return [
-        Difference(f"the setting {name} was {_text(True, value)} and comes out as {_text(name in now, now.get(name))}")
-        for name, value in before.items()
-        if plain(now.get(name)) != value
-    ]
-
-
 def _sealed_part(config: Mapping[str, Any]) -> Facts:
     """What is sealed of a config.json: everything but what may change freely and what is about the machine.
 
@@ -320,11 +242,13 @@ def _is_path(value: Any) -> bool:
     return isinstance(value, str) and ("/" in value or value.endswith(".npz"))
 
 
-def _text(known: bool, value: Any) -> str:
+def text(known: bool, value: Any) -> str:
+    """A value in a sentence."""
     return "not set" if not known or value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A value that should be a mapping; an empty one where it is something else."""
     return value if isinstance(value, Mapping) else {}
 
 

@@ -31,9 +31,9 @@ from fedquilt.partition.fingerprint import fingerprint
 from fedquilt.runs.compute_version import COMPUTE_VERSION
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.execute import worker_cluster
+from fedquilt.runs.ground import cut_of
 from fedquilt.runs.option_files import with_option_signature
 from fedquilt.runs.run_options import RunOptions
-from fedquilt.runs.seal import cut_of
 from fedquilt.tuning import storage
 from fedquilt.tuning.history_figure import draw_history
 from fedquilt.tuning.outcome import Trial, Tuned, best_of, best_val, write_config

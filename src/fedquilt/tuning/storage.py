@@ -30,10 +30,10 @@ from fedquilt.runs.config import RunConfig
 
 CONFIG, JOURNAL, BEST, HISTORY, SEAL = "tune.json", "journal.jsonl", "best.yaml", "history.png", "seal.json"
 GROUND = "ground"  # the key in tune.json of the fingerprints; earlier versions had none
-_VERSIONS = "versions"
-_APART = (GROUND, _VERSIONS)  # compared apart from the rest, in words of their own
+_VERSIONS, _EDGES = "versions", "fingerprint"
+_APART = (GROUND, _VERSIONS)  # compared apart from the rest, in words of their own, as is the fingerprint of the edges
 # A search may be resumed with other values of these: the results are the same.
-_IGNORED = ("data", "workers", "cohort_size", "checkpoint_seconds")
+_IGNORED = ("data", "workers", "cohort_size", "checkpoint_seconds", _EDGES)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def check_folder(folder: Path, facts: Mapping[str, Any], anyway: bool = False) -
     if not isinstance(there, dict):
         raise FedquiltError(f"{folder / CONFIG} does not hold a search; choose another folder with --into.")
     before, now = ({name: value for name, value in each.items() if name not in _APART} for each in (there, here))
-    found = _ground_difference(there.get(GROUND), here.get(GROUND)) or difference(before, now)
+    found = difference(before, now) or _ground_difference(there, here)
     if found is not None:
         raise FedquiltError(f"{folder} holds another search: {found}; choose another folder with --into.")
     found = difference(there.get(_VERSIONS), here.get(_VERSIONS), "was begun with")
@@ -107,16 +107,24 @@ def check_folder(folder: Path, facts: Mapping[str, Any], anyway: bool = False) -
         )
 
 
-def _ground_difference(there: Any, here: Any) -> str | None:
+def _ground_difference(first: dict[str, Any], second: dict[str, Any]) -> str | None:
     """Name the parts of the graph, or of the first cut, that are not those of a search; None where there are none."""
-    if not (isinstance(there, dict) and isinstance(here, dict)):
-        return None  # an earlier version wrote the one
+    there, here = first.get(GROUND), second.get(GROUND)
+    if not (
+        isinstance(there, dict) and isinstance(here, dict)
+    ):  # an earlier version had a fingerprint of the edges only
+        return difference(_edges(first), _edges(second), "edges with fingerprint")
     for place, parts in here.items():
         before = there.get(place)
         changed = [name for name in parts if not isinstance(before, dict) or before.get(name) != parts[name]]
         if changed:
             return f"{place} changed since it began ({', '.join(changed)})"
     return None
+
+
+def _edges(facts: dict[str, Any]) -> Any:
+    graph = facts.get("graph")
+    return graph.get(_EDGES) if isinstance(graph, dict) else None
 
 
 def _with_later_options(facts: Any) -> Any:
