@@ -51,4 +51,6 @@ def test_shape_type_and_order_count() -> None:
         for arrays in ([], [one], [one.reshape(2, 2)], [one.astype(np.float32)], [one, two], [two, one], [one[:0]])
     ]
     assert len(set(digests)) == len(digests)
-    assert array_digest([np.arange(6).reshape(2, 3).T]) == array_digest([np.ascontiguousarray(np.arange(6).reshape(2, 3).T)])
+    assert array_digest([np.arange(6).reshape(2, 3).T]) == array_digest(
+        [np.ascontiguousarray(np.arange(6).reshape(2, 3).T)]
+    )

@@ -12,7 +12,14 @@ from fedquilt.runs.cross_check import check_result, check_summary, same
 
 RECORDS: list[dict[str, Any]] = [
     {"round": 0, "val": 40.0, "test": 41.0, "clients": {"test": [40.0, 42.0]}, "bytes_up": {"w": 3}, "bytes_down": {}},
-    {"round": 1, "val": 50.5, "test": 51.35, "clients": {"test": [50.0, 52.7]}, "bytes_up": {"w": 3}, "bytes_down": {"w": 2}},
+    {
+        "round": 1,
+        "val": 50.5,
+        "test": 51.35,
+        "clients": {"test": [50.0, 52.7]},
+        "bytes_up": {"w": 3},
+        "bytes_down": {"w": 2},
+    },
 ]
 SUMMARY: dict[str, Any] = {
     **{"best_round": 1, "val": 50.5, "test": 51.35, "clients_test": [50.0, 52.7]},

@@ -60,7 +60,9 @@ def test_an_option_that_was_changed_is_named_and_never_accepted(change: dict[str
     found = differences(**change)
     assert clause in "; ".join(each.what for each in found)
     assert {each.kind for each in found} == {FIXED}
-    with pytest.raises(FedquiltError, match=r"^The run in x cannot be resumed: .*; put back what it began with, or start"):
+    with pytest.raises(
+        FedquiltError, match=r"^The run in x cannot be resumed: .*; put back what it began with, or start"
+    ):
         seal.refuse(Path("x"), found, ACCEPTABLE)
 
 
@@ -101,7 +103,9 @@ def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_without_a_seal_has_the_versions_of_its_config() -> None:
-    assert [each.kind for each in seal.version_differences(seal.seal_of_earlier({"versions": {"computation": 2}}))] == []
+    assert [
+        each.kind for each in seal.version_differences(seal.seal_of_earlier({"versions": {"computation": 2}}))
+    ] == []
     assert [each.kind for each in seal.version_differences(seal.seal_of_earlier({}))] == [FIXED]  # computation 1
     assert seal.unsealed().kind == UNSEALED
 
@@ -116,7 +120,7 @@ def test_refusing_says_what_to_do() -> None:
     )
     assert seal.refuse(Path("x"), [versions], ACCEPTABLE) == [versions.what]
     assert seal.refuse(Path("x"), []) == []
-    with pytest.raises(FedquiltError, match="The comparison in x cannot be resumed: a; b; ask$|ask\\."):
+    with pytest.raises(FedquiltError, match=r"^The comparison in x cannot be resumed: a; b; ask\.$"):
         seal.refuse(Path("x"), [Difference("a"), Difference("b")], ACCEPTABLE, "comparison", "ask")
 
 
@@ -143,5 +147,7 @@ def test_a_seal_that_is_gone_or_damaged_is_no_run_of_an_earlier_version(tmp_path
     text = (tmp_path / "seal.json").read_text()
     for damaged in (text[:-9], text.replace("20/40/40", "40/30/30"), "{}", text.replace("accepted", "excepted")):
         (tmp_path / "seal.json").write_text(damaged)
-        with pytest.raises(FedquiltError, match=r"^The seal of the run in .* is damaged: seal\.json|in seal.json were altered"):
+        with pytest.raises(
+            FedquiltError, match=r"^The seal of the run in .* is damaged: seal\.json|in seal.json were altered"
+        ):
             seal.read_seal(tmp_path, CONFIG)

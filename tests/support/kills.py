@@ -1,4 +1,4 @@
-"""Kill a process at a chosen write: a forked child ends with `os._exit` just before its k-th one, so that nothing is cleaned up."""
+"""Kill a process at a chosen write: a forked child ends with `os._exit` just before it, and cleans nothing up."""
 
 from __future__ import annotations
 
