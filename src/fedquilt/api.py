@@ -146,11 +146,11 @@ def demo(
 
 
 def resume_comparison(
-    path: str | os.PathLike[str], watch: Watcher | None = None, log: str | Sequence[str] = ()
+    path: str | os.PathLike[str], watch: Watcher | None = None, log: str | Sequence[str] = (), anyway: bool = False
 ) -> list[dict[str, Any]]:
-    """Resume a comparison from its folder: runs that began go on, the others start; returns the results."""
+    """Resume a comparison from its folder: runs that began go on, the others start; returns the results. See `resume`."""
     check_loggers(log)
-    return _finish(Comparison.open(Path(path)), Path(path), watch, log)
+    return _finish(Comparison.open(Path(path), anyway), Path(path), watch, log)
 
 
 def _finish(
@@ -166,12 +166,19 @@ def load_run(path: str | os.PathLike[str], device: str = "auto") -> Run:
     return finished.load_run(Path(path), device)
 
 
-def resume(path: str | os.PathLike[str], watch: Watcher | None = None, log: str | Sequence[str] = ()) -> Run:
+def resume(
+    path: str | os.PathLike[str], watch: Watcher | None = None, log: str | Sequence[str] = (), anyway: bool = False
+) -> Run:
     """Resume a run that was stopped; a finished run is returned as it is.
 
     Loggers in `log` get all rounds, also those of seeds that were done before, where they do not have them yet.
+
+    A run seals its graph, partition, split, options and versions when it begins. Where one of them changed since, the error
+    says which, and nothing is trained. With `anyway` the run goes on with other versions of the packages, with more rounds or
+    seeds or another patience in its config.json, or without a seal where an earlier version began it; never with another
+    graph, partition, split or other settings.
     """
-    return resume_run(Path(path), watch, log)
+    return resume_run(Path(path), watch, log, anyway)
 
 
 def _named(dataset: str | os.PathLike[str] | Graph | Data) -> tuple[str, tuple[Graph, Protocol] | None]:

@@ -132,8 +132,9 @@ def test_an_unreadable_graph_file_is_one_sentence(refused: Callable, here: Path)
 def test_a_folder_that_holds_something_is_left_alone(refused: Callable, here: Path) -> None:
     (here / "out").mkdir()
     (here / "out" / "mine.txt").write_text("mine")
-    assert "out already holds a run" in refused("run -m majority --out out")
-    assert "out already holds a run" in refused("compare -m majority,local --out out")
+    for line in ("run -m majority", "compare -m majority,local"):
+        assert "out is not empty, and holds no run that could be resumed" in refused(f"{line} --out out")
+    assert [path.name for path in (here / "out").iterdir()] == ["mine.txt"]
 
 
 def test_after_ctrl_c_resume_gives_what_an_undisturbed_run_gives(

@@ -47,7 +47,7 @@ def test_a_search_from_beginning_to_end(call: Callable, here: Path) -> None:
     assert lines[0].endswith(" left")
     assert "test" not in (called.out + called.err).lower()
     assert sorted(p.name for p in (here / FOLDER).iterdir()) == [
-        *(".lock", "best.yaml", "history.png", "journal.jsonl", "tune.json")
+        *(".lock", "best.yaml", "history.png", "journal.jsonl", "seal.json", "tune.json")
     ]
     assert "test" not in (here / FOLDER / "journal.jsonl").read_text()
     best = (here / FOLDER / "best.yaml").read_text()

@@ -58,10 +58,10 @@ def test_the_watcher_sees_each_seed_and_round() -> None:
 
 def test_a_run_is_not_resumed_by_a_version_with_other_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fedquilt.run("fedavg", out=tmp_path / "run", **SMALL, seeds=[0, 1])
-    monkeypatch.setattr("fedquilt.runs.execute.COMPUTE_VERSION", -1)
+    monkeypatch.setattr("fedquilt.runs.seal.COMPUTE_VERSION", -1)
     assert fedquilt.resume(tmp_path / "run").result["seeds"]  # all seeds are done, and only read
     (tmp_path / "run" / "seed-1" / "summary.json").unlink()
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(FedquiltError, match="cannot be resumed; start it again"):
+    with pytest.raises(FedquiltError, match="cannot be resumed: it was begun by a fedquilt whose numbers differ"):
         fedquilt.resume(tmp_path / "run")
     assert {path: path.read_bytes() for path in before} == before

@@ -84,6 +84,9 @@ def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
     search(into=tmp_path / "s", trials=1)
     journal = tmp_path / "s" / "journal.jsonl"
     journal.write_bytes(b"nonsense\n" + journal.read_bytes())
+    with pytest.raises(FedquiltError, match="was changed since its trials ended"):
+        search(into=tmp_path / "s", trials=2)
+    (tmp_path / "s" / "seal.json").unlink()  # an earlier version wrote none
     with pytest.raises(FedquiltError, match="cannot be read as a journal"):
         search(into=tmp_path / "s", trials=2)
 
@@ -100,7 +103,7 @@ def test_nothing_is_pickled_and_the_journal_is_lines_of_json(tmp_path: Path, mon
     for line in (tmp_path / "s" / "journal.jsonl").read_text().splitlines():
         json.loads(line)
     assert {p.name for p in (tmp_path / "s").iterdir()} == {
-        *(".lock", "tune.json", "journal.jsonl", "best.yaml", "history.png", "graph.npz")
+        *(".lock", "tune.json", "journal.jsonl", "best.yaml", "history.png", "graph.npz", "seal.json")
     }
 
 

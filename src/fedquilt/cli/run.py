@@ -42,23 +42,35 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run's folder, or a comparison's.")],
     log: o.Log = None,
+    anyway: Annotated[
+        bool,
+        typer.Option(
+            "--anyway",
+            help="Go on with other versions of the packages, with more rounds or seeds or another patience in config.json, or "
+            "where an earlier fedquilt sealed nothing.",
+        ),
+    ] = False,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Go on with a run or a comparison that was stopped; what is done is not done again."""
+    """Go on with a run or a comparison that was stopped; what is done is not done again.
+
+    Refused where the graph, the partition, the split, an option or a version is not the one it began with, and where its
+    metrics or summaries were changed.
+    """
     from fedquilt.runs.comparison_folder import is_comparison
 
     if is_comparison(folder):
         from fedquilt.api import resume_comparison
 
         with resumable([folder]), watching(quiet) as watch:
-            table = resume_comparison(folder, watch, log or ())
+            table = resume_comparison(folder, watch, log or (), anyway)
         compare.show_results(folder, table, as_json)
         return
     from fedquilt.runs.execute import resume_run
 
     with resumable([folder]), watching(quiet) as watch:
-        done = resume_run(folder, watch, log or ())
+        done = resume_run(folder, watch, log or (), anyway)
     show_result(done, as_json, quiet)
 
 

@@ -75,6 +75,14 @@ def tune(
             rich_help_panel=o.OUTPUT,
         ),
     ] = None,
+    anyway: Annotated[
+        bool,
+        typer.Option(
+            "--anyway",
+            help="Go on with a search that was begun with other versions of the packages.",
+            rich_help_panel=o.OUTPUT,
+        ),
+    ] = False,
     quiet: o.Quiet = False,
 ) -> None:
     """Search a method's settings by validation only; the test nodes are never looked at."""
@@ -85,7 +93,7 @@ def tune(
     folder = into or Path("tuning") / search.config.name
     try:
         with watching(quiet) as watch:
-            tuned = search.run(trials, timeout, folder, watch)
+            tuned = search.run(trials, timeout, folder, watch, anyway)
     except KeyboardInterrupt:
         raise StoppedError("stopped; continue with the same command.") from None
     if out is not None:

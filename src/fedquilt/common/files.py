@@ -28,15 +28,25 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
     try:
         yield temporary
-        _sync(temporary, os.O_RDWR)
+        sync_file(temporary)
         os.replace(temporary, path)
     except BaseException:
         with suppress(FileNotFoundError):
             temporary.unlink()
         raise
     # The new name is an entry of the folder, so the folder must reach the disk as well.
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Have the entries of a folder reach the disk: the names of its files, not their content."""
     if os.name == "posix":
-        _sync(path.parent, os.O_RDONLY)
+        _sync(path, os.O_RDONLY)
+
+
+def sync_file(path: Path) -> None:
+    """Have the content of a file reach the disk."""
+    _sync(path, os.O_RDWR)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -52,7 +62,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` to `path` atomically as indented JSON, keys in their order, NaN and infinity as null."""
-    write_text(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """The text that `write_json` writes."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

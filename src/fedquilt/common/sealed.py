@@ -1,4 +1,7 @@
-"""Named tensors and facts about them, in two files with hashes that verify both."""
+"""Files with hashes that verify them: facts as JSON, and named tensors with facts about them.
+
+A seal finds accidents and careless edits. There is no key in it: who can write to a folder can also write new seals.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +34,20 @@ def write_pair(stem: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[s
     facts = plain(facts)
     with replacing(tensor_path(stem)) as temporary:
         save_file(_separate(tensors), temporary)
-        tensors_sha256 = _file_sha256(Path(temporary))
+        tensors_sha256 = file_sha256(Path(temporary))
     seal = {"facts": facts, "tensors_sha256": tensors_sha256, "facts_sha256": facts_sha256(facts)}
     write_json(facts_path(stem), seal)
+
+
+def write_facts(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write facts to a JSON file of their own, atomically, with the hash that verifies them."""
+    facts = plain(facts)
+    write_json(path, {"facts": facts, "facts_sha256": facts_sha256(facts)})
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts that `write_facts` wrote, or `DamagedError`."""
+    return _read_seal(path)["facts"]
 
 
 def read_pair(stem: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -41,13 +55,16 @@ def read_pair(stem: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     from safetensors import SafetensorError
     from safetensors.torch import load, load_file
 
-    facts, tensors_sha256 = _read_seal(facts_path(stem))
+    seal = _read_seal(facts_path(stem))
+    facts, tensors_sha256 = seal["facts"], seal.get("tensors_sha256")
+    if not isinstance(tensors_sha256, str):
+        raise DamagedError(f"{facts_path(stem).name} has no hash of the tensors")
     path = tensor_path(stem)
     try:
         # Read once, so that the verified bytes are the bytes used; a large file is memory-mapped instead.
         large = path.stat().st_size > LARGE
         data = b"" if large else path.read_bytes()
-        digest = _file_sha256(path) if large else hashlib.sha256(data).hexdigest()
+        digest = file_sha256(path) if large else hashlib.sha256(data).hexdigest()
     except OSError as error:
         raise DamagedError(f"{path.name} cannot be read ({error.strerror})") from error
     if digest != tensors_sha256:
@@ -58,7 +75,8 @@ def read_pair(stem: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         raise DamagedError(f"{path.name} is not a safetensors file") from error
 
 
-def _file_sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's content."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -79,22 +97,23 @@ def facts_sha256(facts: Any) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _read_seal(path: Path) -> tuple[dict[str, Any], str]:
+def _read_seal(path: Path) -> dict[str, Any]:
+    """The content of a sealed JSON file whose facts verify."""
     try:
         seal = json.loads(path.read_bytes())
     except OSError as error:
         raise DamagedError(f"{path.name} cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise DamagedError(f"{path.name} is not whole") from error
-    if not isinstance(seal, dict) or not isinstance(seal.get("facts"), dict) or "tensors_sha256" not in seal:
-        raise DamagedError(f"{path.name} has no facts or no hash of the tensors")
+    if not isinstance(seal, dict) or not isinstance(seal.get("facts"), dict):
+        raise DamagedError(f"{path.name} has no facts")
     try:
         digest = facts_sha256(seal["facts"])
     except ValueError as error:
         raise DamagedError(f"{path.name} holds a number that is not finite") from error
     if digest != seal.get("facts_sha256"):
         raise DamagedError(f"the facts in {path.name} were altered")
-    return seal["facts"], str(seal["tensors_sha256"])
+    return seal
 
 
 def _separate(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fedquilt.common.files import replacing
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.validate import PARTS
@@ -91,17 +92,9 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
     if graph.feature_names is not None:
         arrays["feature_names"] = np.array(graph.feature_names)
 
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "wb") as file:
-                np.savez_compressed(file, **arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with replacing(path) as temporary, open(temporary, "wb") as file:
+            np.savez_compressed(file, **arrays)
     except OSError as error:
         raise FedquiltError(
             f"{path} could not be written ({error.strerror or error}); choose a folder you may write to."

@@ -75,6 +75,7 @@ def read_run(path: Path) -> StoredRun:
     """Read a run folder."""
     folder = RunFolder.open(path)
     config = folder.config
+    folder.check_config()
     return StoredRun(
         path, config, [_read_seed(folder, seed, config.get("metric")) for seed in config.get("seeds") or folder.seeds()]
     )

@@ -24,18 +24,25 @@ class Checkpoint:
     Attributes:
         round: the last round it includes.
         tensors: what was saved, on the CPU.
-        facts: what was saved beside the tensors, as read from JSON (tuples are lists, keys are text).
+        facts: what was saved with the tensors, as read from JSON (tuples are lists, keys are text).
+        beside: what the folder saved beside them about its own files.
         skipped: one sentence for each newer checkpoint that is damaged and was skipped.
     """
 
     round: int
     tensors: dict[str, torch.Tensor]
     facts: dict[str, Any]
+    beside: dict[str, Any] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
 
 
 def save(
-    folder: Path, round: int, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], keep: int = 2
+    folder: Path,
+    round: int,
+    tensors: Mapping[str, torch.Tensor],
+    facts: Mapping[str, Any],
+    keep: int = 2,
+    beside: Mapping[str, Any] | None = None,
 ) -> None:
     """Save the state after `round`, then delete all but the newest `keep` complete checkpoints.
 
@@ -44,7 +51,7 @@ def save(
     if round < 0 or keep < 1:
         raise ValueError(f"round must be at least 0 and keep at least 1, not {round} and {keep}")
     folder = Path(folder)
-    write_pair(_stem(folder, round), tensors, {"round": round, "facts": dict(facts)})
+    write_pair(_stem(folder, round), tensors, {"round": round, "facts": dict(facts), "beside": beside or {}})
     for path in folder.glob(f".round-*{TEMPORARY}"):
         path.unlink(missing_ok=True)
     drop_after(folder, round)
@@ -70,7 +77,7 @@ def latest(folder: Path, before: int | None = None) -> Checkpoint | None:
         except DamagedError as error:
             skipped.append(f"The checkpoint of round {number} was passed over: {error}.")
         else:
-            return Checkpoint(number, tensors, sealed["facts"], skipped)
+            return Checkpoint(number, tensors, sealed["facts"], sealed.get("beside") or {}, skipped)
     return None
 
 

@@ -9,18 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.common.files import write_json
+from fedquilt.common.new_folder import sweep_files
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
 from fedquilt.methods.base import find_method
-from fedquilt.runs.comparison_folder import COMPARISON, configs_of, runs_of
+from fedquilt.runs.comparison_folder import COMPARISON, configs_of, runs_of, versions_of
 from fedquilt.runs.config import GIVEN, RunConfig, stored_options
 from fedquilt.runs.execute import Watcher, execute_run, resume_run, save_graph, worker_cluster
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder
+from fedquilt.runs.ground import ground_of
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.seal import (
+    ACCEPTABLE,
+    Facts,
+    config_differences,
+    read_seal,
+    refuse,
+    renewed,
+    seal_of,
+    version_differences,
+    versions,
+    write_seal,
+)
 
 
 @dataclass(eq=False)
@@ -31,11 +45,15 @@ class Comparison:
         configs: a configuration for each method, in the order of the table; empty where the folder has no compare.json.
         folder: the folder of all runs; None for a comparison in memory.
         given: the graph, where it is loaded already.
+        seal: what the comparison stands on; None where it is in memory, or an earlier version began it.
+        anyway: resume runs with differences that can be accepted; see `fedquilt.runs.seal`.
     """
 
     configs: list[RunConfig]
     folder: Path | None
     given: tuple[Graph, Protocol] | None = None
+    seal: Facts | None = None
+    anyway: bool = False
 
     @classmethod
     def create(
@@ -60,17 +78,39 @@ class Comparison:
         if out is None and new_folder is None:
             return cls(list(configs), None, given)
         parent, name = new_folder or (Path("runs"), "")
-        folder = RunFolder.create(out, name or "compare" + resolved.config.name.removeprefix(first.method), parent)
-        if first.dataset == GIVEN:
-            path = save_graph(folder, given[0])
-            configs = [config.model_copy(update={"dataset": path}) for config in configs]
-        write_json(folder.path / COMPARISON, {"configs": [config.model_dump() for config in configs]})
-        return cls(list(configs), folder.path, given)
+        asked = list(configs)
+        sealed: list[tuple[list[RunConfig], Facts]] = []
+
+        def fill(folder: Path, place: Path) -> None:
+            configs = asked
+            if first.dataset == GIVEN:
+                path = save_graph(folder, place, given[0])
+                configs = [config.model_copy(update={"dataset": path}) for config in asked]
+            seal = seal_of(_by_method([config.model_dump() for config in configs]), ground_of(resolved))
+            write_seal(folder, seal)
+            values = {"configs": [config.model_dump() for config in configs], "versions": versions()}
+            write_json(folder / COMPARISON, values)
+            sealed.append((configs, seal))
+
+        usual = "compare" + resolved.config.name.removeprefix(first.method)
+        folder = RunFolder.create(out, name or usual, parent, fill)
+        return cls(sealed[-1][0], folder.path, given, sealed[-1][1])
 
     @classmethod
-    def open(cls, path: Path) -> Comparison:
-        """The comparison in a folder, to resume it."""
-        return cls([RunConfig.build(stored_options(config, path)) for config in configs_of(path)], path)
+    def open(cls, path: Path, anyway: bool = False) -> Comparison:
+        """The comparison in a folder, to resume it; refused where it would go on with something else than it began with."""
+        stored = configs_of(path)
+        seal = read_seal(path, {"versions": versions_of(path)}) if stored else None
+        if seal is not None:
+            found = config_differences(seal, _by_method(stored), file=COMPARISON)
+            if any(not (path / config["method"] / "result.json").is_file() for config in stored):
+                found += version_differences(seal)
+            accepted = refuse(path, found, ACCEPTABLE if anyway else (), "comparison")
+            if accepted:
+                seal = renewed(seal, _by_method(stored), accepted)
+                write_seal(path, seal)
+        configs = [RunConfig.build(stored_options(config, path)) for config in stored]
+        return cls(configs, path, seal=seal, anyway=anyway)
 
     def runs(self, watch: Watcher | None = None, log: str | Sequence[str] = ()) -> Iterator[Run]:
         """Train the methods one after the other; runs that began before are resumed. Each run is yielded when it is done."""
@@ -81,15 +121,21 @@ class Comparison:
                     yield execute_run(config, None, self.given, watch, log=loggers)
             return
         with RunFolder(self.folder).lock(), worker_cluster(self.configs[0]) if self.configs else nullcontext():
+            sweep_files(self.folder)
             for config in self.configs:
                 place = self.folder / config.method
                 if (place / "config.json").is_file():
-                    yield resume_run(place, watch, loggers)
+                    yield resume_run(place, watch, loggers, self.anyway, self.seal)
                 else:
-                    yield execute_run(config, place, self.given, watch, log=loggers)
+                    yield execute_run(config, place, self.given, watch, log=loggers, ground=self.seal)
             if not self.configs:  # an older version wrote the folder, without compare.json
                 for place in runs_of(self.folder):
-                    yield resume_run(place, watch, loggers)
+                    yield resume_run(place, watch, loggers, self.anyway)
+
+
+def _by_method(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The configurations as a seal has them, so that a difference is named with its method."""
+    return {"methods": [config["method"] for config in configs]} | {config["method"]: config for config in configs}
 
 
 def comparison_configs(methods: Sequence[str], options: Mapping[str, Any]) -> list[RunConfig]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fedquilt.common.new_folder import is_leftover
 from fedquilt.errors import FedquiltError
 
 COMPARISON = "compare.json"  # the configurations of a comparison's runs, in the order of its table
@@ -28,7 +29,7 @@ def runs_of(path: Path) -> list[Path]:
 def configs_of(path: Path) -> list[dict[str, Any]]:
     """The configurations in compare.json; an empty list where the folder has no such file."""
     try:
-        configs = json.loads((path / COMPARISON).read_bytes())["configs"]
+        configs = _read(path)["configs"]
         if not all(isinstance(config["method"], str) for config in configs):
             raise ValueError
     except FileNotFoundError:
@@ -38,5 +39,16 @@ def configs_of(path: Path) -> list[dict[str, Any]]:
     return list(configs)
 
 
+def versions_of(path: Path) -> Any:
+    """The versions in a compare.json that `configs_of` can read; None where there are none."""
+    return _read(path).get("versions") if (path / COMPARISON).is_file() else None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((path / COMPARISON).read_bytes())
+    return content
+
+
 def _inner(path: Path) -> list[Path]:
-    return sorted(config.parent for config in path.glob("*/config.json"))
+    found = (config.parent for config in path.glob("*/config.json"))
+    return sorted(folder for folder in found if not is_leftover(folder.name))

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from fedquilt.common.version import VERSION
 from fedquilt.devices.allocator import keep_freed_memory
-from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
 from fedquilt.loggers.run_loggers import RunLoggers
 from fedquilt.methods.settings import as_dict
-from fedquilt.runs.compute_version import COMPUTE_VERSION
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.finished import Run, read_seed
 from fedquilt.runs.folder import RunFolder
+from fedquilt.runs.ground import cut_differences, cut_of, ground_differences, ground_of
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import build_result
+from fedquilt.runs.seal import (
+    ACCEPTABLE,
+    Facts,
+    config_differences,
+    refuse,
+    renewed,
+    seal_of,
+    seal_of_earlier,
+    size_differences,
+    unsealed,
+    version_differences,
+    versions,
+)
 from fedquilt.runs.seed_training import train_seed
 from fedquilt.training.round_store import Record
 
@@ -42,6 +50,7 @@ def execute_run(
     new_folder: bool = False,
     on_folder: Callable[[Path], None] | None = None,
     log: str | Sequence[str] = (),
+    ground: Facts | None = None,
 ) -> Run:
     """Execute a run in the folder `out`, or in memory where that is None.
 
@@ -53,9 +62,12 @@ def execute_run(
         new_folder: where `out` is None, write to a new folder under runs/.
         on_folder: called with the folder as soon as the run can be resumed from it.
         log: names of loggers; see `fedquilt.loggers`.
+        ground: the seal of the comparison that the run is part of; refused where the graph or the cut changed since.
     """
     loggers = check_loggers(log)
     resolved = ResolvedRun(config, given)  # finds what is wrong with the run before a folder is made
+    if ground is not None and out is not None:
+        refuse(out.parent, ground_differences(ground, resolved), what="comparison")
     if out is None and not new_folder:
         with worker_cluster(config):
             return run_seeds(resolved, None, watch, loggers)
@@ -67,40 +79,81 @@ def execute_run(
 
 
 def create_folder(resolved: ResolvedRun, out: Path | None, given: tuple[Graph, Protocol] | None = None) -> RunFolder:
-    """Make a run folder with its config.json: `out`, or where that is None a new one under runs/.
+    """Make a run folder with its seal and its config.json: `out`, or where that is None a new one under runs/.
 
     A graph that was given as an object is stored beside config.json, and `resolved.config.dataset` becomes its path.
     """
-    folder = RunFolder.create(out, resolved.config.name)
-    if resolved.config.dataset == GIVEN and given is not None:
-        resolved.config = resolved.config.model_copy(update={"dataset": save_graph(folder, given[0])})
-    folder.config = resolved.config.model_dump() | {
-        "resolved": resolved.facts(),
-        "versions": {
-            "fedquilt": VERSION,
-            "computation": COMPUTE_VERSION,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-        },
-    }
-    return folder
+    asked = resolved.config
+
+    def fill(folder: Path, place: Path) -> None:
+        if asked.dataset == GIVEN and given is not None:
+            resolved.config = asked.model_copy(update={"dataset": save_graph(folder, place, given[0])})
+        config = resolved.config.model_dump() | {"resolved": resolved.facts(), "versions": versions()}
+        made = RunFolder(folder)
+        made.seal = seal_of(config, ground_of(resolved))
+        made.config = config
+
+    return RunFolder.create(out, asked.name, fill=fill)
 
 
-def save_graph(folder: RunFolder, graph: Graph) -> str:
-    """Keep a copy of a run's graph in its folder; returns the absolute path of the copy."""
-    path = folder.path.resolve() / GRAPH_FILE
-    write_npz(graph, path)
-    return str(path)
+def save_graph(folder: Path, place: Path, graph: Graph) -> str:
+    """Keep a copy of a run's graph in its folder; returns the absolute path that it has once the folder is at `place`."""
+    write_npz(graph, folder / GRAPH_FILE)
+    return str(place.resolve() / GRAPH_FILE)
 
 
-def resume_run(path: Path, watch: Watcher | None = None, log: str | Sequence[str] = ()) -> Run:
-    """Resume the run in a folder; seeds that are done are read, so a finished run is returned as it is."""
+def resume_run(
+    path: Path,
+    watch: Watcher | None = None,
+    log: str | Sequence[str] = (),
+    anyway: bool = False,
+    ground: Facts | None = None,
+) -> Run:
+    """Resume the run in a folder; seeds that are done are read, so a finished run is returned as it is.
+
+    Refused where the run would go on with something else than it began with; see `fedquilt.runs.seal`. With `anyway` it goes on
+    with other versions of the packages, with more rounds or seeds, or without a seal. For `ground` see `execute_run`.
+    """
     loggers = check_loggers(log)
     folder = RunFolder.open(path)
     folder.check_not_of_sites()
-    config = folder.run_config
-    with folder.lock(), worker_cluster(config):
-        return run_seeds(ResolvedRun(config), folder, watch, loggers)
+    with folder.lock():
+        folder.sweep()
+        accepted = check_config(folder, ACCEPTABLE if anyway else ())
+        config = folder.run_config
+        with worker_cluster(config):
+            resolved = ResolvedRun(config)
+            check_ground(folder, resolved, accepted, ground)
+            return run_seeds(resolved, folder, watch, loggers)
+
+
+def check_config(folder: RunFolder, accept: Collection[str] = ()) -> list[str]:
+    """Refuse a config.json or versions that are not those of the run; returns the differences that were accepted.
+
+    A run of which nothing is left to train is read by any version.
+    """
+    seal, stored, done = folder.seal, folder.config, folder.done
+    left = any(seed not in done for seed in stored.get("seeds", []))
+    found = [] if seal is None else config_differences(seal, stored, done)
+    if left:
+        found += version_differences(seal or seal_of_earlier(stored))
+        found += [unsealed()] if seal is None else []
+    return refuse(folder.path, found, accept)
+
+
+def check_ground(
+    folder: RunFolder, resolved: ResolvedRun, accepted: Sequence[str] = (), ground: Facts | None = None
+) -> None:
+    """Refuse to train on another graph, partition or split than the run began with, and seal what was accepted."""
+    seal, config = folder.seal, folder.config
+    if any(not folder.seed(seed).done for seed in resolved.config.seeds):
+        for began in (seal, ground):
+            refuse(folder.path, [] if began is None else ground_differences(began, resolved))
+        if seal is None:  # there is no more to compare than the sizes of the graph
+            refuse(folder.path, size_differences(config.get("resolved", {}).get("graph"), resolved.facts()["graph"]))
+            seal = seal_of(config, ground_of(resolved))
+    if accepted and seal is not None:
+        folder.seal = renewed(seal, config, accepted)
 
 
 def worker_cluster(config: RunConfig) -> AbstractContextManager[None]:
@@ -116,9 +169,9 @@ def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | 
     """Train each seed that is not done in `folder`, read each that is, and build the result; `log` names loggers."""
     keep_freed_memory()
     config = resolved.config
-    if folder is not None:
-        _check_same_computation(folder, config)
     assert config.rounds is not None
+    if folder is not None and any(not folder.seed(seed).done for seed in config.seeds):
+        folder.drop_result()
     run = Run(result={}, folder=None if folder is None else folder.path)
     loggers = RunLoggers(
         log, config.name, config.model_dump(), as_dict(resolved.settings), lambda: _log_folder(folder, config.name)
@@ -127,11 +180,13 @@ def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | 
     for seed in config.seeds:
         seed_folder = None if folder is None else folder.seed(seed)
         if seed_folder is None or not seed_folder.done:
+            if folder is not None:
+                _check_cut(folder, resolved, seed)
             on_round = watch(config, seed, 1 if resolved.method.single_round else config.rounds) if watch else None
             with loggers.seed(seed, on_round) as seed_log:
                 summary = seed_log.summary = train_seed(resolved, seed, seed_folder, seed_log.round, run)
         else:
-            summary = seed_folder.summary or {}
+            summary = seed_folder.summary or {}  # verified, as the records are that `read_seed` reads
             read_seed(seed_folder, seed, resolved.device, run)
             loggers.catch_up(seed, run.records[seed], summary)
         summaries.append(summary)
@@ -141,14 +196,14 @@ def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | 
     return run
 
 
-def _check_same_computation(folder: RunFolder, config: RunConfig) -> None:
-    """An error where a run has to be trained further that a fedquilt began which gives other numbers."""
-    began = folder.config.get("versions", {}).get("computation", 1)  # versions were not declared before the second
-    if began != COMPUTE_VERSION and not all(folder.seed(seed).done for seed in config.seeds):
-        raise FedquiltError(
-            f"The run in {folder.path} was begun by a fedquilt whose numbers differ from this one's, so that it cannot be "
-            f"resumed; start it again with 'fedquilt run --config {folder.path / 'config.json'} --out' and a new folder."
-        )
+def _check_cut(folder: RunFolder, resolved: ResolvedRun, seed: int) -> None:
+    """Seal the partition and the split of a seed that begins; refuse to go on with others."""
+    seal = folder.seal
+    if seal is None:
+        return
+    refuse(folder.path, cut_differences(seal, resolved, seed))
+    if str(seed) not in seal["cuts"]:
+        folder.seal = seal | {"cuts": seal["cuts"] | {str(seed): cut_of(resolved, seed)}}
 
 
 def _log_folder(folder: RunFolder | None, name: str) -> Path:

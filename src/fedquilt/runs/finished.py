@@ -79,6 +79,7 @@ class Run:
 def load_run(path: Path, device: str = "auto") -> Run:
     """Read a finished run from its folder. Nothing is trained and no graph is read; `device` is where it admits clients."""
     folder = RunFolder.open(path)
+    folder.check_config()
     result = folder.result
     if result is None:
         folder.check_not_of_sites()

@@ -1,6 +1,7 @@
 """The run folder: config, metrics, checkpoints, models and result of a run.
 
 <run>/config.json
+      seal.json                            fingerprints of what decides the result; see `fedquilt.runs.seal`
       result.json
       graph.npz                            optional: a copy of a graph that was given as an object
       seed-<s>/metrics.jsonl               one record per round
@@ -10,36 +11,42 @@
                similarity.npz              optional
                findings.npz                optional
                split-and-partition.npz     the nodes of each client, and the split
+               seal.json                   hashes of metrics.jsonl and summary.json
                summary.json                written last; the seed is done
       logs/<tool>/                         optional: written by `fedquilt.loggers`
+
+A run folder appears whole (`RunFolder.create`), so that a kill leaves nothing or a run that can be resumed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
-import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedquilt.common.files import read_npz, write_json, write_npz
+from fedquilt.common.files import json_text, read_npz, sync_file, sync_folder, write_json, write_npz, write_text
 from fedquilt.common.json_lines import JsonLines
 from fedquilt.common.lock import locked
-from fedquilt.common.sealed import DamagedError, facts_path, read_pair, write_pair
+from fedquilt.common.new_folder import LOCK, fill_folder, make_folder, sweep_files
+from fedquilt.common.sealed import DamagedError, facts_path, file_sha256, read_facts, read_pair, write_facts, write_pair
 from fedquilt.errors import FedquiltError
 from fedquilt.runs import checkpoint as checkpoints
-from fedquilt.runs.config import RunConfig, stored_options
+from fedquilt.runs.config import GRAPH_FILE, RunConfig, stored_options
+from fedquilt.runs.cross_check import check_result, check_summary
+from fedquilt.runs.result import build_result
+from fedquilt.runs.seal import FIXED, SEAL, Facts, config_differences, read_seal, write_seal
 
 if TYPE_CHECKING:
     import torch
-
-_LOCK = ".lock"
 
 FEDERATION = "federation"  # the key in config.json that only a run with sites has
 
@@ -54,15 +61,23 @@ class RunFolder:
         return f"RunFolder({str(self.path)!r})"
 
     @classmethod
-    def create(cls, path: Path | None, name: str, parent: Path = Path("runs")) -> RunFolder:
-        """A new, empty run folder: `path`, or when None the first free of name, name-2, ... in `parent`.
+    def create(
+        cls,
+        path: Path | None,
+        name: str,
+        parent: Path = Path("runs"),
+        fill: Callable[[Path, Path], None] = lambda folder, place: None,
+    ) -> RunFolder:
+        """A new run folder: `path`, or when None the first free of name, name-2, ... in `parent`.
 
-        Two processes that ask at once never get the same one.
+        `fill` writes what a run needs to be resumed: it is called with the folder to write to and with the place where the
+        folder will be. It writes config.json, or another file that makes the folder whole, last. Two processes that ask at
+        once never get the same folder.
         """
         try:
             if path is not None:
-                return cls(_claim(Path(path)))
-            return cls(_claim_free(Path(parent), name))
+                return cls(_claim(Path(path), fill))
+            return cls(_claim_free(Path(parent), name, fill))
         except OSError as error:
             where = path if path is not None else parent
             raise FedquiltError(f"Cannot make a run folder at {where}: {error.strerror}.") from error
@@ -90,6 +105,29 @@ class RunFolder:
         write_json(self.path / "config.json", value)
 
     @property
+    def seal(self) -> Facts | None:
+        """The seal of the run, or None where an earlier version made it; assign facts to write it."""
+        return read_seal(self.path, self.config)
+
+    @seal.setter
+    def seal(self, facts: Facts) -> None:
+        write_seal(self.path, facts)
+
+    def check_config(self) -> None:
+        """Refuse to report on a run whose config.json does not say what it was trained with.
+
+        More rounds or seeds that were only written there are left to `fedquilt resume`; a federation checks its own.
+        """
+        seal = None if self.of_sites else self.seal
+        if seal is None:
+            return
+        changed = [each.what for each in config_differences(seal, self.config, self.done) if each.kind == FIXED]
+        if changed:
+            raise FedquiltError(
+                f"{self.path / 'config.json'} was changed since the run began: {changed[0]}; put it back."
+            )
+
+    @property
     def run_config(self) -> RunConfig:
         """The configuration with which the run can be resumed."""
         options = stored_options(self.config, self.path)
@@ -110,12 +148,35 @@ class RunFolder:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """The content of result.json, or None while the run is not done; assign a dict to write it."""
-        return _read_json(self.path / "result.json")
+        """The content of result.json, or None while the run is not done; assign a dict to write it.
+
+        An error where it, or a summary that it is made from, was changed since.
+        """
+        result = _read_json(self.path / "result.json")
+        if result is not None and self.seal is not None:  # an earlier version's may have other entries
+            check_result(self.path / "result.json", result, self.expected_result())
+        return result
 
     @result.setter
     def result(self, value: Mapping[str, Any]) -> None:
         write_json(self.path / "result.json", value)
+
+    def drop_result(self) -> None:
+        """Delete a result.json of which a seed is trained again, or is new."""
+        (self.path / "result.json").unlink(missing_ok=True)
+
+    def expected_result(self) -> dict[str, Any]:
+        """What result.json has to say, by config.json and the summaries of the seeds."""
+        config = self.config
+        graph = config.get("resolved", {}).get("graph", {})
+        config["dataset"] = graph.get("name", config["dataset"])  # the name in results; the option may be a path
+        summaries = [summary for seed in config["seeds"] if (summary := self.seed(seed).summary) is not None]
+        return build_result(config, summaries)
+
+    @property
+    def done(self) -> list[int]:
+        """The seeds that are finished."""
+        return [seed for seed in self.seeds() if self.seed(seed).done]
 
     def seed(self, seed: int) -> SeedFolder:
         """The folder of one seed; it is made when something is first written to it."""
@@ -128,7 +189,13 @@ class RunFolder:
 
     def lock(self) -> AbstractContextManager[None]:
         """Hold the folder for a `with` block, so that no other process trains or resumes in it."""
-        return locked(self.path / _LOCK, self.path)
+        return locked(self.path / LOCK, self.path)
+
+    def sweep(self) -> None:
+        """Delete temporary files that a kill left; the lock must be held."""
+        for folder in (self.path, *self.path.glob("seed-*/"), *self.path.glob("seed-*/checkpoints/")):
+            if folder.is_dir():
+                sweep_files(folder)
 
 
 class SeedFolder:
@@ -137,6 +204,7 @@ class SeedFolder:
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
         self._metrics = JsonLines(self.metrics_path, _is_record, "a round's record", compact=True)
+        self._named = False  # whether the names of this folder and of its files have reached the disk
 
     def __repr__(self) -> str:
         return f"SeedFolder({str(self.path)!r})"
@@ -151,7 +219,12 @@ class SeedFolder:
         self._metrics.append(record, sync=sync)
 
     def records(self) -> list[dict[str, Any]]:
-        """The records, oldest first; a last line that a kill left incomplete is left out."""
+        """The records, oldest first; a last line that a kill left incomplete is left out.
+
+        An error where the seed is done and its metrics are not those that were sealed.
+        """
+        if self.done and (seal := self._read_seal()) is not None:
+            self._check_metrics(seal)
         return self._metrics.read()
 
     def truncate_after(self, round: int) -> None:
@@ -162,12 +235,46 @@ class SeedFolder:
     def checkpoint(
         self, round: int, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], keep: int = 2
     ) -> None:
-        """Save the state after `round` and keep the newest `keep`; see `runs.checkpoint.save`."""
-        checkpoints.save(self._checkpoints, round, tensors, facts, keep)
+        """Save the state after `round` and keep the newest `keep`; see `runs.checkpoint.save`.
+
+        Order: first the records of all rounds up to this one reach the disk, then the checkpoint is written, then older ones
+        are deleted. A resume goes on after the checkpoint and never trains those rounds again, so their records must not be
+        lost with a power failure that the checkpoint survives. The other order of loss is harmless: records after the newest
+        checkpoint are dropped and written again. The checkpoint seals the records by their length and hash.
+        """
+        self._checkpoints.mkdir(parents=True, exist_ok=True)
+        sealed = self._sync_metrics()
+        checkpoints.save(self._checkpoints, round, tensors, facts, keep, beside={"metrics": sealed})
 
     def latest_checkpoint(self) -> checkpoints.Checkpoint | None:
-        """The newest checkpoint that verifies, or None."""
-        return checkpoints.latest(self._checkpoints)
+        """The newest checkpoint that verifies, or None; an error where the records up to it are not those it sealed."""
+        found = checkpoints.latest(self._checkpoints)
+        sealed = None if found is None else found.beside.get("metrics")
+        if found is not None and sealed is not None and self._metrics_digest(sealed["bytes"]) != sealed["sha256"]:
+            raise FedquiltError(
+                f"{self.metrics_path} was changed or damaged: its records up to round {found.round} are not those that the "
+                f"checkpoint of that round sealed; {self._train_again}."
+            )
+        return found
+
+    def _sync_metrics(self) -> dict[str, Any]:
+        """Have the records reach the disk; returns their length and hash."""
+        if not self.metrics_path.exists():
+            return {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}
+        sync_file(self.metrics_path)
+        if not self._named:
+            sync_folder(self.path)
+            sync_folder(self.path.parent)
+            self._named = True
+        return {"bytes": self.metrics_path.stat().st_size, "sha256": file_sha256(self.metrics_path)}
+
+    def _metrics_digest(self, size: int) -> str | None:
+        """The hash of the first bytes of the metrics; None where there are fewer."""
+        data = b""
+        if self.metrics_path.exists():
+            with open(self.metrics_path, "rb") as file:
+                data = file.read(size)
+        return hashlib.sha256(data).hexdigest() if len(data) == size else None
 
     def save_models(self, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
         """Save the personal models and the facts needed to use them."""
@@ -211,8 +318,15 @@ class SeedFolder:
             raise FedquiltError(f"{path} cannot be read as arrays; it may be damaged.") from error
 
     def finish(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary, which also marks this seed as done."""
-        write_json(self.path / "summary.json", summary)
+        """Write the summary, which also marks this seed as done.
+
+        The records reach the disk first, then their hash and the summary's, then the summary: a kill in between leaves a seed
+        that is not done, whose seal is written again.
+        """
+        metrics, text = self._sync_metrics(), json_text(summary)
+        hashes = {"metrics.jsonl": metrics["sha256"], "summary.json": hashlib.sha256(text.encode()).hexdigest()}
+        write_facts(self.path / SEAL, hashes)
+        write_text(self.path / "summary.json", text)
 
     @property
     def done(self) -> bool:
@@ -221,8 +335,38 @@ class SeedFolder:
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """What `finish` wrote, or None before."""
-        return _read_json(self.path / "summary.json")
+        """What `finish` wrote, or None before; an error where it, or the metrics that it sums up, changed since."""
+        path = self.path / "summary.json"
+        summary = _read_json(path)
+        if summary is None:
+            return None
+        seal = self._read_seal()
+        if seal is None:  # an earlier version wrote it
+            check_summary(path, summary, self._metrics.read(), self._train_again)
+        elif file_sha256(path) != seal.get("summary.json"):
+            self._check_metrics(seal)
+            check_summary(path, summary, self._metrics.read(), self._train_again)  # names what was changed
+            raise FedquiltError(f"{path} was changed since the seed ended; {self._train_again}.")
+        return summary
+
+    def _read_seal(self) -> dict[str, Any] | None:
+        """The hashes that `finish` wrote; None where an earlier version finished the seed."""
+        if not (self.path / SEAL).exists():
+            return None
+        try:
+            return read_facts(self.path / SEAL)
+        except DamagedError as error:
+            raise FedquiltError(f"The seal in {self.path} is damaged: {error}; {self._train_again}.") from error
+
+    def _check_metrics(self, seal: Mapping[str, Any]) -> None:
+        """Refuse metrics that are not those with which the seed ended."""
+        if not self.metrics_path.exists() or file_sha256(self.metrics_path) != seal.get("metrics.jsonl"):
+            raise FedquiltError(f"{self.metrics_path} was changed since the seed ended; {self._train_again}.")
+
+    @property
+    def _train_again(self) -> str:
+        again = f"delete {self.path} and train the seed again with 'fedquilt resume {self.path.parent}'"
+        return f"put it back from a copy, or {again}"
 
     @property
     def _checkpoints(self) -> Path:
@@ -233,36 +377,39 @@ def _is_record(value: Mapping[str, Any]) -> bool:
     return isinstance(value.get("round"), int)
 
 
-def _claim(path: Path) -> Path:
+# Files that a folder may hold which a process was filling when it was killed.
+_LEFTOVERS = (GRAPH_FILE, SEAL)
+
+
+def _claim(path: Path, fill: Callable[[Path, Path], None]) -> Path:
     """Make the folder that the user named, or take it where it exists and is empty."""
-    taken = FedquiltError(
-        f"{path} already holds a run; choose another --out, or continue it with 'fedquilt resume {path}'."
-    )
     if path.exists() and not path.is_dir():
         raise FedquiltError(f"{path} is a file; choose another --out.")
-    path.mkdir(parents=True, exist_ok=True)
-    if any(path.iterdir()):
-        raise taken
-    try:
-        # Of two processes that both found it empty, only one can make this file.
-        os.close(os.open(path / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
-    except FileExistsError as error:
-        raise taken from error
+    if path.is_dir():
+        made = fill_folder(path, partial(_swapped, fill, path), _LEFTOVERS)
+    else:
+        made = make_folder(path, partial(_swapped, fill, path))
+    if not made:
+        if any((path / name).exists() for name in ("config.json", "compare.json")):
+            raise FedquiltError(
+                f"{path} already holds a run; choose another --out, or continue it with 'fedquilt resume {path}'."
+            )
+        raise FedquiltError(f"{path} is not empty, and holds no run that could be resumed; choose another --out.")
     return path
 
 
-def _claim_free(parent: Path, name: str) -> Path:
+def _claim_free(parent: Path, name: str, fill: Callable[[Path, Path], None]) -> Path:
     """Make the first of parent/name, name-2, name-3, ... that does not exist yet."""
     name = re.sub(r"[^\w.+-]+", "-", name).strip("-.") or "run"
-    parent.mkdir(parents=True, exist_ok=True)
     for number in itertools.count(1):
         path = parent / (name if number == 1 else f"{name}-{number}")
-        try:
-            os.mkdir(path)
-        except FileExistsError:
-            continue
-        return path
+        if not path.exists() and make_folder(path, partial(_swapped, fill, path)):
+            return path
     raise AssertionError("unreachable")
+
+
+def _swapped(fill: Callable[[Path, Path], None], place: Path, folder: Path) -> None:
+    fill(folder, place)
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

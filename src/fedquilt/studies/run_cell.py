@@ -15,10 +15,11 @@ from fedquilt.common.version import VERSION
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.config import RunConfig
-from fedquilt.runs.execute import create_folder, run_seeds
+from fedquilt.runs.execute import check_config, check_ground, create_folder, run_seeds
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.seal import UNSEALED, VERSION_KIND
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.cross_evaluation import at_clients, at_neighbours, check_split, whole_graph
 from fedquilt.studies.latent_graphs import measure_latent_graphs
@@ -43,8 +44,9 @@ def run_cell(cell: Cell, store: CellStore, keep_models: bool = False, on_round: 
             store.clean_up(cell)
             return DONE
         began = time.monotonic()
+        again: list[str] = []
         try:
-            measures = _measures(cell, store.folder(cell), on_round)
+            measures = _measures(cell, store.folder(cell), on_round, again)
         except Exception as error:
             expected = isinstance(error, FedquiltError)
             kind = "" if expected else f"something went wrong inside: {type(error).__name__}: "
@@ -59,12 +61,17 @@ def run_cell(cell: Cell, store: CellStore, keep_models: bool = False, on_round: 
             "device": _device_name(cell.config),
             "versions": {"fedquilt": VERSION, "torch": torch.__version__, "python": platform.python_version()},
         }
+        if again:
+            facts["begun_again"] = again[0]
         store.finish(cell, facts, keep_models)
         return DONE
 
 
-def _measures(cell: Cell, folder: Path, on_round: OnRound | None) -> dict[str, float | None]:
-    """By name, the values of a cell; its run is resolved once, an oracle's on the clients and on the whole graph."""
+def _measures(cell: Cell, folder: Path, on_round: OnRound | None, again: list[str]) -> dict[str, float | None]:
+    """By name, the values of a cell; its run is resolved once, an oracle's on the clients and on the whole graph.
+
+    Where a run in `folder` could not go on, `again` gets the reason why it was begun again.
+    """
     resolved = ResolvedRun(cell.config)
     if cell.kind == "partition":
         return measure_partition(resolved, cell.seed)
@@ -72,7 +79,7 @@ def _measures(cell: Cell, folder: Path, on_round: OnRound | None) -> dict[str, f
     if cell.kind == "oracle":
         trained = ResolvedRun(whole_graph(cell.config))
         check_split(resolved, trained)
-    run = _train(trained, folder, on_round)
+    run = _train(trained, folder, on_round, again)
     values = measure_run(trained, run)
     if "test.neighbour" in cell.extra:
         values["test.neighbour"] = at_neighbours(trained, run)
@@ -85,22 +92,41 @@ def _measures(cell: Cell, folder: Path, on_round: OnRound | None) -> dict[str, f
     return values
 
 
-def _train(resolved: ResolvedRun, path: Path, on_round: OnRound | None) -> Run:
-    """Train in the folder `path`, or resume the training there. A folder without config.json starts again."""
+def _train(resolved: ResolvedRun, path: Path, on_round: OnRound | None, again: list[str]) -> Run:
+    """Train in the folder `path`, or resume the training there."""
 
     def watch(config: RunConfig, seed: int, rounds: int) -> Callable[[dict[str, Any]], None]:
         return lambda record: on_round(record["round"] + 1, rounds) if on_round is not None else None
 
-    if (path / "config.json").is_file():
-        folder = RunFolder(path)
-        # The cell may have been started on another machine, or with the graphs in another folder.
-        folder.config = folder.config | {"device": resolved.config.device, "data": resolved.config.data}
-    else:
+    folder = _begun(resolved, path, again)
+    if folder is None:
         if path.exists():
             shutil.rmtree(path)
         folder = create_folder(resolved, path)
     with folder.lock():
         return run_seeds(resolved, folder, watch)
+
+
+def _begun(resolved: ResolvedRun, path: Path, again: list[str]) -> RunFolder | None:
+    """The run in the folder `path` where the cell can go on with it; None where it has to begin.
+
+    The key of the cell names its graph, partition, settings and computation, so a run with another seal was changed or damaged;
+    it is not finished, so that it begins again, and cell.json says why. A run that an earlier version began, without a seal,
+    goes on.
+    """
+    if not (path / "config.json").is_file():
+        return None
+    folder = RunFolder(path)
+    folder.sweep()
+    try:
+        accepted = check_config(folder, (VERSION_KIND, UNSEALED))
+        check_ground(folder, resolved, accepted)
+    except FedquiltError as error:
+        again.append(str(error))
+        return None
+    # The cell may have been started on another machine, or with the graphs in another folder.
+    folder.config = folder.config | {"device": resolved.config.device, "data": resolved.config.data}
+    return folder
 
 
 def _device_name(config: RunConfig) -> str:

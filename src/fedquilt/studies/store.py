@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedquilt.common.files import write_json
+from fedquilt.common.files import plain, write_json
 from fedquilt.common.lock import HeldError, locked
+from fedquilt.common.new_folder import is_leftover
+from fedquilt.common.sealed import facts_sha256
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.compute_version import compute_version
 from fedquilt.studies.cells import Cell
@@ -25,6 +27,7 @@ from fedquilt.studies.cells import Cell
 # Files and folders of a seed that a finished cell does not need.
 _MODELS = ("checkpoints", "models.json", "models.safetensors", "server.json", "server.safetensors")
 _REQUIRED = {"identity", "code", "measures", "finished", "device", "versions"}  # what a report reads of cell.json
+_SEAL = "sha256"  # the key in cell.json of a hash over the rest
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ class CellStore:
     def finish(self, cell: Cell, facts: dict[str, Any], keep_models: bool) -> None:
         """Mark a cell as done, then clean up its folder."""
         own = {"identity": cell.identity, "code": compute_version(), "models": keep_models}
-        write_json(self.folder(cell) / "cell.json", {**own, **facts})
+        whole = plain({**own, **facts})
+        write_json(self.folder(cell) / "cell.json", {**whole, _SEAL: facts_sha256(whole)})
         self.clean_up(cell)
 
     def clean_up(self, cell: Cell) -> None:
@@ -127,11 +131,20 @@ class CellStore:
         return out
 
     def _folders(self) -> list[Path]:
-        return sorted(path for path in self._cells.glob("*") if path.is_dir()) if self._cells.is_dir() else []
+        found = self._cells.glob("*") if self._cells.is_dir() else ()
+        return sorted(path for path in found if path.is_dir() and not is_leftover(path.name))
 
 
 def _preference(stored: StoredCell) -> tuple[bool, float]:
     return stored.facts["code"] == compute_version(), stored.facts["finished"]
+
+
+def _verifies(facts: dict[str, Any]) -> bool:
+    """Whether a cell says what was sealed when it was finished; earlier versions sealed nothing."""
+    try:
+        return _SEAL not in facts or facts[_SEAL] == facts_sha256({k: v for k, v in facts.items() if k != _SEAL})
+    except ValueError:  # a number that is not finite, which none of ours is
+        return False
 
 
 def _read(folder: Path) -> StoredCell | None:
@@ -141,6 +154,6 @@ def _read(folder: Path) -> StoredCell | None:
         return None
     except ValueError:
         facts = None
-    if not isinstance(facts, dict) or not facts.keys() >= _REQUIRED:
+    if not isinstance(facts, dict) or not facts.keys() >= _REQUIRED or not _verifies(facts):
         raise FedquiltError(f"{folder / 'cell.json'} is damaged; delete {folder} and run the study again.")
     return StoredCell(folder, facts)

@@ -22,6 +22,7 @@ from fedquilt.common.version import VERSION
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.fingerprint import fingerprints
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
@@ -30,6 +31,7 @@ from fedquilt.partition.fingerprint import fingerprint
 from fedquilt.runs.compute_version import COMPUTE_VERSION
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.execute import worker_cluster
+from fedquilt.runs.ground import cut_of
 from fedquilt.runs.option_files import with_option_signature
 from fedquilt.runs.run_options import RunOptions
 from fedquilt.tuning import storage
@@ -62,6 +64,7 @@ def tune(
     into: str | os.PathLike[str] | None = None,
     space: GivenSpace = None,
     watch: Watch | None = None,
+    anyway: bool = False,
     **options: Unpack[RunOptions],
 ) -> Tuned:
     """Search a method's settings by validation only; test labels are removed before anything trains.
@@ -76,12 +79,13 @@ def tune(
         into: the folder of the search; if it holds this search already, the search is resumed. None: all is kept in memory.
         space: by setting, a list of values or low, high and log; or a YAML file with that. None: the method's default space.
         watch: called after each round and each trial.
+        anyway: resume a search that was begun with other versions of the packages.
         **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
     given = None if isinstance(dataset, str | os.PathLike) else load_graph(dataset)
     name = os.fspath(dataset) if isinstance(dataset, str | os.PathLike) else GIVEN
     config = RunConfig.build({**options, "method": method, "dataset": name})
-    return Search(config, space, given).run(trials, timeout, None if into is None else Path(into), watch)
+    return Search(config, space, given).run(trials, timeout, None if into is None else Path(into), watch, anyway)
 
 
 class Search:
@@ -134,17 +138,24 @@ class Search:
     def facts(self) -> dict[str, Any]:
         """The content of tune.json, which identifies the search of a folder."""
         graph = self._resolved.facts()["graph"] | {"fingerprint": fingerprint(self._resolved.graph)}
+        cuts = {f"the cut of seed {seed}": cut_of(self._resolved, seed) for seed in self.config.seeds}
         space = {name: part.plain() for name, part in self.space.items()}
         return {
             "config": self.config.model_dump(),
             "graph": graph,
+            storage.GROUND: {"its graph": fingerprints(self._resolved.graph), **cuts},
             "space": space,
             "computation": COMPUTE_VERSION,
             "versions": self.versions,
         }
 
     def run(
-        self, trials: int = TRIALS, timeout: float | None = None, into: Path | None = None, watch: Watch | None = None
+        self,
+        trials: int = TRIALS,
+        timeout: float | None = None,
+        into: Path | None = None,
+        watch: Watch | None = None,
+        anyway: bool = False,
     ) -> Tuned:
         """Run trials until `trials` have ended or the timeout has passed; see `tune`."""
         if trials < 1:
@@ -155,7 +166,7 @@ class Search:
         with silenced_optuna():
             if into is None:
                 return self._run_trials(optuna.storages.InMemoryStorage(), trials, timeout, None, watch)
-            with storage.open_journal(into, self.facts()) as journal:
+            with storage.open_journal(into, self.facts(), anyway) as journal:
                 if self._given is not None and not (into / GRAPH_FILE).exists():
                     write_npz(self._given[0], into / GRAPH_FILE)
                 return self._run_trials(journal, trials, timeout, into, watch)
@@ -176,6 +187,7 @@ class Search:
                 self._run_trial(tried, ended, trials, clock, watch)
                 ended = tried.ended()
                 if folder is not None:
+                    storage.seal_journal(folder)
                     self.write(folder / storage.BEST, ended)
         if best_of(ended, self._metric.higher_is_better) is None:
             raise FedquiltError(f"None of {len(ended)} trials could be trained; the last one: {ended[-1].why}")

@@ -13,6 +13,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
+from fedquilt.common.new_folder import LOCK, is_leftover
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FIXED_FIELDS, FederationConfig
 from fedquilt.federation.coordinator.engine import FlowerEngine, RoundRules
@@ -25,6 +26,15 @@ from fedquilt.methods.settings import as_dict, resolve_settings
 from fedquilt.privacy.dp import BudgetSpentError
 from fedquilt.runs.folder import FEDERATION, RunFolder
 from fedquilt.runs.result import build_result
+from fedquilt.runs.seal import (
+    SEAL,
+    VERSION_KIND,
+    config_differences,
+    refuse,
+    seal_of,
+    version_differences,
+    versions,
+)
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from fedquilt.training.round_store import Record
@@ -44,8 +54,10 @@ class Coordinator:
         self.config, self.say = config, say
         path = Path(config.out).expanduser()
         self.resumed = (path / "config.json").is_file()
-        # A coordinator that was stopped while it waited for its sites leaves only these files.
-        waited = path.is_dir() and {each.name for each in path.iterdir()} <= {".lock", INCIDENTS}
+        # A coordinator that was stopped before it began to train leaves only these files.
+        waited = path.is_dir() and all(
+            each.name in (LOCK, INCIDENTS, ROSTER, SEAL) or is_leftover(each.name) for each in path.iterdir()
+        )
         self.folder = RunFolder(path) if self.resumed or waited else RunFolder.create(path, config.method)
         if self.resumed:
             self._check_same()
@@ -55,6 +67,7 @@ class Coordinator:
     def run(self) -> dict[str, Any]:
         """Train to the end; returns what result.json says."""
         with self.folder.lock():
+            self.folder.sweep()
             return self.folder.result or self._run()
 
     def _check_same(self) -> None:
@@ -67,6 +80,12 @@ class Coordinator:
                 raise FedquiltError(
                     f"{self.folder.path} holds a run with another {name}; choose another 'out', or ask for the same."
                 )
+        seal = self.folder.seal
+        if seal is not None:  # an earlier version sealed nothing
+            found = config_differences(seal, _sealed_config(self.folder.config), file=f"{self.folder.path}/config.json")
+            # Sites have versions of their own, so that only the computation's counts here.
+            found += [each for each in version_differences(seal) if each.kind != VERSION_KIND]
+            refuse(self.folder.path, found, instead="put back what it began with, or choose another 'out'")
 
     def _run(self) -> dict[str, Any]:
         method, run, restarts = self._resume() if self.resumed else self._begin()
@@ -101,7 +120,10 @@ class Coordinator:
         method = plan_method(config, sites)
         self.roster.save(self.folder.path / ROSTER)
         run = secrets.token_hex(8)
-        self._write_config(method, run, 0)
+        stored = self._config(method, run, 0, versions())
+        # config.json comes last: before it, the folder is that of a coordinator which still waits for its sites.
+        self.folder.seal = seal_of(_sealed_config(stored))
+        self.folder.config = stored
         return method, run, 0
 
     def _resume(self) -> tuple[Method, str, int]:
@@ -112,13 +134,14 @@ class Coordinator:
         method = kind(*resolve_settings(kind, context, saved["settings"], None), averaging_of(self.config))
         restarts = saved[FEDERATION]["coordinator"] + 1
         run = saved[FEDERATION]["run"]
-        self._write_config(method, run, restarts)
+        self.folder.config = self._config(method, run, restarts, saved.get("versions"))
         self.say(f"Going on with the run in {self.folder.path}.")
         return method, run, restarts
 
-    def _write_config(self, method: Method, run: str, restarts: int) -> None:
+    def _config(self, method: Method, run: str, restarts: int, began_with: Any) -> dict[str, Any]:
+        """The content of config.json."""
         config = self.config
-        self.folder.config = {
+        return {
             "method": config.method,
             "dataset": config.dataset,
             "partition": config.partition,
@@ -134,6 +157,7 @@ class Coordinator:
                 "sites": self.roster.names,
                 "task": method.context.to_dict(),
             },
+            **({} if began_with is None else {"versions": began_with}),
         }
 
     def _training(self, method: Method, run: str, restarts: int) -> tuple[Training, FlowerEngine]:
@@ -158,6 +182,13 @@ class Coordinator:
             f"Round {record['round'] + 1} of {self.config.rounds}: {count} of {len(self.roster.names)} sites{metrics}, "
             f"{sum(record['bytes_up'].values()):,} bytes up, {epsilon}{record['seconds']:.1f} s"
         )
+
+
+def _sealed_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What is sealed of config.json: not the number of restarts, nor the options that may change from one to the next."""
+    order = {name: value for name, value in config["order"].items() if name in FIXED_FIELDS}
+    federation = {name: value for name, value in config[FEDERATION].items() if name != "coordinator"}
+    return {**config, "order": order, FEDERATION: federation}
 
 
 def largest_epsilon(reports: Iterable[Mapping[str, Any]]) -> dict[str, float]:

@@ -1,0 +1,133 @@
+"""Folders that appear whole: after a kill at any moment there is either no folder or one with everything in it.
+
+A new folder is filled under a temporary name beside its place and renamed. What a killed process left behind is swept by the
+next one, but only where no process holds its lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from fedquilt.common.files import TEMPORARY, sync_folder
+from fedquilt.common.lock import HeldError, locked
+
+LOCK = ".lock"
+# As `fedquilt.common.files.replacing` and `_temporary_folder` name them: a dot, the name, the process, a random part, which
+# earlier versions left out of some.
+_LEFTOVER = re.compile(r"\..+\.\d+(-[0-9a-f]{8})?" + re.escape(TEMPORARY))
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+
+
+def make_folder(place: Path, fill: Callable[[Path], None]) -> bool:
+    """Make the folder `place` with what `fill` writes into the folder that it is called with.
+
+    Returns False, and leaves nothing, where another process has made `place` meanwhile. Missing parents are made.
+    """
+    place.parent.mkdir(parents=True, exist_ok=True)
+    sweep_folders(place.parent)
+    with _temporary_folder(place) as temporary:
+        fill(temporary)
+        # The files were synced when they were written. Their names are synced before the folder gets its own.
+        sync_folder(temporary)
+        try:
+            os.rename(temporary, place)
+        except OSError as error:
+            if error.errno in _TAKEN:
+                return False
+            raise
+    sync_folder(place.parent)
+    return True
+
+
+def fill_folder(place: Path, fill: Callable[[Path], None], leftovers: Collection[str]) -> bool:
+    """Fill the folder `place`, which exists and may be a mount or the only place that the user may write to.
+
+    It has to be empty, or hold nothing but a lock and `leftovers` of a process that was killed while it filled the folder; else
+    nothing is touched and the answer is False. So `fill` has to write last the file that makes the folder whole, which is no
+    leftover.
+    """
+    if not _holds_only(place, leftovers):
+        return False
+    with locked(place / LOCK, place):
+        if not _holds_only(place, leftovers):  # another process may have filled it meanwhile
+            return False
+        sweep_files(place)
+        for name in leftovers:
+            (place / name).unlink(missing_ok=True)
+        fill(place)
+    return True
+
+
+def sweep_files(folder: Path) -> None:
+    """Delete temporary files that a killed process left in a folder; its lock must be held."""
+    for path in _leftovers(folder):
+        with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+            path.unlink()
+
+
+def sweep_folders(parent: Path) -> None:
+    """Delete the temporary folders in `parent` whose process is gone."""
+    for path in _leftovers(parent):
+        if not path.is_dir() or path.is_symlink():
+            continue
+        with suppress(OSError):
+            path.rmdir()  # a process that made it just now, and has not locked it yet, makes another one
+            continue
+        if not (path / LOCK).is_file() or not _locks_hold():
+            continue
+        with suppress(HeldError, OSError), locked(path / LOCK, path):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file or folder has the name of a temporary one."""
+    return _LEFTOVER.fullmatch(name) is not None
+
+
+@contextmanager
+def _temporary_folder(place: Path) -> Iterator[Path]:
+    """A new folder beside `place`, locked for the block so that nobody sweeps it; deleted unless it was renamed."""
+    with ExitStack() as held:
+        temporary = _locked_folder(place, held)
+        try:
+            yield temporary
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _locked_folder(place: Path, held: ExitStack) -> Path:
+    """Make a temporary folder beside `place` and lock it; again where another process swept it before it was locked."""
+    while True:
+        temporary = place.with_name(f".{place.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+        temporary.mkdir()
+        with suppress(FileNotFoundError, HeldError), ExitStack() as lock:
+            lock.enter_context(locked(temporary / LOCK, place))
+            if (temporary / LOCK).is_file() or not _locks_hold():
+                held.enter_context(lock.pop_all())
+                return temporary
+
+
+def _holds_only(folder: Path, leftovers: Collection[str]) -> bool:
+    """Whether a folder is empty, or was being filled: then it has a lock, and nothing else but leftovers."""
+    names = {path.name for path in folder.iterdir()}
+    return not names or (
+        LOCK in names and all(name == LOCK or name in leftovers or is_leftover(name) for name in names)
+    )
+
+
+def _leftovers(folder: Path) -> list[Path]:
+    with os.scandir(folder) as entries:
+        return [Path(entry.path) for entry in entries if is_leftover(entry.name)]
+
+
+def _locks_hold() -> bool:
+    """Whether this system has locks, so that one that can be had shows that its process is gone."""
+    return find_spec("fcntl") is not None

@@ -1,0 +1,81 @@
+"""What a run stands on: its graph, partitions and splits, as fingerprints that are sealed and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedquilt.common.files import plain
+from fedquilt.graphs.fingerprint import array_digest, fingerprints
+from fedquilt.methods.settings import as_dict
+from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.seal import Difference, Facts, mapping, text
+
+
+def ground_of(resolved: ResolvedRun) -> Facts:
+    """Fingerprints of what a run stands on: its graph, and the cut of its first seed."""
+    first = resolved.config.seeds[0]
+    return {"graph": fingerprints(resolved.graph), "cuts": {str(first): cut_of(resolved, first)}}
+
+
+def cut_of(resolved: ResolvedRun, seed: int) -> dict[str, str]:
+    """Fingerprints of the partition and of the split of a seed.
+
+    The edges of a client follow from the graph and the nodes of the client; edge noise, where there is any, from the seed.
+    """
+    partition, split = resolved.cut(seed)
+    return {"partition": array_digest([*partition.nodes]), "split": array_digest([split])}
+
+
+def ground_differences(facts: Facts, resolved: ResolvedRun) -> list[Difference]:
+    """How the graph, and the cut of the first seed, differ from what was sealed. A cut of another graph is not compared."""
+    now = ground_of(resolved)
+    graph = _graph_difference(facts["graph"], now["graph"], resolved)
+    if graph is not None:
+        return [graph]
+    settings = _settings_differences(facts, as_dict(resolved.settings))
+    if settings:
+        return settings
+    return [found for seed, cut in now["cuts"].items() for found in cut_differences(facts, resolved, int(seed), cut)]
+
+
+def cut_differences(
+    facts: Facts, resolved: ResolvedRun, seed: int, cut: Mapping[str, str] | None = None
+) -> list[Difference]:
+    """How the partition or the split of a seed differ from those it began with; nothing where it did not begin yet."""
+    before, now = facts["cuts"].get(str(seed)), cut or cut_of(resolved, seed)
+    if before is None:
+        return []
+    name, file = resolved.source.name, resolved.source.name.endswith(".npz")
+    if before.get("partition") != now["partition"]:
+        clause = f"the partition {name} changed" if file else f"the {name} partition of seed {seed} comes out otherwise"
+        return [Difference(f"{clause}: clients hold other nodes")]
+    if before.get("split") != now["split"]:
+        return [Difference(f"the split of seed {seed} comes out otherwise: other nodes are trained and tested on")]
+    return []
+
+
+def _graph_difference(before: Mapping[str, str], now: Mapping[str, str], resolved: ResolvedRun) -> Difference | None:
+    parts = [name for name in now if before.get(name) != now[name]]
+    if not parts:
+        return None
+    if "nodes" in parts:
+        how = f"it has {now['nodes']} nodes, not {before.get('nodes')}"
+    else:
+        *first, last = parts
+        how = (
+            f"{', '.join(first)} and {last} differ"
+            if first
+            else f"its {last} {'differ' if last[-1] == 's' else 'differs'}"
+        )
+    return Difference(f"the graph {resolved.config.dataset} changed since it began: {how}")
+
+
+def _settings_differences(facts: Facts, now: Mapping[str, Any]) -> list[Difference]:
+    """Settings that come out otherwise, such as a default that was changed; one that is new has no value from before."""
+    before = mapping(mapping(facts["config"].get("resolved")).get("settings"))
+    return [
+        Difference(f"the setting {name} was {text(True, value)} and comes out as {text(name in now, now.get(name))}")
+        for name, value in before.items()
+        if plain(now.get(name)) != value
+    ]
