@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fedquilt.common.archives import read_arrays
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.npz import csr, load_arrays
+from fedquilt.graphs.npz import csr
 
 _ADJACENCY = ("adj_indptr", "adj_indices", "adj_data", "adj_shape")
 _ATTRIBUTES = ("attr_indptr", "attr_indices", "attr_data", "attr_shape")
@@ -19,7 +20,7 @@ _ATTRIBUTES = ("attr_indptr", "attr_indices", "attr_data", "attr_shape")
 
 def read_h2gcn(path: Path, name: str) -> Graph:
     """Read a graph in H2GCN's npz layout: the adjacency and the attributes as CSR matrices, and labels."""
-    arrays = load_arrays(path, (*_ADJACENCY, *_ATTRIBUTES, "attr_matrix", "labels"))
+    arrays = read_arrays(path, (*_ADJACENCY, *_ATTRIBUTES, "attr_matrix", "labels"))
     dense = "attr_matrix" in arrays
     for key in (*_ADJACENCY, *(("attr_matrix",) if dense else _ATTRIBUTES), "labels"):
         if key not in arrays:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from fedquilt.common.json_text import read_json
 from fedquilt.errors import FedquiltError
 
 COMPARISON = "compare.json"  # the configurations of a comparison's runs, in the order of its table
@@ -28,7 +28,7 @@ def runs_of(path: Path) -> list[Path]:
 def configs_of(path: Path) -> list[dict[str, Any]]:
     """The configurations in compare.json; an empty list where the folder has no such file."""
     try:
-        configs = json.loads((path / COMPARISON).read_bytes())["configs"]
+        configs = read_json(path / COMPARISON)["configs"]
         if not all(isinstance(config["method"], str) for config in configs):
             raise ValueError
     except FileNotFoundError:

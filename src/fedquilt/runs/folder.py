@@ -17,10 +17,8 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import re
-import zipfile
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -28,8 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedquilt.common.files import read_npz, write_json, write_npz
+from fedquilt.common.archives import DamagedArchiveError, read_arrays
+from fedquilt.common.files import write_json, write_npz
 from fedquilt.common.json_lines import JsonLines
+from fedquilt.common.json_text import read_json
 from fedquilt.common.lock import locked
 from fedquilt.common.sealed import DamagedError, facts_path, read_pair, write_pair
 from fedquilt.errors import FedquiltError
@@ -206,8 +206,8 @@ class SeedFolder:
         if not path.exists():
             return None
         try:
-            return read_npz(path)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            return read_arrays(path)
+        except DamagedArchiveError as error:
             raise FedquiltError(f"{path} cannot be read as arrays; it may be damaged.") from error
 
     def finish(self, summary: Mapping[str, Any]) -> None:
@@ -245,7 +245,7 @@ def _claim(path: Path) -> Path:
         raise taken
     try:
         # Of two processes that both found it empty, only one can make this file.
-        os.close(os.open(path / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
+        os.close(os.open(path / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     except FileExistsError as error:
         raise taken from error
     return path
@@ -267,7 +267,7 @@ def _claim_free(parent: Path, name: str) -> Path:
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        value = json.loads(path.read_bytes())
+        value = read_json(path)
     except FileNotFoundError:
         return None
     except ValueError as error:

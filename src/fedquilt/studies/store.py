@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.common.files import write_json
+from fedquilt.common.json_text import read_json
 from fedquilt.common.lock import HeldError, locked
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.compute_version import compute_version
@@ -122,7 +122,7 @@ class CellStore:
             if (folder / "cell.json").is_file():
                 continue
             with suppress(OSError, ValueError, KeyError, TypeError):
-                facts = json.loads((folder / "failed.json").read_bytes())
+                facts = read_json(folder / "failed.json")
                 out[facts["identity"]] = facts["why"]
         return out
 
@@ -136,7 +136,7 @@ def _preference(stored: StoredCell) -> tuple[bool, float]:
 
 def _read(folder: Path) -> StoredCell | None:
     try:
-        facts = json.loads((folder / "cell.json").read_bytes())
+        facts = read_json(folder / "cell.json")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError:

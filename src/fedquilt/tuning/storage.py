@@ -19,6 +19,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from fedquilt.common.files import plain, write_json
+from fedquilt.common.json_text import read_json
 from fedquilt.common.lock import locked
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.config import RunConfig
@@ -55,7 +56,7 @@ def check_folder(folder: Path, facts: Mapping[str, Any]) -> None:
             raise FedquiltError(f"{folder} holds something that is no search; choose another folder with --into.")
         return
     try:
-        there = json.loads((folder / CONFIG).read_bytes())
+        there = read_json(folder / CONFIG)
     except ValueError:
         raise FedquiltError(f"{folder / CONFIG} is not valid JSON; choose another folder with --into.") from None
     found = difference(_with_later_options(there), plain(facts))
