@@ -56,6 +56,15 @@ def read_arrays(path: Path, keys: Iterable[str] | None = None) -> dict[str, np.n
         raise _not_an_archive(path) from error
 
 
+def check_archive(path: Path) -> None:
+    """Refuse an archive, for another library to read, whose entries are more than fits into memory or cannot be unpacked."""
+    try:
+        with _BoundedReads(path) as file, zipfile.ZipFile(file) as archive:
+            check_size(path, sum(entry.file_size for entry in _entries(archive, path, None).values()))
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        raise _not_an_archive(path) from error
+
+
 class _BoundedReads(io.FileIO):
     """A file of which nobody reads very much at once: a directory that says it is huge is not believed."""
 

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from fedquilt.common.printable import shown
 from fedquilt.common.read_limit import read_bounded
 from fedquilt.common.registry import module_names
-from fedquilt.common.validation import first_problem
+from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.common.yaml_text import LARGEST, YamlError, parse_yaml
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.runs.options import HOW, OUTPUT, WHAT, WHERE, Option
@@ -183,6 +184,14 @@ class RunConfig(BaseModel):
         Option(OUTPUT, "Seconds between checkpoints.", flag="--checkpoint-every", metavar="SECONDS"),
     ] = 30.0
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_plain(cls, value: Any) -> Any:
+        """Refuse text that is no name and no path, and numbers that nothing can count."""
+        if fault := fault_of_value(value):
+            raise ValueError(fault)
+        return value
+
     @field_validator("seeds")
     @classmethod
     def _check_distinct(cls, seeds: list[int]) -> list[int]:
@@ -237,7 +246,7 @@ class RunConfig(BaseModel):
         except ValidationError as error:
             problem = first_problem(error)
             name = str(problem.path[0])
-            raise FedquiltError(problem.sentence(f"The option {name}={values.get(name)!r}")) from None
+            raise FedquiltError(problem.sentence(f"The option {name}={shown(values.get(name))}")) from None
 
     @property
     def name(self) -> str:
