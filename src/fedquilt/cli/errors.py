@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.cli.console import aside
-from fedquilt.common.printable import printable
+from fedquilt.common.printable import printable, shortened
 from fedquilt.errors import FedquiltError
 
 WRONG_INPUT = 2
@@ -74,5 +74,5 @@ def _nearest(kind: str, wrong: str, known: Iterable[str], command: str) -> str:
 
 
 def _print(sentence: str, status: int) -> int:
-    aside(f"fedquilt: {sentence}")
+    aside(f"fedquilt: {shortened(sentence)}")
     return status

@@ -26,6 +26,11 @@ def printable(text: str, lines: bool = False) -> str:
     return (_ON_LINES if lines else _ON_ONE_LINE).sub(_escape, text)
 
 
+def shortened(text: str, most: int = 1500) -> str:
+    """`text` without its middle where it is longer than `most` characters: an error may quote what is very long."""
+    return text if len(text) <= most else f"{text[: most // 2]} [...] {text[-most // 2 :]}"
+
+
 def shown(value: Any) -> str:
     """A wrong value as an error quotes it: its `repr`, short, whatever the value is."""
     brief = reprlib.Repr()

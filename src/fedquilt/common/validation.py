@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, time
 from typing import Any
 
 from pydantic import ValidationError
@@ -68,6 +69,8 @@ def _fault(value: Any, levels: int) -> str | None:
             return "it is nested too deep"
         items = [*value, *value.values()] if isinstance(value, Mapping) else value
         return next((fault for item in items if (fault := _fault(item, levels - 1))), None)
+    if isinstance(value, date | time | bytes | set | complex):
+        return f"YAML reads it as a {type(value).__name__}, which no option is; put text in quotes"
     return None
 
 
