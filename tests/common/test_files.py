@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedquilt.common import files
+from fedquilt.common.archives import read_arrays
 
 
 class Colour(enum.StrEnum):
@@ -106,7 +107,7 @@ def test_json_values_come_back_exactly(value: float | int | str) -> None:
 def test_npz_round_trip_and_no_pickle(tmp_path: Path) -> None:
     arrays = {"a": np.arange(3), "empty": np.zeros((0, 2), np.float32), "names": np.array(["x", "yy"])}
     files.write_npz(tmp_path / "a.npz", arrays)
-    read = files.read_npz(tmp_path / "a.npz")
+    read = read_arrays(tmp_path / "a.npz")
     assert list(read) == list(arrays)
     for name, array in arrays.items():
         np.testing.assert_array_equal(read[name], array)
@@ -114,6 +115,27 @@ def test_npz_round_trip_and_no_pickle(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="pickle"):
         files.write_npz(tmp_path / "b.npz", {"a": np.array([{}], dtype=object)})
     assert not (tmp_path / "b.npz").exists()
+
+
+def test_nobody_can_put_a_link_in_place_of_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "precious").write_text("a thesis")
+    monkeypatch.setattr(files.secrets, "token_hex", lambda count: "guessed")
+    (tmp_path / f".a.json.{os.getpid()}-guessed.tmp").symlink_to("precious")
+    with pytest.raises(FileExistsError):
+        files.write_text(tmp_path / "a.json", "{}")
+    assert (tmp_path / "precious").read_text() == "a thesis"
+
+
+def test_appending_follows_no_link(tmp_path: Path) -> None:
+    with files.open_to_append(tmp_path / "log", 0o600) as file:
+        file.write(b"one")
+    with files.open_to_append(tmp_path / "log") as file:
+        file.write(b" two")
+    assert (tmp_path / "log").read_bytes() == b"one two"
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "link").symlink_to("log")
+    with pytest.raises(OSError, match="link"):
+        files.open_to_append(tmp_path / "link")
 
 
 def test_importing_runs_and_reports_imports_no_matplotlib() -> None:

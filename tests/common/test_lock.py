@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fedquilt.common.lock import HeldError, locked
+from fedquilt.errors import FedquiltError
 
 HOLD = """
 import sys, time
@@ -66,3 +69,42 @@ def test_an_error_in_the_block_frees_the_lock(tmp_path: Path) -> None:
         _ = 1 / 0
     with locked(tmp_path / "lock", tmp_path):
         pass
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    target, lock = tmp_path / "precious", tmp_path / "folder" / "lock"
+    target.write_text("a thesis\n" * 9)
+    lock.parent.mkdir()
+    for make in (lock.symlink_to, lock.hardlink_to):
+        make(target)
+        with pytest.raises(FedquiltError, match="it is a link or something else; remove it"), locked(lock, lock.parent):
+            pass
+        lock.unlink()
+        assert target.read_text() == "a thesis\n" * 9
+    lock.symlink_to(tmp_path / "nothing")  # nor is a file made where a link leads
+    with pytest.raises(FedquiltError, match="is a link"), locked(lock, lock.parent):
+        pass
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_no_lock(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "lock")
+    with pytest.raises(FedquiltError, match="should be a lock file"), locked(tmp_path / "lock", tmp_path):
+        pass
+
+
+def test_only_its_owner_may_open_the_lock(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with locked(tmp_path / "lock", tmp_path):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "lock").stat().st_mode) == 0o600
+
+
+def test_what_was_in_the_lock_before_is_not_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_bytes(b"x" * 50)
+    with locked(tmp_path / "lock", tmp_path):
+        assert (tmp_path / "lock").read_bytes()[20:] == b"x" * 30

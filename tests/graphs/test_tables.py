@@ -10,6 +10,7 @@ import pytest
 
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs import tables
 from fedquilt.graphs.tables import read_tables
 
 NODES = "id,label,age,income,split\nann,0,31,2.5,train\nbob,1,45,1e3,val\neve,,27,-4,test\n"
@@ -223,7 +224,7 @@ def test_files_that_may_not_be_read_are_one_sentence(tmp_path: Path, monkeypatch
         raise PermissionError(13, "Permission denied", str(path))
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "read_text", forbidden)
+        patched.setattr(tables, "read_bounded", forbidden)
         with pytest.raises(FedquiltError, match=r"classes.txt could not be opened \(Permission denied\)"):
             read_tables(folder)
     with monkeypatch.context() as patched:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from fedquilt.common.files import write_json
+from fedquilt.common.json_text import read_json
 from fedquilt.errors import FedquiltError
 
 OURS, PLAIN_LOOP = "fedquilt", "plain loop"
@@ -120,7 +120,7 @@ def write_result(result: Result, path: Path) -> None:
 def read_result(path: Path) -> Result:
     """Read what `write_result` wrote."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         if values.pop("format") != FORMAT:
             raise KeyError("format")
         rows = [Row(case=row.pop("cell"), **row) for row in values["rows"]]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedquilt.cli import console
 from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
 from fedquilt.cli.targets import PICTURES, check_target
@@ -159,11 +160,10 @@ def _watching(quiet: bool) -> Iterator[Watch]:
     elif not sys.stderr.isatty():
         yield lambda what, done, total: aside(f"{what}: {done} of {total}") if done in (0, total) else None
     else:
-        from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=Console(file=sys.stderr), auto_refresh=False) as bars:
+        with Progress(*columns, console=console.progress(), auto_refresh=False) as bars:
             known: dict[str, int] = {}
 
             def watch(what: str, done: int, total: int) -> None:

@@ -1,10 +1,13 @@
-"""The output of commands: results to stdout, everything else to stderr."""
+"""The output of commands: results to stdout, everything else to stderr. Here, and only here, text is made safe to print."""
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fedquilt.common.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,17 +18,39 @@ _WIDE = 130
 
 def results() -> Console:
     """Return the console on stdout, for tables and paths."""
-    from rich.console import Console
-
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _WIDE
-    return Console(file=sys.stdout, highlight=False, width=width, soft_wrap=False)
+    return _console_class()(file=sys.stdout, highlight=False, width=width, soft_wrap=False, markup=False, emoji=False)
+
+
+def progress() -> Console:
+    """Return the console on stderr, for bars."""
+    return _console_class()(file=sys.stderr, markup=False, emoji=False)
 
 
 def say(text: str) -> None:
-    """Print one line on stdout unchanged: never folded, no markup."""
-    print(text, file=sys.stdout, flush=True)
+    """Print text on stdout: never folded, no markup."""
+    print(printable(text, lines=True), file=sys.stdout, flush=True)
 
 
 def aside(text: str) -> None:
-    """Print one line on stderr unchanged."""
-    print(text, file=sys.stderr, flush=True)
+    """Print one line on stderr."""
+    print(printable(text), file=sys.stderr, flush=True)
+
+
+@cache
+def _console_class() -> Any:
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class PrintableConsole(Console):
+        """A console that escapes what a terminal would obey: names in tables and bars come from files and from peers."""
+
+        def render(self, renderable: Any, options: Any = None) -> Any:
+            for segment in super().render(renderable, options):
+                # Rich's own commands, which move the cursor of a bar, are segments of another kind.
+                if segment.control or not segment.text:
+                    yield segment
+                else:
+                    yield Segment(printable(segment.text, lines=True), segment.style)
+
+    return PrintableConsole

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fedquilt.cli.console import aside
+from fedquilt.common.printable import printable, shortened
 from fedquilt.errors import FedquiltError
 
 WRONG_INPUT = 2
@@ -35,7 +37,7 @@ def resumable(folders: list[Path]) -> Iterator[None]:
 def explain(error: BaseException, debug: bool) -> int:
     """Print the sentence for an error (its traceback first, with `debug`) and return the exit status."""
     if debug and not isinstance(error, StoppedError):
-        traceback.print_exception(error)
+        print(printable("".join(traceback.format_exception(error)), lines=True), file=sys.stderr, end="")
     if isinstance(error, FedquiltError):
         return _print(str(error), WRONG_INPUT)
     if isinstance(error, StoppedError):
@@ -72,5 +74,5 @@ def _nearest(kind: str, wrong: str, known: Iterable[str], command: str) -> str:
 
 
 def _print(sentence: str, status: int) -> int:
-    print(f"fedquilt: {sentence}", file=sys.stderr, flush=True)
+    aside(f"fedquilt: {shortened(sentence)}")
     return status

@@ -59,9 +59,10 @@ def meanings(settings: type) -> dict[str, str]:
 
 def _print_method(method: type[Method]) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     console = results()
-    console.print(f"[bold]{method.title}[/]", f"({method.paper})", markup=True)
+    console.print(Text(method.title, "bold"), f"({method.paper})")
     for paragraph in _idea(method):
         console.print(paragraph, markup=False)
     console.print()

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fedquilt.cli import console
 from fedquilt.cli.console import aside
 
 if TYPE_CHECKING:
@@ -107,7 +108,6 @@ class BarDisplay:
     """A live bar per method on stderr."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
         self._bars: Progress = Progress(
@@ -118,7 +118,7 @@ class BarDisplay:
             TextColumn("val {task.fields[val]}"),
             TextColumn("[green]best {task.fields[best]}"),
             TextColumn("[dim]{task.fields[left]}"),
-            console=Console(file=sys.stderr),
+            console=console.progress(),
             refresh_per_second=_REFRESHES,
         )
         self._tasks: dict[str, tuple[TaskID, int]] = {}

@@ -84,18 +84,17 @@ def example(
 
 
 def _describe(report: SiteReport) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     site, (train, val, test) = report.site, report.parts
-    table = Table(title=escape(site.name), title_justify="left", title_style="bold", show_header=False)
+    table = Table(title=site.name, title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    table.add_row("graph", escape(site.graph))
+    table.add_row("graph", site.graph)
     for what, value in report.graph.rows():
         table.add_row(what, value)
     table.add_row("split", f"{report.split}: {train:,} train, {val:,} val, {test:,} test")
-    table.add_row("state", escape(site.state))
+    table.add_row("state", site.state)
     table.add_row("permits", site.permits if isinstance(site.permits, str) else ", ".join(site.permits) or "nothing")
     table.add_row("device", site.device)
     results().print(table)

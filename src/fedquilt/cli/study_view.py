@@ -7,6 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from fedquilt.cli import console
 from fedquilt.cli.console import aside
 from fedquilt.cli.progress import duration
 from fedquilt.studies.cells import Cell
@@ -56,11 +57,10 @@ class LiveProgress(StudyProgress):
 
     def __init__(self) -> None:
         super().__init__()
-        from rich.console import Console
         from rich.live import Live
 
         self._began = time.monotonic()
-        self._live = Live(get_renderable=self._render, console=Console(file=sys.stderr), refresh_per_second=_REFRESHES)
+        self._live = Live(get_renderable=self._render, console=console.progress(), refresh_per_second=_REFRESHES)
         self._live.start()
 
     def close(self) -> None:

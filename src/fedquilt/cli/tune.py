@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedquilt.cli import console
 from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
 from fedquilt.cli.errors import StoppedError
@@ -184,7 +185,6 @@ def _line(progress: SearchProgress) -> None:
 
 @contextmanager
 def _bar() -> Iterator[Watch]:
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 
     columns = (
@@ -194,7 +194,7 @@ def _bar() -> Iterator[Watch]:
         "[dim]{task.fields[left]}",
     )
     first, *rest = (TextColumn(column) for column in columns)
-    with Progress(first, BarColumn(bar_width=24), *rest, console=Console(file=sys.stderr), refresh_per_second=4) as bar:
+    with Progress(first, BarColumn(bar_width=24), *rest, console=console.progress(), refresh_per_second=4) as bar:
         task = bar.add_task("tune", total=None, trial="-", val="-", best="-", left="")
 
         def watch(progress: SearchProgress) -> None:

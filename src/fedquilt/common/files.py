@@ -9,23 +9,26 @@ import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 TEMPORARY = ".tmp"
 """The suffix of a temporary file; its name begins with a dot and the name of the file that it becomes."""
+_NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on every system
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path in the same folder; when the block ends, the file written there replaces `path`.
+    """Give a temporary file in the same folder; when the block ends, what was written there replaces `path`.
 
-    When the block raises, `path` is untouched and the temporary file is deleted. Missing folders are made.
+    When the block raises, `path` is untouched and the temporary file is deleted. Missing folders are made. The file has a name
+    that nobody can guess and is made here, so that no link can be in its place.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(8)}{TEMPORARY}")
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, 0o666))
     try:
         yield temporary
         sync_file(temporary)
@@ -47,6 +50,11 @@ def sync_folder(path: Path) -> None:
 def sync_file(path: Path) -> None:
     """Have the content of a file reach the disk."""
     _sync(path, os.O_RDWR)
+
+
+def open_to_append(path: Path, mode: int = 0o666) -> BinaryIO:
+    """Open a file to append bytes to; it is made with the rights `mode`, less the umask. A link is not followed."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NOFOLLOW, mode), "ab")
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -78,12 +86,6 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         raise TypeError(f"array '{objects[0]}' holds Python objects, which only pickle could save")
     with replacing(path) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, **kept)
-
-
-def read_npz(path: Path) -> dict[str, np.ndarray]:
-    """Read what `write_npz` wrote."""
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
 
 
 def plain(value: Any) -> Any:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedquilt.common.files import plain, write_bytes
+from fedquilt.common.files import open_to_append, plain, write_bytes
+from fedquilt.common.json_text import MEMORY_PER_BYTE, parse_json
+from fedquilt.common.read_limit import read_bounded, read_limit
 from fedquilt.errors import FedquiltError
 
 
@@ -41,7 +43,7 @@ class JsonLines:
         lines = (json.dumps(plain(o), ensure_ascii=False, allow_nan=False, separators=separators) for o in objects)
         text = "".join(line + "\n" for line in lines)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "ab") as file:
+        with open_to_append(self.path) as file:
             file.write(text.encode("utf-8"))
             file.flush()
             if sync:
@@ -59,9 +61,11 @@ class JsonLines:
     def _lines(self) -> list[tuple[dict[str, Any], bytes]]:
         """Each object with the bytes of its line."""
         try:
-            *lines, end = self.path.read_bytes().split(b"\n")
+            *lines, end = read_bounded(self.path, read_limit() // MEMORY_PER_BYTE).split(b"\n")
         except FileNotFoundError:
             return []
+        except ValueError as error:
+            raise FedquiltError(f"{self.path} cannot be read: {error}{self.hint}.") from error
         pairs = [(self._parse(number, line), line) for number, line in enumerate(lines, start=1)]
         if end and not self.strict_end and _is_json(end):
             pairs.append((self._parse(len(lines) + 1, end), end))
@@ -69,7 +73,7 @@ class JsonLines:
 
     def _parse(self, number: int, line: bytes) -> dict[str, Any]:
         try:
-            value = json.loads(line)
+            value = parse_json(line)
         except ValueError as error:
             raise FedquiltError(f"Line {number} of {self.path} is not JSON{self.hint}.") from error
         if not isinstance(value, dict) or not self.belongs(value):
@@ -87,7 +91,7 @@ class JsonLines:
 
 def _is_json(line: bytes) -> bool:
     try:
-        json.loads(line)
+        parse_json(line)
     except ValueError:
         return False
     return True

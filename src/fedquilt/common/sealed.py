@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedquilt.common.files import plain, replacing, write_json
+from fedquilt.common.json_text import read_json
 
 if TYPE_CHECKING:
     import torch
@@ -100,7 +101,7 @@ def facts_sha256(facts: Any) -> str:
 def _read_seal(path: Path) -> dict[str, Any]:
     """The content of a sealed JSON file whose facts verify."""
     try:
-        seal = json.loads(path.read_bytes())
+        seal = read_json(path)
     except OSError as error:
         raise DamagedError(f"{path.name} cannot be read ({error.strerror})") from error
     except ValueError as error:

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fedquilt.common.archives import DamagedArchiveError
 from fedquilt.datasets.dataset import Choice
+from fedquilt.datasets.raw_checks import check_raw_files
 from fedquilt.datasets.raw_files import read_h2gcn, read_nifty_credit, read_ogb
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.arrays import as_sparse
@@ -65,6 +67,8 @@ class PyGDataset:
         except (_DownloadError, OSError):
             raise
         except Exception as error:
+            if isinstance(error, FedquiltError) and not isinstance(error, DamagedArchiveError):
+                raise
             raise FedquiltError(
                 f"The raw files of {name} in {folder} could not be read ({type(error).__name__}); delete that "
                 "folder and try again."
@@ -160,9 +164,15 @@ def download(choice: Choice, data: Path) -> Graph:
 
 
 def _with_checked_download(dataset_class: Any, host: str) -> Any:
-    """A subclass of a PyTorch Geometric dataset whose download fails at once when offline and leaves no partial file."""
+    """A subclass of a PyTorch Geometric dataset whose download fails at once when offline and leaves no partial file,
+    and which reads only raw files that are checked.
+    """
 
     class CheckedDownload(dataset_class):
+        def process(self) -> None:
+            check_raw_files(self.raw_paths)
+            super().process()
+
         def download(self) -> None:
             before = set(Path(self.raw_dir).iterdir())
             try:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedquilt.common.printable import fault_of_text, shown
 from fedquilt.datasets.catalogue import choose, in_catalogue
 from fedquilt.datasets.dataset import Choice
 from fedquilt.datasets.download import download
@@ -85,8 +86,10 @@ def _part(choice: Choice, data: Path | None) -> Graph:
 
 
 def _by_path(source: str | os.PathLike[str], labelled: bool) -> Graph:
-    path = Path(source).expanduser()
+    if fault := fault_of_text(os.fspath(source)):
+        raise FedquiltError(f"The path of the graph has {fault}; rename the file.")
     try:
+        path = Path(source).expanduser()
         if path.is_dir():
             return read_tables(path, labelled)
         if path.is_file():
@@ -95,6 +98,9 @@ def _by_path(source: str | os.PathLike[str], labelled: bool) -> Graph:
         raise FedquiltError(
             f"{path} cannot be read ({error.strerror}); check that you may enter it, and the folders on the way."
         ) from error
+    except (OSError, RuntimeError) as error:  # its name is too long, or begins with a ~ of nobody
+        why = getattr(error, "strerror", None) or error
+        raise FedquiltError(f"{shown(os.fspath(source))} is no path of a graph ({why}); give {_FILES}.") from error
     text = os.fspath(source)
     if isinstance(source, str) and path.name == text and not path.suffix:
         choose(text)  # raises: there is no such dataset

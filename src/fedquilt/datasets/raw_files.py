@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import csv
+import gzip
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import numpy as np
 import scipy.sparse as sp
 
+from fedquilt.common.archives import read_arrays
+from fedquilt.common.read_limit import check_size, read_limit
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.npz import csr, load_arrays
+from fedquilt.graphs.npz import csr
+from fedquilt.graphs.tables import LONGEST_LINE
 
 _ADJACENCY = ("adj_indptr", "adj_indices", "adj_data", "adj_shape")
 _ATTRIBUTES = ("attr_indptr", "attr_indices", "attr_data", "attr_shape")
@@ -19,7 +24,7 @@ _ATTRIBUTES = ("attr_indptr", "attr_indices", "attr_data", "attr_shape")
 
 def read_h2gcn(path: Path, name: str) -> Graph:
     """Read a graph in H2GCN's npz layout: the adjacency and the attributes as CSR matrices, and labels."""
-    arrays = load_arrays(path, (*_ADJACENCY, *_ATTRIBUTES, "attr_matrix", "labels"))
+    arrays = read_arrays(path, (*_ADJACENCY, *_ATTRIBUTES, "attr_matrix", "labels"))
     dense = "attr_matrix" in arrays
     for key in (*_ADJACENCY, *(("attr_matrix",) if dense else _ATTRIBUTES), "labels"):
         if key not in arrays:
@@ -39,8 +44,11 @@ def read_nifty_credit(folder: Path, name: str) -> Graph:
     for path in (table, edge_list):
         if not path.is_file():
             raise FedquiltError(f"There is no file '{path}'; put credit.csv and credit_edges.txt from NIFTY there.")
-    with open(table, encoding="utf-8-sig", newline="") as file:
-        header = next(csv.reader(file), [])
+    try:
+        with open(table, encoding="utf-8-sig", newline="") as file:
+            header = next(csv.reader(_bounded_lines(file, table)), [])
+    except (ValueError, csv.Error) as error:
+        raise FedquiltError(f"{table} is not a csv file in UTF-8; copy or download it again.") from error
     if "NoDefaultNextMonth" not in header:
         raise FedquiltError(f"{table} has no column 'NoDefaultNextMonth'; it is not NIFTY's credit.csv.")
     values = _numbers(table, skip=1, delimiter=",")
@@ -66,14 +74,28 @@ def read_ogb(folder: Path, name: str) -> Graph:
     return Graph.from_arrays(name, edges.reshape(-1, 2).T, x, y, masks=masks, where=str(folder))
 
 
+def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
+    """The lines of a file. A short gzip file may have very many, or a very long one: both are refused while they are read."""
+    size, limit = 0, read_limit()
+    while line := file.readline(LONGEST_LINE):
+        size += len(line) * 4  # a number takes two characters at least, and eight bytes
+        if size > limit:
+            check_size(path, size, "what was read of it so far")
+        if len(line) == LONGEST_LINE:
+            raise ValueError("a line is too long")
+        yield line
+
+
 def _matrix(arrays: dict[str, np.ndarray], keys: tuple[str, ...], path: Path) -> sp.csr_matrix:
     indptr, indices, data, shape = (arrays[key] for key in keys)
     return csr(indptr, indices, data, shape, str(path))
 
 
 def _numbers(path: Path, skip: int = 0, delimiter: str | None = None, dtype: Any = np.float64) -> np.ndarray:
-    """Read a text file of numbers, gzipped or not, as a two-dimensional array."""
+    """Read a text file of numbers, gzipped or not, as a two-dimensional array; no more of it than fits into memory."""
     try:
-        return np.loadtxt(path, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
+            lines = _bounded_lines(cast(TextIO, file), path)
+            return np.loadtxt(lines, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
     except (ValueError, OSError, EOFError) as error:
         raise FedquiltError(f"{path} cannot be read as a table of numbers; copy or download it again.") from error

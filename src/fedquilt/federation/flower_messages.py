@@ -12,6 +12,8 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
+from fedquilt.common.json_text import parse_json
+
 HEADER_LIMIT = 2**16
 _HEADER, _BODY = "header", "body"
 
@@ -33,7 +35,7 @@ def unpack(content: RecordDict) -> tuple[dict[str, Any], bytes]:
     text = configs[_HEADER].get("json") if _HEADER in configs else None
     if not isinstance(text, str) or len(text) > HEADER_LIMIT:
         raise ValueError("it has no header, or one that is too long")
-    header = json.loads(text)
+    header = parse_json(text)
     if not isinstance(header, dict):
         raise ValueError("its header is not a table")
     if _BODY not in arrays:

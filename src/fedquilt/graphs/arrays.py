@@ -42,10 +42,13 @@ def label_array(y: Any, where: str) -> np.ndarray:
         raise FedquiltError(f"{where} has labels of shape {shape_text(array)}; give one whole number for each node.")
     if array.size and np.issubdtype(array.dtype, np.floating):
         array = np.where(np.isnan(array), -1, array)
-        if (array != np.round(array)).any():
+        if (array != np.round(array)).any() or not np.isfinite(array).all():
             raise FedquiltError(f"{where} has labels that are not whole numbers; number the classes 0, 1, 2, ...")
     elif array.size and not (np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_):
         raise FedquiltError(f"{where} has labels of type {array.dtype}; number the classes 0, 1, 2, ...")
+    # Compared before the conversion, in which a larger number would become a negative one.
+    if array.size and array.dtype != np.bool_ and not (array.min() > -(2**62) and array.max() < 2**62):
+        raise FedquiltError(f"{where} has labels of more than 62 bits; number the classes 0, 1, 2, ...")
     return array.astype(np.int64)
 
 

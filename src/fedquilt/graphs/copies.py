@@ -115,10 +115,11 @@ def describe_copies(graph: Graph, kind: CopyKind) -> CopyReport:
     indicator = sp.csr_matrix(
         (labelled.astype(np.float64), (np.arange(graph.nodes), y)), shape=(graph.nodes, max(graph.classes, 1))
     )
-    counts = np.zeros((int(copies.max()) + 1, indicator.shape[1]))  # labelled nodes by group and class
-    np.add.at(counts, (copies[labelled], y[labelled]), 1)
-    size = counts.sum(axis=1)[copies]
-    same = counts[copies, y]
+    # Labelled nodes by group and class. Sparse: groups times classes can be far more than there are nodes.
+    places = (copies[labelled], y[labelled])
+    counts = sp.csr_matrix((np.ones(labelled.sum()), places), shape=(int(copies.max()) + 1, indicator.shape[1]))
+    size = np.asarray(counts.sum(axis=1)).ravel()[copies]
+    same = np.asarray(counts[copies, y]).ravel()
     has = labelled & (size > 1)
     if not has.any():
         return CopyReport(kind, 0.0, float("nan"), float("nan"))
@@ -133,13 +134,17 @@ def _two_steps_away(
 ) -> float:
     """How often the end of a walk of two steps, to a labelled node that is no copy, has the label of its start.
 
-    With adjacency A and labels Y [N, C] there are (A A Y)[v, c] such walks from v to class c. Walks to copies of v (and back to
-    v itself) are taken off: there are deg(v) to each, as they have the same neighbours.
+    With adjacency A and labels Y [N, C] there are (A A Y)[v, c] such walks from v to class c, the sum of (A Y)[u, c] over the
+    neighbours u of v. Walks to copies of v (and back to v itself) are taken off: there are deg(v) to each, as they have the
+    same neighbours.
     """
     adjacency = graph.adjacency().astype(np.float64)
     degree = np.diff(adjacency.indptr)
-    walks = np.asarray((adjacency @ (adjacency @ indicator)).todense())
-    alike = walks[np.arange(graph.nodes), np.where(graph.y >= 0, graph.y, 0)] - degree * same
-    all_walks = walks.sum(axis=1) - degree * size
+    step = sp.csr_matrix(adjacency @ indicator)
+    # Only the class of each start is looked up: all classes of all nodes would not fit into memory.
+    start, label = np.repeat(np.arange(graph.nodes), degree), np.where(graph.y >= 0, graph.y, 0)
+    walks = np.asarray(step[adjacency.indices, label[start]]).ravel() if start.size else np.zeros(0)
+    alike = np.bincount(start, weights=walks, minlength=graph.nodes) - degree * same
+    all_walks = adjacency @ np.asarray(step.sum(axis=1)).ravel() - degree * size
     known = nodes & (all_walks > 0)
     return float((alike[known] / all_walks[known]).mean()) if known.any() else otherwise

@@ -19,6 +19,7 @@ from fedquilt.graphs.validate import (
     check_ids,
     check_labels,
     check_masks,
+    check_text,
 )
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Graph:
         where = where or self.name
         if self.nodes == 0:
             raise FedquiltError(f"{where} has no nodes; a graph needs at least one.")
+        check_text(self.name, self.class_names, self.feature_names, where)
         check_edges(self.edges, self.nodes, where)
         check_features(self.x, self.nodes, self.feature_names, self.ids, where)
         check_labels(self.y, self.classes, self.class_names, labelled, where)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from fedquilt.common.files import replacing
+from fedquilt.common import files
+from fedquilt.common.archives import read_arrays
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.arrays import shape_text
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.validate import PARTS
 
@@ -39,7 +39,7 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
     Unless `labelled`, the labels may be missing.
     """
     path = Path(path)
-    arrays = load_arrays(path, KEYS)
+    arrays = read_arrays(path, KEYS)
     where = str(path)
     for key in ("edge_index", "y"):
         if key not in arrays and (labelled or key != "y"):
@@ -48,11 +48,13 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
             )
     masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
     x = _features(arrays, where)
+    if "y" not in arrays and (x.ndim != 2 or not x.shape[1]):
+        raise FedquiltError(f"{where} has features of shape {shape_text(x)}; they must be nodes x features.")
     return Graph.from_arrays(
         name or (str(arrays["name"]) if "name" in arrays else path.stem),
         arrays["edge_index"],
         x,
-        arrays["y"] if "y" in arrays else np.full(x.shape[0] if x.ndim else 0, -1),
+        arrays["y"] if "y" in arrays else np.full(x.shape[0], -1),
         classes=_whole(arrays["classes"], "classes", where) if "classes" in arrays else None,
         masks=masks or None,
         ids=arrays.get("ids"),
@@ -93,49 +95,11 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
         arrays["feature_names"] = np.array(graph.feature_names)
 
     try:
-        with replacing(path) as temporary, open(temporary, "wb") as file:
-            np.savez_compressed(file, **arrays)
+        files.write_npz(path, arrays)
     except OSError as error:
         raise FedquiltError(
             f"{path} could not be written ({error.strerror or error}); choose a folder you may write to."
         ) from error
-
-
-def load_arrays(path: Path, keys: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """Load the arrays among `keys` that an npz file has. Each kind of damage has its own error message."""
-    if path.is_dir():
-        raise FedquiltError(f"{path} is a folder, not a file; name the npz file in it.")
-    if not path.exists():
-        raise FedquiltError(f"There is no file '{path}'; check the path.")
-    try:
-        archive = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise FedquiltError(
-            f"{path} is not an npz file, or is damaged; write it with numpy.savez or fedquilt.graphs.write_npz."
-        ) from error
-    except OSError as error:
-        raise FedquiltError(
-            f"{path} could not be opened ({error.strerror or error}); check that you may read it."
-        ) from error
-    if not isinstance(archive, np.lib.npyio.NpzFile):
-        raise FedquiltError(
-            f"{path} holds a single array, not a graph; write it with numpy.savez or fedquilt.graphs.write_npz."
-        )
-    arrays = {}
-    with archive:
-        for key in (key for key in keys if key in archive.files):
-            try:
-                arrays[key] = archive[key]
-            except ValueError as error:
-                if "allow_pickle" not in str(error):
-                    raise _damaged(path, key) from error
-                raise FedquiltError(
-                    f"{path} holds pickled objects in '{key}', which could run code when read; "
-                    "save plain arrays of numbers or strings instead."
-                ) from error
-            except (EOFError, OSError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
-                raise _damaged(path, key) from error
-    return arrays
 
 
 def csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Any, where: str) -> sp.csr_matrix:
@@ -181,7 +145,3 @@ def _whole(array: np.ndarray, key: str, where: str) -> int:
     if array.size != 1 or not np.issubdtype(array.dtype, np.integer):
         raise FedquiltError(f"{where} has a '{key}' that is not one whole number; write the number of classes there.")
     return int(array.item())
-
-
-def _damaged(path: Path, key: str) -> FedquiltError:
-    return FedquiltError(f"{path} is damaged: its array '{key}' cannot be read; copy or download the file again.")

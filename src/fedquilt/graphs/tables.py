@@ -8,16 +8,21 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
+from fedquilt.common.read_limit import check_size, read_bounded
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.validate import PARTS
+from fedquilt.graphs.validate import PARTS, first_repeated
 
 RESERVED = ("id", "label", "split")
 EDGE_COLUMNS = (("source", "target"), ("src", "dst"))
+LONGEST_LINE = 2**26  # characters
+_CHECKED_ROWS = 2**16  # between two looks at how much was read
+_ROW_BYTES = 400  # that a node's id, label, split and row number take, about
+_EDGE_COPIES = 6  # edges are sorted, compared and stacked
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?")
 
 
@@ -98,8 +103,7 @@ def _columns_of_nodes(path: Path, header: list[str], labelled: bool) -> tuple[di
         if name not in lower:
             hint = "; separate columns by commas" if len(header) == 1 else ""
             raise FedquiltError(f"{path} has no column '{name}' (it has: {_shortened(header)}){hint}.")
-    if len(set(lower)) < len(lower):
-        twice = next(name for name in lower if lower.count(name) > 1)
+    if (twice := first_repeated(lower)) is not None:
         raise FedquiltError(f"{path} has the column '{twice}' more than once; give every column its own name.")
     fixed = {name: lower.index(name) for name in RESERVED if name in lower}
     features = [number for number in range(len(header)) if number not in fixed.values()]
@@ -121,13 +125,15 @@ def _nodes_from_csv(path: Path, labelled: bool) -> _Nodes:
                 f"{_row_of(path, row)} has {len(cells)} columns but the header has {len(header)}; make them agree."
             )
         nodes.rows.append(row)
+        if row % _CHECKED_ROWS == 0:
+            check_size(path, len(nodes.rows) * _ROW_BYTES + len(values) * 8)
         nodes.ids.append(cells[fixed["id"]].strip())
         nodes.labels.append(cells[fixed["label"]].strip() if "label" in fixed else "")
         if nodes.splits is not None:
             nodes.splits.append(cells[fixed["split"]].strip())
         try:
             values.extend([float(cells[number]) for number in features])
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:
             bad = next(number for number in features if not _is_number(cells[number]))
             raise FedquiltError(
                 f"{_row_of(path, row)} has '{cells[bad]}' in the column '{header[bad]}'; features must be numbers."
@@ -169,19 +175,21 @@ def _names(header: list[str], columns: list[int]) -> tuple[str, ...]:
 
 def _labels(nodes: _Nodes, classes: Path, labelled: bool) -> tuple[np.ndarray, tuple[str, ...] | None]:
     """[N] labels, and the names of the classes where labels are words."""
-    used = sorted({label for label in nodes.labels if label not in ("", "-1", "-1.0")})
+    present = {label for label in nodes.labels if label not in ("", "-1", "-1.0")}
+    used = sorted(present)
     if classes.exists():
         names = _class_names(classes)
-        unlisted = [label for label in used if label not in names]
+        unlisted = sorted(present.difference(names))
         if unlisted and labelled:
-            row, label = next(pair for pair in zip(nodes.rows, nodes.labels, strict=True) if pair[1] in unlisted)
+            missing = set(unlisted)
+            row, label = next(pair for pair in zip(nodes.rows, nodes.labels, strict=True) if pair[1] in missing)
             raise FedquiltError(
                 f"{_row_of(nodes.path, row)} has the label '{label}', which is not in {classes}; add it there."
             )
         # Labels are not needed here, so classes that classes.txt does not list are appended.
         names += tuple(unlisted)
     elif all(WHOLE.fullmatch(label) for label in used):
-        return np.array([int(float(label)) if label in used else -1 for label in nodes.labels], dtype=np.int64), None
+        return np.array([_label(label) if label in present else -1 for label in nodes.labels], dtype=np.int64), None
     else:
         names = tuple(used)
     code = {name: number for number, name in enumerate(names)}
@@ -191,8 +199,7 @@ def _labels(nodes: _Nodes, classes: Path, labelled: bool) -> tuple[np.ndarray, t
 def _class_names(path: Path) -> tuple[str, ...]:
     """The lines of classes.txt."""
     names = tuple(line.strip() for line in _read_text(path).splitlines() if line.strip())
-    if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
+    if (twice := first_repeated(names)) is not None:
         raise FedquiltError(f"{path} has the class '{twice}' more than once; name each class in one line.")
     return names
 
@@ -229,6 +236,8 @@ def _edges(path: Path, place: dict[str, int], nodes_file: str) -> np.ndarray:
                     "node or drop the edge."
                 )
             pairs.append(place[name])
+        if row % _CHECKED_ROWS == 0:
+            check_size(path, len(pairs) * 8 * _EDGE_COPIES)
     return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
 
 
@@ -261,7 +270,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield (line number, cells) of a csv file, its header first, without blank lines."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(_lines(file, path), strict=True)
             yield from ((reader.line_num, cells) for cells in reader if cells)
     except UnicodeDecodeError as error:
         raise FedquiltError(f"{path} is not text in UTF-8; save it as such.") from error
@@ -271,6 +280,14 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise FedquiltError(
             f"{path} could not be opened ({error.strerror or error}); check that you may read it."
         ) from error
+
+
+def _lines(file: TextIO, path: Path) -> Iterator[str]:
+    """The lines of a file; one that would fill the memory is no line."""
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise FedquiltError(f"{path} has a line of more than {LONGEST_LINE:,} characters; check how its lines end.")
+        yield line
 
 
 def _parquet(path: Path) -> Any:
@@ -283,16 +300,26 @@ def _parquet(path: Path) -> Any:
             "table as csv."
         ) from error
     try:
-        return parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
+        with parquet.ParquetFile(path) as file:
+            # A column that repeats one value takes a few bytes in the file, however many rows it has.
+            check_size(path, file.metadata.num_rows * file.metadata.num_columns * 8)
+            batches, size = [], 0
+            for batch in file.iter_batches(_CHECKED_ROWS):
+                size += batch.nbytes
+                check_size(path, size)
+                batches.append(batch)
+            return pyarrow.Table.from_batches(batches, file.schema_arrow)
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         raise FedquiltError(f"{path} is not a parquet file, or is damaged; write it again.") from error
 
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return read_bounded(path, LONGEST_LINE).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FedquiltError(f"{path} is not text in UTF-8; save it as such.") from error
+    except ValueError as error:
+        raise FedquiltError(f"{path} cannot be read: {error}.") from error
     except OSError as error:
         raise FedquiltError(
             f"{path} could not be opened ({error.strerror or error}); it has to be a file that you may read."
@@ -306,6 +333,11 @@ def _text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).strip()
+
+
+def _label(text: str) -> int:
+    """A label as a number; one with too many digits to be a class is as large as any."""
+    return int(float(text)) if len(text) < 19 else 10**18 * (-1 if text.startswith("-") else 1)
 
 
 def _is_number(text: str) -> bool:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from fedquilt.common.printable import fault_of_text
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.arrays import Features, shape_text
 
 PARTS = ("train", "val", "test")
 # A larger label is almost certainly an id or a measurement in the wrong column.
 MOST_CLASSES = 10_000
+# A wider matrix is almost certainly one with a wrong shape; a model has a row of weights for each feature.
+MOST_FEATURES = 10_000_000
+# The sum of squares of so many such features is still finite in single precision (3.4e38).
+LARGEST_FEATURE = 1e15
 
 
 def check_edges(edges: np.ndarray, nodes: int, where: str) -> None:
@@ -34,18 +41,48 @@ def check_features(x: Features, nodes: int, names: tuple[str, ...] | None, ids: 
         )
     if columns == 0:
         raise FedquiltError(f"{where} has no features; give every node at least one.")
-    if isinstance(x, np.ndarray):
-        bad = np.flatnonzero(~np.isfinite(x).all(axis=1))
-    else:
-        coo = x.tocoo()
-        bad = np.sort(coo.row[~np.isfinite(coo.data)])
-    if bad.size:
-        node = bad[0] if ids is None else f"'{ids[bad[0]]}'"
+    if columns > MOST_FEATURES:
         raise FedquiltError(
-            f"{where} has a feature of node {node} that is NaN or infinite; fill or drop such values first."
+            f"{where} has {columns:,} features, more than the {MOST_FEATURES:,} allowed; check their shape."
         )
+    for fits, problem in (
+        (np.isfinite, "that is NaN or infinite; fill or drop such values first"),
+        (_fits, f"beyond {LARGEST_FEATURE:g}, where sums overflow in single precision; scale that feature first"),
+    ):
+        if isinstance(x, np.ndarray):
+            bad = np.flatnonzero(~fits(x).all(axis=1))
+        else:
+            coo = x.tocoo()
+            bad = np.sort(coo.row[~fits(coo.data)])
+        if bad.size:
+            node = bad[0] if ids is None or len(ids) != nodes else f"'{ids[bad[0]]}'"
+            raise FedquiltError(f"{where} has a feature of node {node} {problem}.")
     if names is not None:
         _check_feature_names(names, columns, where)
+
+
+def _fits(values: np.ndarray) -> np.ndarray:
+    return np.abs(values) <= LARGEST_FEATURE
+
+
+def check_text(
+    name: str, class_names: tuple[str, ...] | None, feature_names: tuple[str, ...] | None, where: str
+) -> None:
+    """Check that names are text that can be written to any file."""
+    for what, names in (
+        ("a name", (name,)),
+        ("a class's name", class_names or ()),
+        ("a feature's name", feature_names or ()),
+    ):
+        for one in names:
+            if fault := fault_of_text(one):
+                raise FedquiltError(f"{where} has {what} with {fault}; rename it.")
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """The first name that was there before; None where all are distinct."""
+    seen: set[str] = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
 
 
 def _check_feature_names(names: tuple[str, ...], columns: int, where: str) -> None:
@@ -53,8 +90,7 @@ def _check_feature_names(names: tuple[str, ...], columns: int, where: str) -> No
         raise FedquiltError(
             f"{where} names {len(names)} features but has {columns}; give one name for each feature, or none at all."
         )
-    if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
+    if (twice := first_repeated(names)) is not None:
         raise FedquiltError(f"{where} has the feature '{twice}' more than once; give every feature its own name.")
 
 
@@ -75,6 +111,8 @@ def check_labels(y: np.ndarray, classes: int, names: tuple[str, ...] | None, lab
             f"{where} says it has {classes} classes but holds the label {highest}; "
             "the number of classes must be larger than every label."
         )
+    if classes > MOST_CLASSES:
+        raise FedquiltError(f"{where} says it has {classes} classes, more than the {MOST_CLASSES} allowed.")
     if names is not None and len(names) != classes:
         raise FedquiltError(f"{where} names {len(names)} classes but has {classes}; give one name for each class.")
 

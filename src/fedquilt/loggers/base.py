@@ -11,7 +11,6 @@ has. The docstring of each logger says which.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from fedquilt.common.files import write_json
+from fedquilt.common.json_text import read_json
 from fedquilt.common.registry import Registry
 from fedquilt.errors import FedquiltError
 
@@ -68,7 +68,11 @@ class Logger(ABC):
 
     def _notes(self) -> dict[str, Any]:
         path = self.root / NOTES
-        return json.loads(path.read_bytes()) if path.is_file() else {}
+        try:
+            notes = read_json(path) if path.is_file() else {}
+            return {name: {seed: dict(facts) for seed, facts in seeds.items()} for name, seeds in notes.items()}
+        except (ValueError, TypeError, AttributeError):
+            raise FedquiltError(f"{path} is damaged; delete it, and the tool's log begins anew.") from None
 
 
 LOGGERS: Registry[type[Logger]] = Registry("logger", "fedquilt.loggers")

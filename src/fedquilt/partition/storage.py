@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import secrets
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
+from fedquilt.common.archives import DamagedArchiveError, read_arrays
+from fedquilt.common.files import write_npz
+from fedquilt.common.json_text import parse_json
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.partition.fingerprint import fingerprint
@@ -35,21 +33,11 @@ def save(partition: Partition, path: str | Path) -> None:
         text = json.dumps(header, sort_keys=True).encode()
     except TypeError as error:
         raise FedquiltError(f"The partition's settings cannot be saved ({error}); keep to plain values.") from error
-    # A random name, so that two writers of one path do not write to the same temporary file.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb") as file:
-            np.savez_compressed(file, header=np.frombuffer(text, dtype=np.uint8), nodes=held, offsets=offsets)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_npz(path, {"header": np.frombuffer(text, dtype=np.uint8), "nodes": held, "offsets": offsets})
     except OSError as error:
         reason = error.strerror or str(error)
         raise FedquiltError(f"Cannot write the partition '{path}' ({reason}); choose another place.") from error
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def load(path: str | Path) -> Partition:
@@ -58,19 +46,11 @@ def load(path: str | Path) -> Partition:
     if not path.is_file():
         raise FedquiltError(f"There is no partition file '{path}'; make one or correct the path.")
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("not an npz file")
-            text, held, offsets = (archive[key] for key in ("header", "nodes", "offsets"))
-        header = json.loads(text.tobytes())
-    except PermissionError as error:
-        raise FedquiltError(f"The partition '{path}' may not be read; change its permissions.") from error
-    # numpy and zipfile raise all of these for a damaged or foreign file.
-    except (OSError, ValueError, KeyError, EOFError, TypeError, NotImplementedError) as error:
+        arrays = read_arrays(path, ("header", "nodes", "offsets"))
+        text, held, offsets = (arrays[key] for key in ("header", "nodes", "offsets"))
+        header = parse_json(text.tobytes())
+    except (DamagedArchiveError, ValueError, KeyError) as error:
         raise _unreadable(path) from error
-    except (AttributeError, SyntaxError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise _unreadable(path) from error
-
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise _unreadable(path)
     if header.get("version") != VERSION:

@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from fedquilt.common.printable import printable
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.names import metric_name
 
@@ -105,7 +106,7 @@ def to_markdown(table: Table) -> str:
 
 def _cell(cell: Any) -> str:
     # A line break or a bar would end the Markdown cell.
-    text = str(cell).replace("\n", " ").replace("|", "\\|")
+    text = printable(str(cell).replace("\n", " ")).replace("|", "\\|")
     return f"**{text}**" if isinstance(cell, Text) and cell.style == "bold" and text else text
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from fedquilt.common.json_text import read_json
 from fedquilt.common.new_folder import is_leftover
 from fedquilt.errors import FedquiltError
 
@@ -45,7 +45,7 @@ def versions_of(path: Path) -> Any:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((path / COMPARISON).read_bytes())
+    content: dict[str, Any] = read_json(path / COMPARISON)
     return content
 
 

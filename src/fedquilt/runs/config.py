@@ -8,8 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from fedquilt.common.printable import shown
+from fedquilt.common.read_limit import read_bounded
 from fedquilt.common.registry import module_names
-from fedquilt.common.validation import first_problem
+from fedquilt.common.validation import fault_of_value, first_problem
+from fedquilt.common.yaml_text import LARGEST, YamlError, parse_yaml
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.runs.options import HOW, OUTPUT, WHAT, WHERE, Option
 from fedquilt.scenarios.kinds import AggregationRule, AttackKind
@@ -181,6 +184,14 @@ class RunConfig(BaseModel):
         Option(OUTPUT, "Seconds between checkpoints.", flag="--checkpoint-every", metavar="SECONDS"),
     ] = 30.0
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_plain(cls, value: Any) -> Any:
+        """Refuse text that is no name and no path, and numbers that nothing can count."""
+        if fault := fault_of_value(value):
+            raise ValueError(fault)
+        return value
+
     @field_validator("seeds")
     @classmethod
     def _check_distinct(cls, seeds: list[int]) -> list[int]:
@@ -235,7 +246,7 @@ class RunConfig(BaseModel):
         except ValidationError as error:
             problem = first_problem(error)
             name = str(problem.path[0])
-            raise FedquiltError(problem.sentence(f"The option {name}={values.get(name)!r}")) from None
+            raise FedquiltError(problem.sentence(f"The option {name}={shown(values.get(name))}")) from None
 
     @property
     def name(self) -> str:
@@ -249,18 +260,14 @@ def read_config(
     path: Path, example: str = "method: fedpub", kind: str = "config", content: str = "names and values"
 ) -> dict[str, Any]:
     """Read a YAML (or JSON) file with names and values; errors name its `kind` and `content` and show the `example`."""
-    import yaml
-
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
-        _check_distinct_keys(path, root, kind)
-        values = None if root is None else yaml.constructor.SafeConstructor().construct_document(root)
+        values = parse_yaml(read_bounded(path, LARGEST))
     except OSError as error:
         raise FedquiltError(f"The {kind} file {path} cannot be read: {error.strerror}.") from None
-    except (yaml.YAMLError, ValueError) as error:  # a date that is none is a ValueError, as is what is no UTF-8
-        where = getattr(error, "problem_mark", None)
-        line = f" (line {where.line + 1})" if where is not None else ""
-        raise FedquiltError(f"The {kind} file {path} is not valid YAML{line}; correct it and try again.") from None
+    except YamlError as error:
+        raise FedquiltError(f"The {kind} file {path} {error}.") from None
+    except ValueError as error:  # it is too large, or there is NUL in its path
+        raise FedquiltError(f"The {kind} file {path} cannot be read: {error}.") from None
     if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
         raise FedquiltError(f"The {kind} file {path} must hold {content}, such as '{example}'.")
     return values
@@ -303,40 +310,16 @@ def copies_kept_before(dataset: str) -> KeepCopies:
     return "features" if in_catalogue(dataset) and choose(dataset).parts else "never"
 
 
-def _check_distinct_keys(path: Path, root: Any, kind: str) -> None:
-    """Refuse a file in which a key occurs twice: YAML would take the last one silently."""
-    import yaml
-
-    nodes, visited = [root], set()
-    while nodes:
-        node = nodes.pop()
-        if id(node) in visited:  # an alias, perhaps to itself
-            continue
-        visited.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            nodes.extend(node.value)
-        if isinstance(node, yaml.MappingNode):
-            names: set[str] = set()
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value in names:
-                    where = f"'{key.value}' twice (line {key.start_mark.line + 1})"
-                    raise FedquiltError(f"The {kind} file {path} says {where}; keep one of them.")
-                names.add(str(key.value))
-                nodes.append(value)
-
-
 def parse_settings(pairs: list[str]) -> dict[str, Any]:
     """The settings in texts such as "lr=0.005" and "masking=false"; values are read as YAML."""
-    import yaml
-
     out: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
             raise FedquiltError(f"--set {pair} is not of the form name=value, such as --set lr=0.005.")
         try:
-            out[name.strip()] = _number(value) if _number(value) is not None else yaml.safe_load(value)
-        except yaml.YAMLError:
+            out[name.strip()] = _number(value) if _number(value) is not None else parse_yaml(value)
+        except YamlError:
             raise FedquiltError(
                 f"--set {pair}: the value cannot be read; write it as a number, true, false or a word."
             ) from None

@@ -22,9 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import re
-import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -33,8 +31,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedquilt.common.files import json_text, read_npz, sync_file, sync_folder, write_json, write_npz, write_text
+from fedquilt.common.archives import DamagedArchiveError, read_arrays
+from fedquilt.common.files import json_text, sync_file, sync_folder, write_json, write_npz, write_text
 from fedquilt.common.json_lines import JsonLines
+from fedquilt.common.json_text import read_json
 from fedquilt.common.lock import locked
 from fedquilt.common.new_folder import LOCK, fill_folder, make_folder, sweep_files
 from fedquilt.common.sealed import DamagedError, facts_path, file_sha256, read_facts, read_pair, write_facts, write_pair
@@ -313,8 +313,8 @@ class SeedFolder:
         if not path.exists():
             return None
         try:
-            return read_npz(path)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            return read_arrays(path)
+        except DamagedArchiveError as error:
             raise FedquiltError(f"{path} cannot be read as arrays; it may be damaged.") from error
 
     def finish(self, summary: Mapping[str, Any]) -> None:
@@ -414,7 +414,7 @@ def _swapped(fill: Callable[[Path, Path], None], place: Path, folder: Path) -> N
 
 def _read_json(path: Path) -> dict[str, Any] | None:
     try:
-        value = json.loads(path.read_bytes())
+        value = read_json(path)
     except FileNotFoundError:
         return None
     except ValueError as error:

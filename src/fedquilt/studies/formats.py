@@ -12,6 +12,7 @@ from pathlib import Path
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from fedquilt.common.printable import printable
 from fedquilt.studies.cells import format_settings
 from fedquilt.studies.sentences import absences, provenance, verdict_sentences
 from fedquilt.studies.summary import EXCEEDED, MISSED, REACHED, Summary
@@ -92,7 +93,7 @@ def _markdown_table(table: ReportTable) -> list[str]:
     rule = "---:" if table.numbers else "---"
     rows = [[table.head, *table.columns], ["---", *(rule for _ in table.columns)]]
     rows += [[label, *map(_markdown_text, entries)] for label, entries in table.rows]
-    return ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in rows]
+    return ["| " + " | ".join(printable(text).replace("|", "\\|") for text in row) + " |" for row in rows]
 
 
 def _markdown_text(entry: TableEntry) -> str:

@@ -6,14 +6,17 @@ A study is a YAML file in `catalogue/<paper>/`; its published numbers are in the
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from fedquilt.common.validation import first_problem
+from fedquilt.common.printable import shown
+from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.runs.config import RunConfig, read_config
 from fedquilt.studies.catalogue_files import common_candidates, is_file_name, study_files
@@ -22,6 +25,7 @@ from fedquilt.studies.catalogue_files import common_candidates, is_file_name, st
 MACHINE_OPTIONS = frozenset({"device", "data", "checkpoint_seconds", "workers", "cohort_size"})
 # The options that a study may set. Seeds are the study's own.
 OPTIONS = frozenset(RunConfig.model_fields) - MACHINE_OPTIONS - {"seeds"}
+MOST_CELLS = 1_000_000  # more than anyone runs; listing them would take the memory
 Settings = dict[str, Any]
 Coordinates = dict[str, str]
 """A place of the table: by axis, the label of a level."""
@@ -50,9 +54,11 @@ class Level(BaseModel):
         if not isinstance(value, Mapping):
             if axis not in OPTIONS:
                 raise ValueError(f"{axis} is no option of a run, so write its level {value!r} as a mapping")
+            _check_options({axis: value})
             return {"label": str(value), "options": {axis: value}}
         rest = dict(value)
         level = {key: rest.pop(key) for key in ("label", "candidates", "missing") if key in rest}
+        _check_value("candidates", level.get("candidates"))
         _check_options(rest)
         return {"label": str(rest.get(axis, "")), **level, "options": rest}
 
@@ -83,6 +89,7 @@ class Override(BaseModel):
         """Parse an override: a mapping of `where` and options, settings, candidates or missing."""
         rest = dict(value)
         place = {key: rest.pop(key) for key in ("candidates", "missing") if key in rest}
+        _check_value("candidates", place.get("candidates"))
         where = _where(rest)
         rest.pop("where", None)
         _check_options(rest)
@@ -184,6 +191,8 @@ class Study(BaseModel):
             labels = [level.label for level in levels]
             if len(set(labels)) < len(labels) or "" in labels or "average" in labels:
                 raise ValueError(f"the levels of {axis} need labels of their own (and none may be 'average')")
+        if math.prod(map(len, self.axes.values())) * self.seeds > MOST_CELLS:
+            raise ValueError(f"its axes and seeds make more than {MOST_CELLS:,} cells")
         for axis in [*self.rows, *self.columns]:
             self._check_axis(axis)
         if len(set(self.rows + self.columns)) < len(self.rows + self.columns) or not self.rows or not self.columns:
@@ -296,7 +305,24 @@ def find_study(name: str) -> Study:
 def _check_options(options: Mapping[str, Any]) -> None:
     wrong = [name for name in options if name not in OPTIONS]
     if wrong:
-        raise ValueError(f"a study cannot set {wrong[0]!r}; it can set {', '.join(sorted(OPTIONS))}")
+        raise ValueError(f"a study cannot set {shown(wrong[0])}; it can set {', '.join(sorted(OPTIONS))}")
+    for name, value in options.items():
+        _check_value(name, value)
+        try:
+            _option_type(name).validate_python(value)
+        except ValidationError as error:
+            raise ValueError(f"{name} cannot be {shown(value)}: {first_problem(error).message}") from None
+
+
+def _check_value(name: str, value: Any) -> None:
+    if fault := fault_of_value(value):
+        raise ValueError(f"{name} cannot be {shown(value)}: {fault}")
+
+
+@cache
+def _option_type(name: str) -> TypeAdapter[Any]:
+    """The type of a run option with its bounds, without what other options say about it."""
+    return TypeAdapter(RunConfig.model_fields[name].rebuild_annotation())
 
 
 def _names(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.common.files import plain, write_json
+from fedquilt.common.json_text import read_json
 from fedquilt.common.lock import HeldError, locked
 from fedquilt.common.new_folder import is_leftover
 from fedquilt.common.sealed import facts_sha256
@@ -126,7 +126,7 @@ class CellStore:
             if (folder / "cell.json").is_file():
                 continue
             with suppress(OSError, ValueError, KeyError, TypeError):
-                facts = json.loads((folder / "failed.json").read_bytes())
+                facts = read_json(folder / "failed.json")
                 out[facts["identity"]] = facts["why"]
         return out
 
@@ -149,7 +149,7 @@ def _verifies(facts: dict[str, Any]) -> bool:
 
 def _read(folder: Path) -> StoredCell | None:
     try:
-        facts = json.loads((folder / "cell.json").read_bytes())
+        facts = read_json(folder / "cell.json")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError:

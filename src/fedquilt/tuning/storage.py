@@ -22,6 +22,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from fedquilt.common.files import plain, write_json
+from fedquilt.common.json_text import read_json
 from fedquilt.common.lock import locked
 from fedquilt.common.new_folder import LOCK, is_leftover, sweep_files
 from fedquilt.common.sealed import DamagedError, read_facts, write_facts
@@ -89,7 +90,7 @@ def check_folder(folder: Path, facts: Mapping[str, Any], anyway: bool = False) -
             raise FedquiltError(f"{folder} holds something that is no search; choose another folder with --into.")
         return
     try:
-        there = json.loads((folder / CONFIG).read_bytes())
+        there = read_json(folder / CONFIG)
     except ValueError:
         raise FedquiltError(f"{folder / CONFIG} is not valid JSON; choose another folder with --into.") from None
     there, here = _with_later_options(there), plain(facts)

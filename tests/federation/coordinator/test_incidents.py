@@ -15,7 +15,7 @@ def test_an_incident_is_a_line(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "run" / "incidents.jsonl").read_text().splitlines()]
     assert lines == incidents.all
     assert (lines[0]["round"], lines[0]["site"], lines[0]["what"]) == (3, "site-1", "absent")
-    assert lines[1]["reason"] == "It says: x??[2K?fedquilt: done"
+    assert lines[1]["reason"] == "It says: x\\u000a\\u001b[2K\\ud800fedquilt: done"
 
 
 def test_without_a_file_incidents_are_kept_in_memory() -> None:

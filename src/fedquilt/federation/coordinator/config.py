@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedquilt.common.files import write_text
+from fedquilt.common.json_text import parse_json
 from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.base import find_method
@@ -97,7 +98,7 @@ class FederationConfig(BaseModel):
     @field_validator("settings", mode="before")
     @classmethod
     def _parse_settings(cls, value: Any) -> Any:
-        return json.loads(value) if isinstance(value, str) else value
+        return parse_json(value) if isinstance(value, str) else value
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> FederationConfig:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from pathlib import Path
 from typing import Any
 
-_log = logging.getLogger("flwr")
+from fedquilt.common.files import open_to_append
+from fedquilt.common.printable import printable, printable_logger
+
+_log = printable_logger("flwr")
 
 
 class Incidents:
@@ -21,14 +23,14 @@ class Incidents:
     def add(self, round: int | None, site: str | None, what: str, reason: str) -> None:
         """Add an incident: `what` is a word to count by, `reason` a sentence.
 
-        A site may have written part of the reason, so characters that are not printable are replaced: they could forge lines
+        A site may have written part of the reason, so characters that are not printable are escaped: they could forge lines
         of the log.
         """
-        reason = "".join(letter if letter.isprintable() else "?" for letter in reason)
+        reason = printable(reason)
         line = {"time": time.time(), "round": round, "site": site, "what": what, "reason": reason}
         self.all.append(line)
         _log.warning("fedquilt: %s", reason)
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with open(self.path, "a", encoding="utf-8") as file:
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            with open_to_append(self.path) as file:
+                file.write((json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8"))

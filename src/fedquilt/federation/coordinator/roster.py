@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 from flwr.serverapp import Grid
 
 from fedquilt.common.files import write_json
+from fedquilt.common.json_text import read_json
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.dispatch import NoReply, RequestBatch
 from fedquilt.federation.coordinator.incidents import Incidents
@@ -118,10 +118,13 @@ class Roster:
 
     def load(self, path: Path) -> None:
         """Read what `save` wrote."""
-        saved = json.loads(path.read_bytes())
-        self.names, self.noisy = saved["names"], set(saved["noisy"])
-        self.nodes = {entry["name"]: int(entry["node"]) for entry in saved["nodes"]}
-        self.keyed = {int(entry["node"]) for entry in saved["nodes"] if entry["keyed"]}
+        try:
+            saved = read_json(path)
+            self.names, self.noisy = [str(name) for name in saved["names"]], set(saved["noisy"])
+            self.nodes = {entry["name"]: int(entry["node"]) for entry in saved["nodes"]}
+            self.keyed = {int(entry["node"]) for entry in saved["nodes"] if entry["keyed"]}
+        except (ValueError, KeyError, TypeError):
+            raise FedquiltError(f"{path} is damaged; start the run in a new folder.") from None
 
 
 def gather(roster: Roster, count: int, wait: float, timeout: float, say: Callable[[str], None]) -> list[Introduction]:

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from fedquilt.common.files import plain, write_text
+from fedquilt.common.json_text import read_json
 from fedquilt.common.lock import HeldError, locked
 from fedquilt.common.writable import check_folder_writable, refused_where_unwritable
 from fedquilt.errors import FedquiltError
@@ -101,7 +102,7 @@ def _check_folder(configs: Sequence[SiteConfig], federation: FederationConfig, o
 def _check_same(configs: Sequence[SiteConfig], federation: FederationConfig, out: Path) -> None:
     """Refuse to resume a rehearsal with other sites or another configuration."""
     try:
-        config = json.loads((out / RUN / "config.json").read_bytes())
+        config = read_json(out / RUN / "config.json")
         saved, names = config["order"], config[FEDERATION]["sites"]
         wanted = plain(federation.model_dump())
         changed = next((name for name in FIXED_FIELDS if saved.get(name) != wanted[name]), None)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedquilt.common.json_text import read_json
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.local.keys import make_certificates, make_node_key
 from fedquilt.federation.local.processes import ProcessGroup
@@ -219,7 +220,7 @@ class Rehearsal:
             wrong = lines[-1] if lines else self.group.output("run", 600, start)
             raise FedquiltError(f"The rehearsal did not end well: {wrong}")
         self.finished = True
-        found: dict[str, Any] = json.loads(result.read_bytes())
+        found: dict[str, Any] = read_json(result)
         return found
 
     def _wait_until_connected(self, say: Callable[[str], None]) -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 
 from fedquilt.common.files import write_text
 from fedquilt.reports.page.data import Page
-from fedquilt.reports.page.markup import facts_markup, notes_markup, table_markup
+from fedquilt.reports.page.markup import escape, facts_markup, notes_markup, table_markup
 from fedquilt.reports.page.payload import payload
 
 # In the order in which they use each other.

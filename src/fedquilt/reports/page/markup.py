@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
-from html import escape
 
+from fedquilt.common.printable import printable
 from fedquilt.reports.page.data import HeaderCell, PageCell, PageFacts, PageTable
 
 # A sign for readers who do not see the colour, and a word for screen readers.
@@ -16,6 +17,11 @@ SIGNS = {
     "missed": ("▽", "missed"),
 }
 _NUMBER = re.compile(r"[-−+]?[\d.,]+(\s*[%x×]|\s*±\s*[\d.,]+|\s*\([^)]*\))*|-|–|—|")
+
+
+def escape(text: str) -> str:
+    """Text as the page shows it: no markup, and nothing that changes the direction of what stands around it."""
+    return html.escape(printable(text, lines=True))
 
 
 def notes_markup(notes: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedquilt.common.printable import printable
 from fedquilt.reports.names import metric_name
 from fedquilt.reports.page.condense import mean_over_factors
 from fedquilt.reports.page.data import Holdings, Page, PageRun, PageSeed, Similarity
@@ -38,10 +39,19 @@ def payload(page: Page) -> str:
 
 def script_json(value: Any) -> str:
     """JSON in which nothing can end a <script>, open a comment, or end a line of JavaScript."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(_printable(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
+
+
+def _printable(value: Any) -> Any:
+    """The same with every text, keys included, made printable."""
+    if isinstance(value, str):
+        return printable(value, lines=True)
+    if isinstance(value, dict):
+        return {printable(str(key)): _printable(item) for key, item in value.items()}
+    return [_printable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _run(run: PageRun, cuts: dict[Holdings, int]) -> dict[str, Any]:
