@@ -43,7 +43,11 @@ def test_a_proxy_is_written_with_the_command_that_starts_it(call: Callable, file
 def test_a_relay_is_written(call: Callable, files: Path) -> None:
     assert call("federation relay relay --coordinator coordinator.example:8000").status == 0
     config = (files / "relay" / "nginx.conf").read_text()
-    for line in ("server coordinator.example:8000 max_fails=0;", "proxy_ssl_name coordinator.example;", "listen 127.0.0.1:8002;"):
+    for line in (
+        "server coordinator.example:8000 max_fails=0;",
+        "proxy_ssl_name coordinator.example;",
+        "listen 127.0.0.1:8002;",
+    ):
         assert line in config
 
 
