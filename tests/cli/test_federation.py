@@ -46,7 +46,7 @@ def test_a_relay_is_written(call: Callable, files: Path) -> None:
     for line in (
         "server coordinator.example:8000 max_fails=0;",
         "proxy_ssl_name coordinator.example;",
-        "listen 127.0.0.1:8002;",
+        "listen 127.0.0.1:8002 ssl;",
     ):
         assert line in config
 

@@ -19,6 +19,7 @@ import pytest
 from fedquilt.federation.local.keys import make_certificates, make_node_key
 from fedquilt.federation.local.processes import MARK
 from fedquilt.federation.local.rehearsal import HOST, Rehearsal, free_ports
+from fedquilt.federation.nginx.config_files import find_nginx
 from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.ledger import Ledger
 from fedquilt.runs.folder import RunFolder
@@ -99,7 +100,10 @@ def test_killed_sites_coordinators_and_superlinks_come_back_and_nothing_is_lost(
         rehearsal.start_site(4, key=stranger, certificate=wrong / "ca.crt")
         run = rehearsal.start_run(order)
         until(lambda: rounds_done(out) >= 2, 120, "two rounds")
+        if rehearsal.nginx is not None:
+            rehearsal.group.kill("proxy")
         rehearsal.group.kill("site-1")
+        rehearsal.start_proxy()
         back(rehearsal, 1)
         until(lambda: rounds_done(out) >= 3, 180, "three rounds")
         for process in coordinators(rehearsal):
@@ -274,6 +278,8 @@ def test_a_killed_rehearsal_leaves_nothing_running(tmp_path: Path) -> None:
         known = mine()
         assert len(known) == 1
         assert len(started()) > 8  # SuperLink, SuperNodes, and what they start
+        commands = [Path(f"/proc/{each}/cmdline").read_bytes() for each in started()]
+        assert any(b"nginx" in command for command in commands) == (find_nginx() is not None)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -30,6 +30,8 @@ from support.nginx import needs_nginx
 from support.rehearsals import USUAL, until
 
 pytestmark = [pytest.mark.e2e, needs_nginx]
+DOCUMENT = Path(__file__).parents[2] / "docs" / "federation.md"
+PAGES = [("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/")]
 ROUNDS, SETTINGS, SIZES = 2, {"hidden": 8}, (25, 14)
 
 
@@ -82,8 +84,7 @@ class Stranger:
     def operations(self) -> list[tuple[str, str]]:
         """All that the SuperLink serves, as it says itself."""
         paths = self.http.get(f"https://{HOST}:{self.ports['superlink']}/openapi.json").json()["paths"]
-        pages = [("GET", "/openapi.json"), ("GET", "/docs"), ("GET", "/")]
-        return [(method.upper(), path) for path, methods in paths.items() for method in methods] + pages
+        return [(method.upper(), path) for path, methods in paths.items() for method in methods] + PAGES
 
 
 def test_sites_train_through_the_proxy_and_a_stranger_gets_nothing(tmp_path: Path) -> None:
@@ -101,7 +102,8 @@ def test_sites_train_through_the_proxy_and_a_stranger_gets_nothing(tmp_path: Pat
         operations = stranger.operations()
         groups = {path.split("/")[2] for _, path in operations if path.startswith("/v1/")}
         assert groups == {"control", "fleet", "runtime"}
-        assert len(operations) > 70
+        others = len(set(operations) - fleet_operations() - set(PAGES))
+        assert f"The SuperLink serves {others} more." in DOCUMENT.read_text()
         for operation, status in stranger.calls("proxy", operations).items():
             # What SuperNodes call passes, and Flower asks for a signature of a registered key.
             assert status == (401 if operation in fleet_operations() else 403), operation
@@ -116,6 +118,9 @@ def test_sites_train_through_the_proxy_and_a_stranger_gets_nothing(tmp_path: Pat
             assert expected in said
         served = stranger.calls("superlink", [("POST", "/v1/control/list-runs"), ("POST", "/v1/runtime/acquire-task")])
         assert set(served.values()) == {200}
+        # So do accounts on a site's machine at its SuperNode's port.
+        task = f"http://{HOST}:{rehearsal.node_ports[0]}/v1/runtime/acquire-task"
+        assert httpx.post(task, headers={"content-type": "application/protobuf"}).status_code == 200
         rehearsal.group.end(rehearsal.site_names)
         calls = [line.split('"')[1:3] for line in (rehearsal.folder / "proxy" / ACCESS_LOG).read_text().splitlines()]
     # What SuperNodes called, all of it and nothing else.

@@ -62,7 +62,9 @@ def relay(
     folder: Folder,
     coordinator: Annotated[str, typer.Option("--coordinator", help="The proxy's name and port.", show_default=False)],
     port: Annotated[int, typer.Option("--port", help="The relay's port on 127.0.0.1.")] = 8002,
-    certificate: Annotated[Path, typer.Option("--certificate", help="The site's, to show.")] = Path("site.pem"),
+    certificate: Annotated[Path, typer.Option("--certificate", help="The site's, also for localhost.")] = Path(
+        "site.pem"
+    ),
     key: Annotated[Path, typer.Option("--key", help="The certificate's private key.")] = Path("site.key"),
     authority: Annotated[
         Path, typer.Option("--authority", help="The certificate that signed the coordinator's.")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import ssl
 import subprocess
 from pathlib import Path
 
+import httpx
 import pytest
 
 from fedquilt.errors import FedquiltError
@@ -31,7 +33,16 @@ def own_certificate(folder: Path, name: str) -> tuple[Path, Path]:
         "-days",
         "1",
     ]
-    command += ["-subj", f"/CN={name}", "-out", str(files[0]), "-keyout", str(files[1])]
+    command += [
+        "-subj",
+        "/CN=site",
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-out",
+        str(files[0]),
+        "-keyout",
+        str(files[1]),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     return files
 
@@ -39,12 +50,14 @@ def own_certificate(folder: Path, name: str) -> tuple[Path, Path]:
 @needs_nginx
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
 def test_a_proxy_that_asks_for_certificates_lets_only_the_relay_with_one_through(tmp_path: Path) -> None:
-    import httpx
-
     make_certificates(tmp_path)
     certificate, key, authority = (tmp_path / name for name in ("server.pem", "server.key", "ca.crt"))
     known, other = own_certificate(tmp_path, "known"), own_certificate(tmp_path, "other")
     port, right, wrong = free_ports(3)
+    trust = ssl.create_default_context()
+    for each in (known, other):
+        trust.load_verify_locations(each[0])
+    post = httpx.Client(verify=trust).post
     request = b"POST /v1/fleet/pull-messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
     with SuperLinkDouble(certificate, key) as superlink:
         proxy = Proxy(f"{HOST}:{port}", superlink.port, certificate, key, authority, site_authority=known[0])
@@ -52,17 +65,17 @@ def test_a_proxy_that_asks_for_certificates_lets_only_the_relay_with_one_through
         with running_nginx(tmp_path / "proxy", proxy.config(), port):
             assert status_of(port, authority, request) == 400  # no certificate
             with running_nginx(tmp_path / "wrong", relays[wrong].config(), wrong):
-                assert httpx.post(f"http://{HOST}:{wrong}/v1/fleet/pull-messages").status_code == 400
+                assert post(f"https://localhost:{wrong}/v1/fleet/pull-messages").status_code == 400
             assert superlink.reached == []
             with running_nginx(tmp_path / "right", relays[right].config(), right):
-                assert httpx.post(f"http://{HOST}:{right}/v1/fleet/pull-messages", content=b"body").text == "ok"
-                assert httpx.post(f"http://{HOST}:{right}/v1/control/start-run").status_code == 403
+                assert post(f"https://localhost:{right}/v1/fleet/pull-messages", content=b"body").text == "ok"
+                assert post(f"https://localhost:{right}/v1/control/start-run").status_code == 403
         assert [(path, size) for _, path, _, size in superlink.reached] == [("/v1/fleet/pull-messages", 4)]
         # A coordinator that another authority vouches for is not spoken to.
         with running_nginx(tmp_path / "again", proxy.config(), port):
             distrustful = Relay(f"localhost:{port}", right, *known, other[0])
             with running_nginx(tmp_path / "distrustful", distrustful.config(), right):
-                assert httpx.post(f"http://{HOST}:{right}/v1/fleet/pull-messages").status_code == 502
+                assert post(f"https://localhost:{right}/v1/fleet/pull-messages").status_code == 502
 
 
 def test_what_is_no_coordinator_is_refused(tmp_path: Path) -> None:

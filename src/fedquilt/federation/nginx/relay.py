@@ -21,7 +21,7 @@ class Relay:
     Attributes:
         coordinator: the proxy's name and port, such as coordinator.example:8000.
         port: the relay's port on loopback.
-        certificate: the file with the certificate that the relay shows.
+        certificate: the file with the certificate that the relay shows, to the proxy and, as localhost, to the SuperNode.
         key: the file with its private key.
         authority: the file with the certificate of the authority that signed the coordinator's.
     """
