@@ -63,15 +63,15 @@ def alive(process: int) -> bool:
 
 def coordinators(rehearsal: Rehearsal) -> list[int]:
     """The processes in which the ServerApp runs."""
-    found = []
-    for process in rehearsal.group.started("superlink"):
-        try:
-            command = Path(f"/proc/{process}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"flwr-serverapp" in command:
-            found.append(process)
-    return found
+    return [each for each in rehearsal.group.started("superlink") if b"flwr-serverapp" in command_line(each)]
+
+
+def command_line(process: int) -> bytes:
+    """The command line of a process; nothing where it is gone."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def assert_whole(folder: Path) -> None:
@@ -278,8 +278,7 @@ def test_a_killed_rehearsal_leaves_nothing_running(tmp_path: Path) -> None:
         known = mine()
         assert len(known) == 1
         assert len(started()) > 8  # SuperLink, SuperNodes, and what they start
-        commands = [Path(f"/proc/{each}/cmdline").read_bytes() for each in started()]
-        assert any(b"nginx" in command for command in commands) == (find_nginx() is not None)
+        assert any(b"nginx" in command_line(each) for each in started()) == (find_nginx() is not None)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()
