@@ -27,6 +27,9 @@ COMMANDS = [
     "graph check",
     "site",
     "site check",
+    "federation",
+    "federation proxy",
+    "federation relay",
     "predict",
 ]
 

@@ -19,6 +19,7 @@ import pytest
 from fedquilt.federation.local.keys import make_certificates, make_node_key
 from fedquilt.federation.local.processes import MARK
 from fedquilt.federation.local.rehearsal import HOST, Rehearsal, free_ports
+from fedquilt.federation.nginx.config_files import find_nginx
 from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.ledger import Ledger
 from fedquilt.runs.folder import RunFolder
@@ -62,15 +63,15 @@ def alive(process: int) -> bool:
 
 def coordinators(rehearsal: Rehearsal) -> list[int]:
     """The processes in which the ServerApp runs."""
-    found = []
-    for process in rehearsal.group.started("superlink"):
-        try:
-            command = Path(f"/proc/{process}/cmdline").read_bytes()
-        except OSError:
-            continue
-        if b"flwr-serverapp" in command:
-            found.append(process)
-    return found
+    return [each for each in rehearsal.group.started("superlink") if b"flwr-serverapp" in command_line(each)]
+
+
+def command_line(process: int) -> bytes:
+    """The command line of a process; nothing where it is gone."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def assert_whole(folder: Path) -> None:
@@ -99,7 +100,10 @@ def test_killed_sites_coordinators_and_superlinks_come_back_and_nothing_is_lost(
         rehearsal.start_site(4, key=stranger, certificate=wrong / "ca.crt")
         run = rehearsal.start_run(order)
         until(lambda: rounds_done(out) >= 2, 120, "two rounds")
+        if rehearsal.nginx is not None:
+            rehearsal.group.kill("proxy")
         rehearsal.group.kill("site-1")
+        rehearsal.start_proxy()
         back(rehearsal, 1)
         until(lambda: rounds_done(out) >= 3, 180, "three rounds")
         for process in coordinators(rehearsal):
@@ -274,6 +278,7 @@ def test_a_killed_rehearsal_leaves_nothing_running(tmp_path: Path) -> None:
         known = mine()
         assert len(known) == 1
         assert len(started()) > 8  # SuperLink, SuperNodes, and what they start
+        assert any(b"nginx" in command_line(each) for each in started()) == (find_nginx() is not None)
     finally:
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -14,6 +14,7 @@ from fedquilt.cli import (
     data,
     demo,
     errors,
+    federation,
     methods,
     predict,
     rehearse,
@@ -118,6 +119,12 @@ app.command(
     epilog=example("fedquilt rehearse --sites a/site.yaml,b/site.yaml,c/site.yaml --method fedssa --out rehearsal"),
 )(rehearse.rehearse)
 app.add_typer(site.site, name="site", rich_help_panel=SITE, epilog=example("fedquilt site check site.yaml"))
+app.add_typer(
+    federation.federation,
+    name="federation",
+    rich_help_panel=SITE,
+    epilog=example("fedquilt federation proxy proxy --listen 0.0.0.0:8000"),
+)
 app.add_typer(graph, name="graph", rich_help_panel=PREPARE, epilog=example("fedquilt graph check my-graph.npz"))
 
 

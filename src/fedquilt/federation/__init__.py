@@ -8,5 +8,6 @@ Both sides
     parent_process.py     ends Flower's processes with their parents
 coordinator/              the round loop, the engine that asks sites, the run folder
 site/                     one organisation: its graph, its state, what may leave it
+nginx/                    the proxy in front of the SuperLink, and a site's relay to it
 local/                    the rehearsal: a whole federation on one machine, with real processes, TLS and node keys
 """

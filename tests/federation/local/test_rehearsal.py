@@ -14,6 +14,7 @@ import pytest
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FederationConfig
 from fedquilt.federation.local.rehearsal import HOST, Rehearsal, app_folder, find_tool, free_ports
+from support.nginx import needs_nginx
 
 
 def test_lines_of_an_earlier_attempt_are_not_told_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,6 +51,41 @@ def test_keys_outlive_a_rehearsal_that_has_no_result(tmp_path: Path, monkeypatch
         keys.append((tmp_path / "private" / "keys" / "node-0").read_bytes())
         assert (tmp_path / "private" / "keys" / "node-0").stat().st_mode & 0o777 == 0o600
     assert keys[0] == keys[1]
+
+
+def test_without_nginx_sites_connect_to_the_superlink_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for found, same in (("/usr/sbin/nginx", False), (None, True)):
+        monkeypatch.setattr("fedquilt.federation.local.rehearsal.find_nginx", lambda found=found: found)
+        rehearsal = Rehearsal([], tmp_path / "logs")
+        try:
+            rehearsal._prepare()
+            assert (rehearsal.port == rehearsal.superlink_port) == same
+            config = tomllib.loads((rehearsal.folder / "coordinator" / "config.toml").read_text())
+            assert config["superlink"]["rehearsal"]["address"] == f"{HOST}:{rehearsal.superlink_port}"
+            if found is None:
+                rehearsal.start_proxy()
+                assert "proxy" not in rehearsal.group.running
+        finally:
+            rehearsal.__exit__()
+
+
+@needs_nginx
+def test_the_proxy_has_the_mark_of_the_rehearsal_and_says_why_it_did_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal = Rehearsal([], tmp_path / "logs")
+    try:
+        rehearsal._prepare()
+        rehearsal.start_proxy()
+        (process,) = rehearsal.group.started("proxy")  # its mark is there, so a watchdog finds it
+        assert process == rehearsal.group.running["proxy"].pid
+        monkeypatch.setattr("fedquilt.federation.nginx.proxy.Proxy.config", lambda self: "nonsense;")
+        rehearsal.group.end(["proxy"])
+        with pytest.raises(FedquiltError, match=r"The proxy \(nginx\) did not start; it said: .*nonsense"):
+            rehearsal.start_proxy()
+    finally:
+        rehearsal.__exit__()
+    assert not Path(f"/proc/{process}").exists()
 
 
 def test_the_flower_app_is_where_flwr_run_is_told() -> None:

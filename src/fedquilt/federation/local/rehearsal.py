@@ -1,4 +1,7 @@
-"""A whole federation on this machine: Flower's own processes, TLS and node keys. All processes end with the rehearsal."""
+"""A whole federation on this machine: Flower's own processes, TLS, node keys, and the proxy in front of the SuperLink.
+
+All processes end with the rehearsal.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,10 @@ from fedquilt.common.json_text import read_json
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.local.keys import make_certificates, make_node_key
 from fedquilt.federation.local.processes import ProcessGroup
+from fedquilt.federation.nginx.config_files import find_nginx, start_command, write_config
+from fedquilt.federation.nginx.proxy import Proxy
 
-HOST, CONNECTION = "127.0.0.1", "rehearsal"
+HOST, CONNECTION, PROXY = "127.0.0.1", "rehearsal", "proxy"
 START_SECONDS = 90.0
 CONNECT_SECONDS = 180.0
 # What Flower prints: a key is registered already; a node is connected; a node has to wait, up to a minute, because Flower has
@@ -45,7 +50,9 @@ def app_folder() -> Path:
 
 
 class Rehearsal:
-    """A SuperLink, a SuperNode for each site, and runs; use it in a `with` block.
+    """A SuperLink, the proxy in front of it, a SuperNode for each site, and runs; use it in a `with` block.
+
+    SuperNodes connect to `port`, the proxy's, and `flwr` to `superlink_port`. Where nginx is not installed, both are one.
 
     Args:
         sites: their site.yaml files.
@@ -70,12 +77,16 @@ class Rehearsal:
         self.finished = False
         self._log_start: dict[int, int] = {}  # where the output of a site's newest process starts in its log
         self.group = ProcessGroup(logs, self.folder)
-        self.port, *self.node_ports = free_ports(1 + len(self.sites))
+        self.nginx = find_nginx()
+        self.superlink_port, self.port, *self.node_ports = free_ports(2 + len(self.sites))
+        if self.nginx is None:
+            self.port = self.superlink_port
 
     def __enter__(self) -> Rehearsal:
         try:
             self._prepare()
             self.start_superlink()
+            self.start_proxy()
             self._register([self._key(n).with_name(f"node-{n}.pub") for n in range(len(self.sites))])
             for n in range(len(self.sites)):
                 self.start_site(n, **self.site_options.get(n, {}))
@@ -103,7 +114,7 @@ class Rehearsal:
             self._make_key(n)
         flower_home = self.folder / "coordinator"
         flower_home.mkdir()
-        connection = {"address": f"{HOST}:{self.port}", "root-certificates": str(self._certificate("ca.crt"))}
+        connection = {"address": f"{HOST}:{self.superlink_port}", "root-certificates": str(self._certificate("ca.crt"))}
         lines = [f"{key} = {json.dumps(value)}" for key, value in connection.items()]
         (flower_home / "config.toml").write_text(
             "\n".join(["[superlink]", f'default = "{CONNECTION}"', f"[superlink.{CONNECTION}]", *lines, ""])
@@ -140,13 +151,28 @@ class Rehearsal:
             "--enable-supernode-auth",
             *("--database", str(self._database)),
             "--disable-runtime-dependency-installation",
-            *("--host", HOST, "--port", str(self.port)),
+            *("--host", HOST, "--port", str(self.superlink_port)),
         ]
         process = self.group.start("superlink", command, self._env("coordinator"))
+        self._wait_until_listening(process, "superlink", self.superlink_port, "Flower's SuperLink")
+
+    def start_proxy(self) -> None:
+        """Start the proxy where nginx is installed, and wait until it answers."""
+        if self.nginx is None:
+            return
+        certificate, key, authority = (self._certificate(name) for name in ("server.pem", "server.key", "ca.crt"))
+        proxy = Proxy(f"{HOST}:{self.port}", self.superlink_port, certificate, key, authority)
+        write_config(self.folder / PROXY, proxy.config())
+        # One process, which ends with this one: workers of a master that is killed would stay.
+        command = start_command(self.folder / PROXY, self.nginx, " master_process off;")
+        process = self.group.start(PROXY, command, self._env("coordinator"))
+        self._wait_until_listening(process, PROXY, self.port, "The proxy (nginx)")
+
+    def _wait_until_listening(self, process: subprocess.Popen[bytes], name: str, port: int, what: str) -> None:
         until = time.monotonic() + START_SECONDS
-        while not _answers(self.port):
+        while not _answers(port):
             if process.poll() is not None or time.monotonic() > until:
-                raise FedquiltError(f"Flower's SuperLink did not start; it said: {self.group.output('superlink', 600)}")
+                raise FedquiltError(f"{what} did not start; it said: {self.group.output(name, 600)}")
             time.sleep(0.2)
 
     def start_site(
@@ -157,7 +183,7 @@ class Rehearsal:
         port: int | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        """Start a site's SuperNode, by default with its own key, the right certificate and the SuperLink's port."""
+        """Start a site's SuperNode, by default with its own key, the right certificate and the proxy's port."""
         command = [
             find_tool("flower-supernode"),
             *("--superlink", f"{HOST}:{port or self.port}"),
@@ -213,7 +239,7 @@ class Rehearsal:
             shown = len(lines)
             if ended:
                 break
-            self._check_alive(["superlink", *self.site_names])
+            self._check_alive(["superlink", PROXY, *self.site_names])
             time.sleep(0.5)
         result = Path(str(run_config["out"])) / "result.json"
         if not result.is_file():
@@ -232,7 +258,7 @@ class Rehearsal:
                 raise FedquiltError(f"The process '{name}' was not let in; it said: {self.group.output(name, 600)}")
             ended = [n for n in unconnected if self.group.running[self.site_name(n)].poll() is not None]
             waiting = [n for n in ended if MUST_WAIT in self._site_output(n)]
-            self._check_alive(["superlink", *(self.site_name(n) for n in set(ended) - set(waiting))])
+            self._check_alive(["superlink", PROXY, *(self.site_name(n) for n in set(ended) - set(waiting))])
             if waiting and not announced:
                 say("Flower lets sites that were killed in again after up to a minute; waiting ...")
                 announced = True

@@ -24,8 +24,13 @@ def rehearse(
         say: called with each line about the progress.
     """
     with prepared(sites, options, out) as (copies, run_config):
+        rehearsal = Rehearsal(copies, out / LOGS, private=out / PRIVATE)
+        if rehearsal.nginx is None:
+            say(
+                "nginx is not installed: sites connect to the SuperLink itself, without the proxy of docs/federation.md."
+            )
         say(f"Starting Flower's SuperLink and {len(copies)} SuperNodes on this machine ...")
-        with Rehearsal(copies, out / LOGS, private=out / PRIVATE) as rehearsal:
+        with rehearsal:
             return rehearsal.run(run_config, say)
 
 
