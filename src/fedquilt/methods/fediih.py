@@ -172,6 +172,7 @@ class FedIIH(AdamMethod):
     title = "FedIIH"
     paper = "Yu et al., AAAI 2025"
     Settings = FedIIHSettings
+    single_uploads = "compares each client's latent factors with every other's and averages the models anew for each receiver"
     searched = (*AdamMethod.searched, "tau", "elbo")
     settings: FedIIHSettings
     uploads = (

@@ -113,6 +113,7 @@ class FedPub(BackboneMethod):
     title = "FED-PUB"
     paper = "Baek et al., ICML 2023"
     Settings = FedPubSettings
+    single_uploads = "compares each client's functional embedding with every other's and averages the models anew for each receiver"
     searched = (*BackboneMethod.searched, "hidden", "tau", "l1", "proximal")
     settings: FedPubSettings
     uploads = (

@@ -1,0 +1,194 @@
+"""A site's part in secure aggregation: one sum at a time, each stage once, with what it has to remember on its own disk.
+
+Asked for a stage again with the same words (a reply was lost, the coordinator was restarted), the site gives the same answer.
+It refuses everything by which a coordinator could learn more than one sum a round:
+
+- shares of both secrets of one site, in one request or in two,
+- a sum over fewer sites than the threshold, or one that it has no part in,
+- a second sum of a round: the difference of two is what is in one and not in the other,
+- the same masks on another upload or with other sites: the difference of the two is not masked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedquilt.common.files import write_json
+from fedquilt.errors import FedquiltError
+from fedquilt.federation.protocol import RefusedError
+from fedquilt.federation.secure.fixed_point import Vector
+from fedquilt.federation.secure.keys import (
+    FEWEST,
+    KeyPair,
+    KeyTable,
+    agreed_key,
+    agreed_mask_key,
+    check_key_table,
+    digest,
+    open_shares,
+    seal_shares,
+    split_secret,
+    threshold,
+)
+from fedquilt.federation.secure.masks import KEY_BYTES, common_mask, mask
+
+FILE = "secure.json"
+
+
+class Participant:
+    """A site in the sums of one run.
+
+    Args:
+        folder: the run's folder in the site's state folder; the file with the secrets of the sum under way is there.
+        run: the run's name.
+        number: the site's number.
+        sites: how many sites the run has.
+    """
+
+    def __init__(self, folder: Path, run: str, number: int, sites: int) -> None:
+        self.path, self.run, self.number, self.sites = folder / FILE, run, number, sites
+
+    def setup(self, sum_id: str, round: int, range: float) -> tuple[str, str]:
+        """Begin a sum: forget the one before, and make keys for this one."""
+        saved = self._load()
+        opened = saved.get("opened")
+        if opened is not None and opened["round"] >= round:
+            raise RefusedError(f"This site has given its shares for the sum of round {opened['round']} already.")
+        if saved.get("sum") != sum_id:
+            mine = [KeyPair.make(), KeyPair.make()]
+            keys = {"private": [pair.private for pair in mine], "public": [pair.public for pair in mine]}
+            saved = {"opened": opened, "sum": sum_id, "round": round, "range": range, **keys}
+            self._save(saved)
+        elif (saved["round"], saved["range"]) != (round, range):
+            raise RefusedError("The sum was begun for another round or range.")
+        first, second = saved["public"]
+        return first, second
+
+    def share(self, sum_id: str, table: KeyTable) -> dict[int, str]:
+        """The shares of this site's secrets, encrypted, by the number of the site that each is for."""
+        saved = self._under_way(sum_id)
+        terms = digest(self.run, sum_id, saved["round"], saved["range"], sorted(table.items()))
+        if "sealed" in saved:
+            if saved["terms"] != terms.hex():
+                raise RefusedError("The keys of this sum were other ones before.")
+            return {int(m): text for m, text in saved["sealed"].items()}
+        self._check_table(table, saved["public"])
+        seed = os.urandom(KEY_BYTES)
+        members = sorted(table)
+        seed_shares = split_secret(seed, members)
+        key_shares = split_secret(saved["private"][0].encode(), members)
+        sealed = {
+            m: seal_shares(
+                agreed_key(saved["private"][1], table[m][1]), terms, self.number, m, seed_shares[m], key_shares[m]
+            )
+            for m in members
+            if m != self.number
+        }
+        own = [seed_shares[self.number].hex(), key_shares[self.number].hex()]
+        shared = {"terms": terms.hex(), "seed": seed.hex(), "keys": table, "sealed": sealed}
+        self._save({**saved, **shared, "shares": {str(self.number): own}})
+        return sealed
+
+    def accept(self, sum_id: str, sealed: Mapping[int, str]) -> None:
+        """Take the shares that the others encrypted for this site; they are those whose masks its upload gets."""
+        saved = self._under_way(sum_id, "sealed")
+        members = sorted({*sealed, self.number})
+        if "members" in saved:
+            if saved["members"] != members:
+                raise RefusedError("The sites of this sum were other ones before.")
+            return
+        keys = {int(m): pair for m, pair in saved["keys"].items()}
+        if self.number in sealed or not set(sealed) < set(keys):
+            raise RefusedError("Shares came from a site that is not in this sum.")
+        self._check_enough(members, len(keys), "would share keys")
+        shares = dict(saved["shares"])
+        for m, text in sealed.items():
+            key = agreed_key(saved["private"][1], keys[m][1])
+            try:
+                found = open_shares(key, bytes.fromhex(saved["terms"]), m, self.number, text)
+            except ValueError as error:
+                raise RefusedError(f"Secure aggregation: {error}.") from None
+            shares[str(m)] = [share.hex() for share in found]
+        self._save({**saved, "shares": shares, "members": members})
+
+    def masked(self, sum_id: str, vector: Vector) -> Vector:
+        """The upload under the seed's mask and the masks in common with the others."""
+        saved = self._under_way(sum_id, "members")
+        upload = hashlib.sha256(vector.tobytes()).hexdigest()
+        if saved.setdefault("upload", upload) != upload:
+            raise RefusedError("Another upload was masked for this sum before.")
+        self._save(saved)
+        out = vector + mask(bytes.fromhex(saved["seed"]), len(vector))
+        for m in saved["members"]:
+            if m != self.number:
+                key = agreed_mask_key(saved["private"][0], saved["keys"][str(m)][0])
+                out += common_mask(key, len(vector), self.number, m)
+        return out
+
+    def unmask(self, sum_id: str, alive: Sequence[int], dropped: Sequence[int]) -> dict[int, str]:
+        """The share of the seed of each site that is `alive`, and of the private key of each that `dropped` out.
+
+        From then on nothing else of this round can be asked for, and the site's own secrets are forgotten.
+        """
+        saved = self._load()
+        asked = [sum_id, sorted(alive), sorted(dropped)]
+        opened = saved.get("opened")
+        if opened is not None and opened["asked"] == asked:
+            return {int(m): share for m, share in opened["shares"].items()}
+        saved = self._under_way(sum_id, "upload")
+        members = set(saved["members"])
+        named = [*alive, *dropped]
+        if len(set(named)) != len(named):
+            raise RefusedError("Both secrets of a site were asked for, which would unmask its upload; nothing is given.")
+        if set(named) != members or self.number not in alive:
+            raise RefusedError("The sum to unmask is not the one that this site has a part in.")
+        self._check_enough(alive, len(saved["keys"]), "would be added up")
+        shares = {m: saved["shares"][str(m)][0] for m in alive} | {m: saved["shares"][str(m)][1] for m in dropped}
+        self._save({"opened": {"round": saved["round"], "asked": asked, "shares": shares}})
+        return shares
+
+    # -- checks -------------------------------------------------------------------------------------------------------
+
+    def _check_table(self, table: KeyTable, own: Sequence[str]) -> None:
+        if len(table) < FEWEST:
+            raise RefusedError(f"A sum needs at least {FEWEST} sites, and {len(table)} would take part.")
+        if max(table) >= self.sites or self.number not in table or list(table[self.number]) != list(own):
+            raise RefusedError("The table of keys is not one of this run's sites with this site's own keys in it.")
+        try:
+            check_key_table(table)
+        except ValueError as error:
+            raise RefusedError(f"Secure aggregation: {error}.") from None
+
+    def _check_enough(self, found: Sequence[int], group: int, what: str) -> None:
+        if len(found) < threshold(group):
+            raise RefusedError(
+                f"Only {len(found)} of {group} sites {what}, and {threshold(group)} are needed so that nobody stands out."
+            )
+
+    def _under_way(self, sum_id: str, stage: str = "sum") -> dict[str, Any]:
+        """What is saved of a sum, where it has come as far as `stage`."""
+        saved = self._load()
+        if saved.get("sum") != sum_id or stage not in saved:
+            raise RefusedError("This stage of secure aggregation was asked for out of turn, or for a sum that is over.")
+        return saved
+
+    # -- what is on the disk ------------------------------------------------------------------------------------------
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            saved = json.loads(self.path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError):
+            saved = None
+        if not isinstance(saved, dict):
+            raise FedquiltError(f"{self.path}, where this site notes what it masked, is damaged: nothing is sent in this run.")
+        return saved
+
+    def _save(self, values: Mapping[str, Any]) -> None:
+        write_json(self.path, values)
