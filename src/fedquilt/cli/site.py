@@ -110,7 +110,7 @@ def _uploads_table(report: SiteReport) -> None:
     for heading in ("Method", "Permitted", "It sends", "What that reveals"):
         table.add_column(heading)
     for line in report.methods:
-        verdict = "no" if line.refused else "yes"
+        verdict = "no" if line.refused else "not masked" if line.unmaskable else "yes"
         if not line.uploads:
             table.add_row(line.method, verdict, "nothing", "")
         for number, spec in enumerate(line.uploads):

@@ -102,8 +102,8 @@ class Method(ABC):
         single_round: one round is enough, since nothing is learned over rounds.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
             CUDA graph.
-        single_uploads: why the server has to see each client's upload, as the end of a sentence that begins with the method's
-            name; empty where sums over clients are enough (`summands`, `aggregate_sums`), so that secure aggregation works.
+        single_uploads: why the server has to see each client's upload, as the end of a sentence that begins with "its";
+            empty where sums over clients are enough (`summands`, `aggregate_sums`), so that secure aggregation works.
         admits: a client that did not train can be given a model afterwards, by `newcomer_state`, `newcomer_download` and
             `newcomer_update`.
     """
@@ -119,7 +119,7 @@ class Method(ABC):
     single_round: ClassVar[bool] = False
     host_server: ClassVar[bool] = False
     admits: ClassVar[bool] = False
-    single_uploads: ClassVar[str] = "does not say how its server would do with sums of uploads"
+    single_uploads: ClassVar[str] = "server is not written for sums of uploads"
 
     def __init__(self, settings: Any, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         """`averaging` is the rule by which the server averages, where it does."""

@@ -113,7 +113,9 @@ class FedPub(BackboneMethod):
     title = "FED-PUB"
     paper = "Baek et al., ICML 2023"
     Settings = FedPubSettings
-    single_uploads = "compares each client's functional embedding with every other's and averages the models anew for each receiver"
+    single_uploads = (
+        "server compares the clients' functional embeddings and averages their models anew for each receiver"
+    )
     searched = (*BackboneMethod.searched, "hidden", "tau", "l1", "proximal")
     settings: FedPubSettings
     uploads = (

@@ -16,7 +16,6 @@ from torch import Tensor
 from fedquilt.messages.message import Message, TensorSpec, declared, dense
 
 MAX_COUNT = 2**20  # no count that a client states is larger
-MAX_RANGE = 2.0**20
 WORD_BYTES = 8
 _SUM_BITS = 62  # of the largest sum; one more is its sign, and one is spare
 _ROUNDING = 1.0 + 1e-6

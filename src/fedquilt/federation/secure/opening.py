@@ -51,7 +51,9 @@ class MaskedSum:
                 raise ValueError(f"the shares of site {m}'s seed do not fit together")
             out -= mask(seed, length)
         for m in self.dropped:
-            private = join_shares({giver: given[m] for giver, given in shares.items()}, group).decode("ascii", "replace")
+            private = join_shares({giver: given[m] for giver, given in shares.items()}, group).decode(
+                "ascii", "replace"
+            )
             if not key_pairs_match(private, self.keys[m][0]):
                 raise ValueError(f"the shares of site {m}'s key do not fit together")
             for other in self.alive:

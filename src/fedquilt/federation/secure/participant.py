@@ -94,9 +94,11 @@ class Participant:
         self._save({**saved, **shared, "shares": {str(self.number): own}})
         return sealed
 
-    def accept(self, sum_id: str, sealed: Mapping[int, str]) -> None:
+    def accept(self, sum_id: str, round: int, range: float, sealed: Mapping[int, str]) -> None:
         """Take the shares that the others encrypted for this site; they are those whose masks its upload gets."""
         saved = self._under_way(sum_id, "sealed")
+        if (saved["round"], saved["range"]) != (round, range):
+            raise RefusedError("The sum was begun for another round or range.")
         members = sorted({*sealed, self.number})
         if "members" in saved:
             if saved["members"] != members:
@@ -144,7 +146,9 @@ class Participant:
         members = set(saved["members"])
         named = [*alive, *dropped]
         if len(set(named)) != len(named):
-            raise RefusedError("Both secrets of a site were asked for, which would unmask its upload; nothing is given.")
+            raise RefusedError(
+                "Both secrets of a site were asked for, which would unmask its upload; nothing is given."
+            )
         if set(named) != members or self.number not in alive:
             raise RefusedError("The sum to unmask is not the one that this site has a part in.")
         self._check_enough(alive, len(saved["keys"]), "would be added up")
@@ -187,7 +191,9 @@ class Participant:
         except (OSError, ValueError):
             saved = None
         if not isinstance(saved, dict):
-            raise FedquiltError(f"{self.path}, where this site notes what it masked, is damaged: nothing is sent in this run.")
+            raise FedquiltError(
+                f"{self.path}, where this site notes what it masked, is damaged: nothing is sent in this run."
+            )
         return saved
 
     def _save(self, values: Mapping[str, Any]) -> None:

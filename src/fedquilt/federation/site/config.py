@@ -44,6 +44,7 @@ class SiteConfig(BaseModel):
         state: the folder for everything private, and for the ledger.
         permits: the uploads that may leave, by the names that methods declare, or "all".
         dp: differential privacy for what leaves; None: none.
+        secure_aggregation: "required": uploads leave only masked, as part of a sum over several sites.
         device: where the site trains and predicts.
     """
 
@@ -56,6 +57,7 @@ class SiteConfig(BaseModel):
     state: Annotated[str, Field(min_length=1)]
     permits: list[str] | Literal["all"] = "all"
     dp: DpConfig | None = None
+    secure_aggregation: Literal["allowed", "required"] = "allowed"
     device: str = "cpu"
 
     @field_validator("name")
