@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.common.sealed import DamagedError, facts_path, read_pair, tensor_path, write_pair
-from fedquilt.federation.secure.keys import KeyTable
+from fedquilt.federation.secure.keys import KeyTable, SiteKeys
 from fedquilt.federation.secure.opening import MaskedSum
 
 
@@ -25,7 +25,7 @@ class PendingSum:
     def save(self, masked: MaskedSum, metrics: Tensor) -> None:
         """Write the sum, and the metrics that sites sent with their uploads."""
         tensors = {"total": torch.from_numpy(masked.total.view(np.int64)), "metrics": metrics}
-        keys = {str(m): list(pair) for m, pair in masked.keys.items()}
+        keys = {str(m): list(each) for m, each in masked.keys.items()}
         facts = {"run": self.run, "sum": masked.sum_id, "round": masked.round, "keys": keys}
         write_pair(self.stem, tensors, facts | {"members": masked.members, "alive": masked.alive})
 
@@ -37,7 +37,7 @@ class PendingSum:
             return None
         if (facts.get("run"), facts.get("round")) != (self.run, round):
             return None
-        keys: KeyTable = {int(m): (pair[0], pair[1]) for m, pair in facts["keys"].items()}
+        keys: KeyTable = {int(m): SiteKeys(*each) for m, each in facts["keys"].items()}
         total = tensors["total"].numpy().view(np.uint64)
         return MaskedSum(facts["sum"], round, keys, facts["members"], facts["alive"], total), tensors["metrics"]
 

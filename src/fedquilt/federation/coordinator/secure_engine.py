@@ -19,7 +19,8 @@ from fedquilt.federation.protocol import ROUND, SETUP, SHARE, UNMASK, Reply, Req
 from fedquilt.federation.secure.fixed_point import FixedPoint, vector_length
 from fedquilt.federation.secure.keys import FEWEST, KeyTable, check_key_table, threshold
 from fedquilt.federation.secure.opening import MaskedSum, read_masked, read_sealed, read_shares
-from fedquilt.federation.secure.tables import join_parts, write_survivors, write_table
+from fedquilt.federation.secure.participant import sum_purpose
+from fedquilt.federation.secure.tables import join_parts, read_site_keys, write_survivors, write_table
 from fedquilt.messages.message import Message
 from fedquilt.messages.slicing import slice_message
 from fedquilt.messages.wire import encode
@@ -144,12 +145,12 @@ class SecureEngine(FlowerEngine):
 
     def _public_keys(self, round: int, asked: Collection[int], refused: set[int]) -> KeyTable:
         """The sites' public keys, without those that cannot be keys or that another site has too."""
-        keys = self._read(
-            self._stage(SETUP, round, dict.fromkeys(asked, b""), len(asked), refused), _read_keys, refused
-        )
+        replies = self._stage(SETUP, round, dict.fromkeys(asked, b""), len(asked), refused)
+        keys = self._read(replies, lambda m, reply: read_site_keys(reply[0].get("keys")), refused)
+        purpose = sum_purpose(self.run, self._sum, round, self.range)
         for m in sorted(keys):
             try:
-                check_key_table({other: keys[other] for other in keys if other <= m})
+                check_key_table({other: keys[other] for other in keys if other <= m}, purpose)
             except ValueError as error:
                 self.note_unused_upload(m, f"has bad keys ({error})")
                 refused.add(m)
@@ -212,11 +213,3 @@ class SecureEngine(FlowerEngine):
                 "clipped",
                 f"{clipped:,} numbers of the sites' uploads were cut to {self.range:g}; a larger secure-range avoids it",
             )
-
-
-def _read_keys(m: int, reply: Reply) -> tuple[str, str]:
-    """The two public keys in a site's reply; whether they are keys is not checked here."""
-    found = reply[0].get("keys")
-    if not isinstance(found, list) or len(found) != 2 or not all(isinstance(key, str) for key in found):
-        raise ValueError("has no keys")
-    return found[0], found[1]

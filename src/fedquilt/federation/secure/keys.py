@@ -7,9 +7,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cryptography.fernet import InvalidToken
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.common.secure_aggregation.crypto.shamir import combine_shares, create_shares
 from flwr.common.secure_aggregation.crypto.symmetric_encryption import decrypt, encrypt, generate_shared_key
 from flwr.common.secure_aggregation.secaggplus_utils import (
@@ -22,6 +24,8 @@ from flwr.supercore.primitives.asymmetric import (
     generate_key_pairs,
     private_key_to_bytes,
     public_key_to_bytes,
+    sign_message,
+    verify_signature,
 )
 
 FEWEST = 3  # sites in a sum: of a sum of two, each of them knows the other's part
@@ -30,8 +34,24 @@ SHARE_LIMIT = 1024  # bytes of a share
 _INDEX_BYTES, _BLOCK_BYTES = 4, 16  # of a share: its number, and then whole blocks
 _DIGEST_BYTES = 32
 
-# The public keys of each site by its number: the one for masks, and the one for encryption.
-KeyTable = dict[int, tuple[str, str]]
+
+class SiteKeys(NamedTuple):
+    """What a site sends when a sum begins; all of it is text.
+
+    Attributes:
+        masking, sealing: its public keys for this sum, by which masks and encryption are agreed on (PEM).
+        identity: its lasting public key (PEM).
+        signature: of the two other keys and of what they are for, by the lasting key (hexadecimal).
+    """
+
+    masking: str
+    sealing: str
+    identity: str
+    signature: str
+
+
+# By the sites' numbers.
+KeyTable = dict[int, SiteKeys]
 
 
 def threshold(sites: int) -> int:
@@ -70,12 +90,32 @@ def read_public_key(text: object) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def check_key_table(table: KeyTable) -> None:
-    """ValueError where a key cannot be read, or is there twice."""
-    listed = [key for pair in table.values() for key in pair]
-    numbers = {read_public_key(key).public_numbers() for key in listed}
-    if len(numbers) != len(listed):
+def fingerprint(public: str) -> str:
+    """A public key in 64 hexadecimal digits, by which people tell each other theirs."""
+    der = read_public_key(public).public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return hashlib.sha256(der).hexdigest()
+
+
+def signed(identity: KeyPair, purpose: bytes, number: int, masking: str, sealing: str) -> SiteKeys:
+    """A site's keys for a sum, signed. `purpose` is a digest of what they are for."""
+    text = digest(purpose.hex(), number, masking, sealing)
+    signature = sign_message(bytes_to_private_key(identity.private.encode()), text).hex()
+    return SiteKeys(masking, sealing, identity.public, signature)
+
+
+def check_key_table(table: KeyTable, purpose: bytes) -> None:
+    """ValueError where a key cannot be read, is there twice, or was not signed for this purpose."""
+    listed = [key for keys in table.values() for key in (keys.masking, keys.sealing, keys.identity)]
+    if len({read_public_key(key).public_numbers() for key in listed}) != len(listed):
         raise ValueError("a public key is there twice")
+    for number, keys in table.items():
+        text = digest(purpose.hex(), number, keys.masking, keys.sealing)
+        try:
+            genuine = verify_signature(read_public_key(keys.identity), text, bytes.fromhex(keys.signature))
+        except ValueError:
+            genuine = False
+        if not genuine:
+            raise ValueError(f"the keys of site {number} are not signed for this sum")
 
 
 def agreed_key(private: str, public: str) -> bytes:
@@ -88,11 +128,19 @@ def agreed_mask_key(private: str, public: str) -> bytes:
     return base64.urlsafe_b64decode(agreed_key(private, public))
 
 
+def public_key_of(private: str) -> str:
+    """The public key of a private one; ValueError where it is no private key."""
+    try:
+        return public_key_to_bytes(bytes_to_private_key(private.encode()).public_key()).decode()
+    except Exception:
+        raise ValueError("a private key cannot be read") from None
+
+
 def key_pairs_match(private: str, public: str) -> bool:
     """Whether a public key is that of a private one."""
     try:
-        found = bytes_to_private_key(private.encode()).public_key()
-    except Exception:  # it is no private key
+        found = read_public_key(public_key_of(private))
+    except ValueError:
         return False
     return found.public_numbers() == read_public_key(public).public_numbers()
 

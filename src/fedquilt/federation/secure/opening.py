@@ -54,10 +54,10 @@ class MaskedSum:
             private = join_shares({giver: given[m] for giver, given in shares.items()}, group).decode(
                 "ascii", "replace"
             )
-            if not key_pairs_match(private, self.keys[m][0]):
+            if not key_pairs_match(private, self.keys[m].masking):
                 raise ValueError(f"the shares of site {m}'s key do not fit together")
             for other in self.alive:
-                out -= common_mask(agreed_mask_key(private, self.keys[other][0]), length, other, m)
+                out -= common_mask(agreed_mask_key(private, self.keys[other].masking), length, other, m)
         return out
 
 

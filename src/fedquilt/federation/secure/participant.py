@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,27 @@ from fedquilt.federation.secure.keys import (
     FEWEST,
     KeyPair,
     KeyTable,
+    SiteKeys,
     agreed_key,
     agreed_mask_key,
     check_key_table,
     digest,
+    fingerprint,
     open_shares,
     seal_shares,
+    signed,
     split_secret,
     threshold,
 )
 from fedquilt.federation.secure.masks import KEY_BYTES, common_mask, mask
 
 FILE = "secure.json"
+OUT_OF_TURN = "This stage of secure aggregation was asked for out of turn, or for a sum that is over."
+
+
+def sum_purpose(run: str, sum_id: str, round: int, range: float) -> bytes:
+    """A digest of what a sum's keys are for."""
+    return digest(run, sum_id, round, range)
 
 
 class Participant:
@@ -48,43 +57,51 @@ class Participant:
         run: the run's name.
         number: the site's number.
         sites: how many sites the run has.
+        identity: the site's lasting key.
+        peers: the fingerprints of the lasting keys of the sites that this one adds up with; None: of any.
     """
 
-    def __init__(self, folder: Path, run: str, number: int, sites: int) -> None:
+    def __init__(
+        self, folder: Path, run: str, number: int, sites: int, identity: KeyPair, peers: Collection[str] | None = None
+    ) -> None:
         self.path, self.run, self.number, self.sites = folder / FILE, run, number, sites
+        self.identity, self.peers = identity, peers
+        self._accepted: dict[str, Any] = {}  # the sum under way, with the others' shares
 
-    def setup(self, sum_id: str, round: int, range: float) -> tuple[str, str]:
+    def setup(self, sum_id: str, round: int, range: float) -> SiteKeys:
         """Begin a sum: forget the one before, and make keys for this one."""
         saved = self._load()
         opened = saved.get("opened")
         if opened is not None and opened["round"] >= round:
             raise RefusedError(f"This site has given its shares for the sum of round {opened['round']} already.")
         if saved.get("sum") != sum_id:
-            mine = [KeyPair.make(), KeyPair.make()]
-            keys = {"private": [pair.private for pair in mine], "public": [pair.public for pair in mine]}
+            masking, sealing = KeyPair.make(), KeyPair.make()
+            purpose = sum_purpose(self.run, sum_id, round, range)
+            public = signed(self.identity, purpose, self.number, masking.public, sealing.public)
+            keys = {"private": [masking.private, sealing.private], "public": public}
             saved = {"opened": opened, "sum": sum_id, "round": round, "range": range, **keys}
             self._save(saved)
         elif (saved["round"], saved["range"]) != (round, range):
             raise RefusedError("The sum was begun for another round or range.")
-        first, second = saved["public"]
-        return first, second
+        return SiteKeys(*saved["public"])
 
     def share(self, sum_id: str, table: KeyTable) -> dict[int, str]:
         """The shares of this site's secrets, encrypted, by the number of the site that each is for."""
         saved = self._under_way(sum_id)
-        terms = digest(self.run, sum_id, saved["round"], saved["range"], sorted(table.items()))
+        purpose = sum_purpose(self.run, sum_id, saved["round"], saved["range"])
+        terms = digest(purpose.hex(), sorted(table.items()))
         if "sealed" in saved:
             if saved["terms"] != terms.hex():
                 raise RefusedError("The keys of this sum were other ones before.")
             return {int(m): text for m, text in saved["sealed"].items()}
-        self._check_table(table, saved["public"])
+        self._check_table(table, SiteKeys(*saved["public"]), purpose)
         seed = os.urandom(KEY_BYTES)
         members = sorted(table)
         seed_shares = split_secret(seed, members)
         key_shares = split_secret(saved["private"][0].encode(), members)
         sealed = {
             m: seal_shares(
-                agreed_key(saved["private"][1], table[m][1]), terms, self.number, m, seed_shares[m], key_shares[m]
+                agreed_key(saved["private"][1], table[m].sealing), terms, self.number, m, seed_shares[m], key_shares[m]
             )
             for m in members
             if m != self.number
@@ -95,7 +112,10 @@ class Participant:
         return sealed
 
     def accept(self, sum_id: str, round: int, range: float, sealed: Mapping[int, str]) -> None:
-        """Take the shares that the others encrypted for this site; they are those whose masks its upload gets."""
+        """Take the shares that the others encrypted for this site, before it trains.
+
+        They are those whose masks its upload gets. They are on the disk once the upload is masked.
+        """
         saved = self._under_way(sum_id, "sealed")
         if (saved["round"], saved["range"]) != (round, range):
             raise RefusedError("The sum was begun for another round or range.")
@@ -103,24 +123,27 @@ class Participant:
         if "members" in saved:
             if saved["members"] != members:
                 raise RefusedError("The sites of this sum were other ones before.")
+            self._accepted = saved
             return
-        keys = {int(m): pair for m, pair in saved["keys"].items()}
+        keys = {int(m): SiteKeys(*each) for m, each in saved["keys"].items()}
         if self.number in sealed or not set(sealed) < set(keys):
             raise RefusedError("Shares came from a site that is not in this sum.")
         self._check_enough(members, len(keys), "would share keys")
         shares = dict(saved["shares"])
         for m, text in sealed.items():
-            key = agreed_key(saved["private"][1], keys[m][1])
+            key = agreed_key(saved["private"][1], keys[m].sealing)
             try:
                 found = open_shares(key, bytes.fromhex(saved["terms"]), m, self.number, text)
             except ValueError as error:
                 raise RefusedError(f"Secure aggregation: {error}.") from None
             shares[str(m)] = [share.hex() for share in found]
-        self._save({**saved, "shares": shares, "members": members})
+        self._accepted = {**saved, "shares": shares, "members": members}
 
     def masked(self, sum_id: str, vector: Vector) -> Vector:
         """The upload under the seed's mask and the masks in common with the others."""
-        saved = self._under_way(sum_id, "members")
+        saved, self._accepted = self._accepted, {}
+        if saved.get("sum") != sum_id:
+            raise RefusedError(OUT_OF_TURN)
         upload = hashlib.sha256(vector.tobytes()).hexdigest()
         if saved.setdefault("upload", upload) != upload:
             raise RefusedError("Another upload was masked for this sum before.")
@@ -128,7 +151,7 @@ class Participant:
         out = vector + mask(bytes.fromhex(saved["seed"]), len(vector))
         for m in saved["members"]:
             if m != self.number:
-                key = agreed_mask_key(saved["private"][0], saved["keys"][str(m)][0])
+                key = agreed_mask_key(saved["private"][0], SiteKeys(*saved["keys"][str(m)]).masking)
                 out += common_mask(key, len(vector), self.number, m)
         return out
 
@@ -158,15 +181,20 @@ class Participant:
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
-    def _check_table(self, table: KeyTable, own: Sequence[str]) -> None:
+    def _check_table(self, table: KeyTable, own: SiteKeys, purpose: bytes) -> None:
         if len(table) < FEWEST:
             raise RefusedError(f"A sum needs at least {FEWEST} sites, and {len(table)} would take part.")
-        if max(table) >= self.sites or self.number not in table or list(table[self.number]) != list(own):
+        if max(table) >= self.sites or table.get(self.number) != own:
             raise RefusedError("The table of keys is not one of this run's sites with this site's own keys in it.")
         try:
-            check_key_table(table)
+            check_key_table(table, purpose)
         except ValueError as error:
             raise RefusedError(f"Secure aggregation: {error}.") from None
+        if self.peers is None:
+            return
+        for m, keys in table.items():
+            if m != self.number and fingerprint(keys.identity) not in self.peers:
+                raise RefusedError(f"Site {m} has a key that is not among this site's secure_peers.")
 
     def _check_enough(self, found: Sequence[int], group: int, what: str) -> None:
         if len(found) < threshold(group):
@@ -178,7 +206,7 @@ class Participant:
         """What is saved of a sum, where it has come as far as `stage`."""
         saved = self._load()
         if saved.get("sum") != sum_id or stage not in saved:
-            raise RefusedError("This stage of secure aggregation was asked for out of turn, or for a sum that is over.")
+            raise RefusedError(OUT_OF_TURN)
         return saved
 
     # -- what is on the disk ------------------------------------------------------------------------------------------

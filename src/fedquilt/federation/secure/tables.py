@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedquilt.federation.secure.keys import KeyTable
+from fedquilt.federation.secure.keys import KeyTable, SiteKeys
 
 SITE_LIMIT = 1000  # the most sites in one sum
 BYTES_PER_SITE = 4096  # the most that a table needs for a site
@@ -28,11 +28,16 @@ def read_texts(data: bytes) -> dict[int, str]:
 
 
 def read_key_table(data: bytes) -> KeyTable:
-    """The table of two keys a site; ValueError on anything else. The keys themselves are not checked."""
-    table = _read(data)
-    if not all(_are_texts(pair, 2) for pair in table.values()):
-        raise ValueError("a table of keys holds something else than two a site")
-    return {m: (pair[0], pair[1]) for m, pair in table.items()}
+    """The table of each site's keys; ValueError on anything else. The keys themselves are not checked."""
+    return {m: read_site_keys(keys) for m, keys in _read(data).items()}
+
+
+def read_site_keys(value: object) -> SiteKeys:
+    """One site's keys, as a list of texts; ValueError on anything else."""
+    fields = len(SiteKeys._fields)
+    if not isinstance(value, list) or len(value) != fields or not all(isinstance(text, str) for text in value):
+        raise ValueError("its keys cannot be read")
+    return SiteKeys(*value)
 
 
 def write_survivors(alive: Iterable[int], dropped: Iterable[int]) -> bytes:
@@ -86,7 +91,3 @@ def _read(data: bytes) -> dict[int, Any]:
 
 def _is_number(value: Any) -> bool:
     return type(value) is int and 0 <= value < 10**5
-
-
-def _are_texts(value: Any, count: int) -> bool:
-    return isinstance(value, list) and len(value) == count and all(isinstance(text, str) for text in value)

@@ -70,7 +70,7 @@ class RunClient:
             check_secure(self.site.config, self.method, request)
             reports = self.site.reports_metrics(request.rounds)  # decided before this request spends anything
             if request.secure is not None:
-                secure = SecureUploads(self.state.folder, self.method, request)
+                secure = SecureUploads(self.site.config, self.state.folder, self.method, request)
                 return secure.answer(body, lambda download: self._train_round(request, download, reports))
             if request.kind == ROUND:
                 return self._train_round(request, body, reports)

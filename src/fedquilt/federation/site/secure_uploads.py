@@ -10,6 +10,7 @@ from typing import TypeVar
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.protocol import ROUND, SETUP, SHARE, UNMASK, RefusedError, Reply, Request
 from fedquilt.federation.secure.fixed_point import FixedPoint
+from fedquilt.federation.secure.identity import site_identity
 from fedquilt.federation.secure.participant import Participant
 from fedquilt.federation.secure.tables import read_key_table, read_survivors, read_texts, split_parts, write_table
 from fedquilt.federation.site.config import SiteConfig
@@ -22,13 +23,13 @@ T = TypeVar("T")
 
 def check_sums_enough(method: Method) -> None:
     """Refuse secure aggregation for a method whose server has to see single uploads, or that sends nothing."""
+    if not method.sent_uploads():
+        raise FedquiltError(f"{method.name} uploads nothing with these settings; leave out secure-aggregation.")
     if method.single_uploads:
         raise FedquiltError(
             f"Secure aggregation does not work with {method.name}: its {method.single_uploads}; choose another method, or "
             "leave out secure-aggregation."
         )
-    if not method.sent_uploads():
-        raise FedquiltError(f"{method.name} uploads nothing with these settings; leave out secure-aggregation.")
 
 
 def check_secure(site: SiteConfig, method: Method, request: Request) -> None:
@@ -61,11 +62,13 @@ class SecureUploads:
         folder: the run's folder in the site's state folder.
     """
 
-    def __init__(self, folder: Path, method: Method, request: Request) -> None:
+    def __init__(self, site: SiteConfig, folder: Path, method: Method, request: Request) -> None:
         assert request.secure is not None
         self.method, self.request = method, request
         self.sum, self.range = request.secure["sum"], request.secure["range"]
-        self.participant = Participant(folder, request.run, request.client, method.context.clients)
+        self.participant = Participant(
+            folder, request.run, request.client, method.context.clients, site_identity(site.state), site.secure_peers
+        )
 
     def answer(self, body: bytes, train: Callable[[bytes], Reply]) -> Reply:
         """The reply to a stage. `train` trains a round from a download and gives the reply of a round in the clear."""
