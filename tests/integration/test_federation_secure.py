@@ -26,7 +26,7 @@ from fedquilt.federation.flower_messages import unpack
 
 SIZES = (25, 14, 31, 20)
 NEAR = 2e-6  # float32's rounding over the rounds; the sum's own is below 1e-9
-STAGES = ("secure-setup", "secure-share", "round", "secure-unmask")
+STAGES = ("secure-setup", "secure-share", "round", "secure-confirm", "secure-unmask")
 
 
 class LossyGrid(MemoryGrid):
@@ -112,7 +112,9 @@ def upload_vector(there: Any, upload: bytes) -> np.ndarray:
 def test_noise_and_masks_go_together(tmp_path: Path) -> None:
     """Uploads are clipped and noised first; the sum is that of what a plain run would have sent."""
     site = {"dp": {"clip": 1.0, "noise": 2.0}}
-    there = federation(tmp_path, ragged_clients(SIZES[:3]), site=site, method="quilt", rounds=2, secure_aggregation=True)
+    there = federation(
+        tmp_path, ragged_clients(SIZES[:3]), site=site, method="quilt", rounds=2, secure_aggregation=True
+    )
     there.run()
     records = there.folder.seed(3).records()
     assert [record["participants"] for record in records] == ["all", "all"]

@@ -56,10 +56,9 @@ class Group:
         alive = sorted(masked)
         total = sum_of(list(masked.values()))
         whole = MaskedSum(sum_id, 0, keys, sorted(keys), alive, total)
+        signatures = {m: self.sites[m].confirm(sum_id, alive, whole.dropped) for m in alive if m not in silent}
         shares = {
-            m: {t: bytes.fromhex(s) for t, s in self.sites[m].unmask(sum_id, alive, whole.dropped).items()}
-            for m in alive
-            if m not in silent
+            m: {t: bytes.fromhex(s) for t, s in self.sites[m].unmask(sum_id, signatures).items()} for m in signatures
         }
         return whole.opened(shares)
 

@@ -22,7 +22,7 @@ from fedquilt.training.engines.base import EVALUATION_FIELDS
 VERSION = 1  # of this protocol
 HELLO, ROUND, EVALUATE, FINISH = "hello", "round", "evaluate", "finish"
 # The stages of secure aggregation before and after a round (`fedquilt.federation.secure`).
-SETUP, SHARE, UNMASK = "secure-setup", "secure-share", "secure-unmask"
+SECURE_STAGES = SETUP, SHARE, CONFIRM, UNMASK = "secure-setup", "secure-share", "secure-confirm", "secure-unmask"
 # The most that a request may ask for, so that a site's work ends.
 MAX_CLIENTS, MAX_EPOCHS, MAX_ROUNDS = 10_000, 10_000, 10**7
 MAX_RANGE = 2.0**20  # of a number in secure aggregation, so that bits behind the point are left
@@ -39,7 +39,7 @@ class Request:
     """One request of a run.
 
     Attributes:
-        kind: ROUND, EVALUATE, FINISH, or a stage of secure aggregation: SETUP, SHARE, UNMASK.
+        kind: ROUND, EVALUATE, FINISH, or one of SECURE_STAGES.
         run: the run's random name; a site keeps a folder for each.
         coordinator: how many times the coordinator was restarted; a site refuses requests of an earlier one.
         round: the round to train, or with which the training ended.
@@ -82,7 +82,7 @@ class Request:
         if not readable:
             raise RefusedError("The request cannot be read; the coordinator and the site need the same fedquilt.")
         request = cls(**values)
-        if request.kind not in (ROUND, EVALUATE, FINISH, SETUP, SHARE, UNMASK):
+        if request.kind not in (ROUND, EVALUATE, FINISH, *SECURE_STAGES):
             raise RefusedError(
                 f"There is no request called '{request.kind}'; the coordinator and the site need the same fedquilt."
             )
@@ -158,7 +158,7 @@ class Introduction:
 def _is_secure(value: Any, kind: str) -> bool:
     """Whether a request's `secure` can be read; the stages of secure aggregation need it."""
     if value is None:
-        return kind not in (SETUP, SHARE, UNMASK)
+        return kind not in SECURE_STAGES
     if not isinstance(value, dict) or set(value) != {"sum", "range"}:
         return False
     name, range = value["sum"], value["range"]

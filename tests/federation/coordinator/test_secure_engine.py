@@ -18,7 +18,7 @@ from support.flower_doubles import MemoryGrid, edit_site, federation
 from support.tampering import header_of
 
 SIZES = (25, 14, 31, 20)
-STAGES = ("secure-setup", "secure-share", "round", "secure-unmask")
+STAGES = ("secure-setup", "secure-share", "round", "secure-confirm", "secure-unmask")
 
 
 def secure(folder: Path, grid: MemoryGrid | None = None, **options: Any) -> Coordinator:
@@ -59,7 +59,8 @@ def bad(stage: str, body: bytes | None = None, **header: Any) -> Callable[..., A
 def test_beyond_the_bound_a_round_fails_with_a_sentence(stage: str, tmp_path: Path) -> None:
     """Two of four sites drop out, and three have to stay."""
     there = secure(tmp_path, grid_of(tmp_path, lost(stage, 1001, 1002)), min_sites=3)
-    says = r"2 of 3 sites that are needed helped" if stage == "secure-unmask" else r"too few of its 4 sites stayed"
+    unmasking = {"secure-confirm": "0 of 3", "secure-unmask": "2 of 3"}
+    says = f"{unmasking[stage]} sites that are needed helped" if stage in unmasking else "too few of its 4 sites stayed"
     with pytest.raises(FedquiltError, match=says):
         there.run()
     assert len(there.folder.seed(3).records()) == 1
@@ -112,8 +113,9 @@ def test_a_masked_upload_that_was_changed_is_noticed(tmp_path: Path) -> None:
         there.run()
 
 
-def test_shares_of_another_form_are_done_without(tmp_path: Path) -> None:
-    there = secure(tmp_path, grid_of(tmp_path, bad("secure-unmask", b"{}")))
+@pytest.mark.parametrize("tamper", [bad("secure-unmask", b"{}"), bad("secure-confirm", signature="00")])
+def test_shares_and_signatures_of_another_form_are_done_without(tamper: Any, tmp_path: Path) -> None:
+    there = secure(tmp_path, grid_of(tmp_path, tamper))
     there.run()
     assert [record["participants"] for record in there.folder.seed(3).records()] == ["all", "all"]
 

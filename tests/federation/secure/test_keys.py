@@ -15,11 +15,13 @@ from fedquilt.federation.secure.keys import (
     agreed_mask_key,
     check_key_table,
     fingerprint,
+    is_signed,
     join_shares,
     key_pairs_match,
     open_shares,
     read_public_key,
     seal_shares,
+    sign,
     signed,
     split_secret,
     threshold,
@@ -114,6 +116,15 @@ def test_a_table_of_signed_keys_passes_and_others_do_not() -> None:
     ):
         with pytest.raises(ValueError, match=says):
             check_key_table({**table, **change}, PURPOSE)
+
+
+def test_a_signature_is_of_one_key_and_of_the_same_facts() -> None:
+    mine, other = KeyPair.make(), KeyPair.make()
+    text = sign(mine, "survivors", [0, 1])
+    assert is_signed(mine.public, text, "survivors", [0, 1])
+    assert not is_signed(mine.public, text, "survivors", [0, 2])
+    assert not is_signed(other.public, text, "survivors", [0, 1])
+    assert not is_signed(mine.public, "zz", "survivors", [0, 1])
 
 
 def test_a_fingerprint_is_that_of_the_key_and_not_of_its_text() -> None:

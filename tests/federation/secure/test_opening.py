@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedquilt.federation.protocol import RefusedError
 from fedquilt.federation.secure.keys import threshold
 from fedquilt.federation.secure.opening import MaskedSum, read_masked, read_sealed, read_shares
 from fedquilt.federation.secure.tables import write_table
@@ -35,7 +36,7 @@ def test_a_site_that_drops_out_after_its_upload_is_in_the_sum(tmp_path: Path) ->
 def test_beyond_the_bound_nothing_is_learned(tmp_path: Path) -> None:
     group = Group(tmp_path, 4)
     keys, masked = group.masked(A)
-    with pytest.raises(ValueError, match="2 shares came, and 3 are needed"):
+    with pytest.raises(RefusedError, match="Only 2 of 4 sites signed the same list, and 3 are needed"):
         group.opened(A, keys, masked, silent=[2, 3])
 
 
@@ -74,10 +75,8 @@ def test_shares_that_do_not_fit_are_noticed(tmp_path: Path) -> None:
     group = Group(tmp_path, 4)
     keys, masked = group.masked(A, without=[3])
     whole = MaskedSum(A, 0, keys, [0, 1, 2, 3], [0, 1, 2], sum_of(list(masked.values())))
-    shares = {
-        m: {t: bytes.fromhex(s) for t, s in group.sites[m].unmask(A, whole.alive, whole.dropped).items()}
-        for m in whole.alive
-    }
+    signatures = {m: group.sites[m].confirm(A, whole.alive, whole.dropped) for m in whole.alive}
+    shares = {m: {t: bytes.fromhex(s) for t, s in group.sites[m].unmask(A, signatures).items()} for m in whole.alive}
     assert np.array_equal(whole.opened(shares), sum_of(list(group.vectors[:3])))
     bad = {m: dict(given) for m, given in shares.items()}
     bad[1][3] = bad[1][3][:4] + bytes(len(bad[1][3]) - 4)

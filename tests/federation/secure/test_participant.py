@@ -9,7 +9,7 @@ import pytest
 
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.protocol import RefusedError
-from fedquilt.federation.secure.keys import KeyPair, fingerprint, join_shares, signed
+from fedquilt.federation.secure.keys import KeyPair, fingerprint, signed
 from fedquilt.federation.secure.participant import FILE, sum_purpose
 from support.secure_sums import RANGE, RUN, Group, sum_of
 
@@ -25,30 +25,29 @@ def test_every_stage_is_answered_again_the_same(tmp_path: Path) -> None:
     assert group.site(0).share(A, keys) == sealed
     again.accept(A, 0, RANGE, {m: group.sites[m].share(A, keys)[1] for m in (0, 2, 3)})
     assert np.array_equal(again.masked(A, group.vectors[1]), masked[1])
-    shares = again.unmask(A, [0, 1, 2, 3], [])
-    assert group.site(1).unmask(A, [3, 2, 1, 0], []) == shares
+    signatures = {m: group.sites[m].confirm(A, [0, 1, 2, 3], []) for m in range(4)}
+    again.confirm(A, [3, 2, 1, 0], [])
+    shares = again.unmask(A, signatures)
+    assert group.site(1).unmask(A, signatures) == shares
+    # What it would need to mask another upload is no longer on the disk.
+    assert not {"private", "seed", "sealed"} & set(again._load())
+    with pytest.raises(RefusedError, match="out of turn"):
+        again.share(A, keys)
 
 
 def test_both_secrets_of_a_site_are_refused(tmp_path: Path) -> None:
     group = Group(tmp_path, 4)
     group.masked(A)
     site = group.sites[1]
-    with pytest.raises(RefusedError, match="Both secrets of a site were asked for"):
-        site.unmask(A, [0, 1, 2, 3], [3])
-    with pytest.raises(RefusedError, match="Both secrets of a site were asked for"):
-        site.unmask(A, [0, 1, 2, 2], [3])
+    for alive, dropped in (([0, 1, 2, 3], [3]), ([0, 1, 2, 2], [3])):
+        with pytest.raises(RefusedError, match="Both secrets of a site would be asked for"):
+            site.confirm(A, alive, dropped)
     # ... and one after the other, too.
-    site.unmask(A, [0, 1, 2, 3], [])
-    with pytest.raises(RefusedError, match="out of turn, or for a sum that is over"):
-        site.unmask(A, [0, 1, 2], [3])
-    with pytest.raises(RefusedError, match="has given its shares for the sum of round 0 already"):
+    site.confirm(A, [0, 1, 2, 3], [])
+    with pytest.raises(RefusedError, match="Others were said to be in this sum before"):
+        site.confirm(A, [0, 1, 2], [3])
+    with pytest.raises(RefusedError, match="has signed who is in the sum of round 0 already"):
         site.setup(B, 0, RANGE)
-    # What it would need for that is no longer on the disk.
-    assert keys_on_disk(group, 1) == {"opened"}
-
-
-def keys_on_disk(group: Group, m: int) -> set[str]:
-    return set(group.site(m)._load())
 
 
 @pytest.mark.parametrize(
@@ -67,23 +66,42 @@ def test_a_sum_that_would_single_somebody_out_is_refused(
     group = Group(tmp_path, 4)
     group.masked(A)
     with pytest.raises(RefusedError, match=says):
-        group.sites[1].unmask(A, alive, dropped)
+        group.sites[1].confirm(A, alive, dropped)
 
 
 @pytest.mark.parametrize("told", [1, 3, 5])
-def test_sites_that_are_told_different_survivors_give_too_few_shares_of_one_secret(told: int, tmp_path: Path) -> None:
+def test_sites_that_are_told_different_survivors_give_nothing(told: int, tmp_path: Path) -> None:
     """A coordinator tells some of seven sites that the last one dropped out, and the others that it did not."""
-    sites, target = 7, 6
-    group = Group(tmp_path, sites, length=3)
-    keys, _ = group.masked(A)
-    everyone = list(range(sites))
-    given: dict[bool, dict[int, bytes]] = {True: {}, False: {}}
+    group = Group(tmp_path, 7, length=3)
+    group.masked(A)
+    everyone = list(range(7))
+    lists = {m: (everyone[:-1], [6]) if m < told else (everyone, []) for m in everyone}
+    signatures = {m: group.sites[m].confirm(A, *lists[m]) for m in everyone}
+    gave = []
     for m in everyone:
-        alive, dropped = (everyone[:-1], [target]) if m < told else (everyone, [])
-        given[m < told][m] = bytes.fromhex(group.sites[m].unmask(A, alive, dropped)[target])
-    smaller = min(given.values(), key=len)
-    with pytest.raises(ValueError, match=f"{len(smaller)} shares came, and 5 are needed"):
-        join_shares(smaller, list(keys))
+        if len([other for other in everyone if lists[other] == lists[m]]) >= 5:
+            group.sites[m].unmask(A, signatures)
+            gave.append(lists[m])
+        else:
+            with pytest.raises(RefusedError, match="of 7 sites signed the same list, and 5 are needed"):
+                group.sites[m].unmask(A, signatures)
+    assert len({str(each) for each in gave}) <= 1
+
+
+def test_signatures_that_are_not_the_sites_own_do_not_count(tmp_path: Path) -> None:
+    group = Group(tmp_path, 3)
+    group.masked(A)
+    good = {m: group.sites[m].confirm(A, [0, 1, 2], []) for m in range(3)}
+    for bad in (
+        {0: good[0], 1: good[1]},
+        good | {2: good[1]},
+        good | {2: "zz"},
+        {0: good[0], 1: good[1], 7: good[2]},
+        {},
+    ):
+        with pytest.raises(RefusedError, match="signed the same list, and 3 are needed"):
+            group.sites[0].unmask(A, bad)
+    assert set(group.sites[0].unmask(A, good)) == {0, 1, 2}
 
 
 def test_masks_are_not_used_for_two_uploads_or_two_groups(tmp_path: Path) -> None:
@@ -164,14 +182,15 @@ def test_stages_out_of_turn_are_refused(tmp_path: Path) -> None:
         lambda: site.share(A, {}),
         lambda: site.accept(A, 0, RANGE, {}),
         lambda: site.masked(A, group.vectors[0]),
-        lambda: site.unmask(A, [0, 1, 2], []),
+        lambda: site.confirm(A, [0, 1, 2], []),
+        lambda: site.unmask(A, {}),
     ):
         with pytest.raises(RefusedError, match="out of turn"):
             ask()
     group.masked(A)
     site.setup(B, 0, RANGE)  # another try
     with pytest.raises(RefusedError, match="out of turn"):
-        site.unmask(A, [0, 1, 2], [])
+        site.confirm(A, [0, 1, 2], [])
 
 
 def test_a_later_round_is_summed_anew(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def test_a_site_that_demands_masks_sends_nothing_in_the_clear(tmp_path: Path) ->
     ("changes", "body", "says"),
     [
         ({"kind": "secure-share"}, b"{", "a table cannot be read"),
-        ({"kind": "secure-unmask"}, b"{}", "lists of sites cannot be read"),
+        ({"kind": "secure-confirm"}, b"{}", "lists of sites cannot be read"),
+        ({"kind": "secure-unmask"}, b"[]", "a table cannot be read"),
         ({"kind": "round"}, b"", "a body is too short"),
         ({"kind": "round"}, bytes(8), "a table cannot be read"),
         ({"kind": "round"}, (2).to_bytes(8, "little") + b"{}", "out of turn"),

@@ -19,9 +19,7 @@ from fedquilt.federation.protocol import (
     EVALUATE,
     FINISH,
     ROUND,
-    SETUP,
-    SHARE,
-    UNMASK,
+    SECURE_STAGES,
     Reply,
     Request,
     read_metrics,
@@ -36,7 +34,7 @@ from fedquilt.training.engines.base import EVALUATION_FIELDS, Evaluation
 
 RETRY_SECONDS = 5.0  # until a site that could not answer is asked again
 REACH_SECONDS = 1.0  # between looks for sites that could not be reached
-_FLOWER_TYPES = {ROUND: "train", EVALUATE: "evaluate", FINISH: "query", SETUP: "query", SHARE: "query", UNMASK: "query"}
+_FLOWER_TYPES = {ROUND: "train", EVALUATE: "evaluate", FINISH: "query"} | dict.fromkeys(SECURE_STAGES, "query")
 
 
 @dataclass(frozen=True)

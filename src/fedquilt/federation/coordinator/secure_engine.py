@@ -15,11 +15,11 @@ from torch import Tensor
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.engine import FlowerEngine, slowest
 from fedquilt.federation.coordinator.pending_sum import PendingSum
-from fedquilt.federation.protocol import ROUND, SETUP, SHARE, UNMASK, Reply, Request
+from fedquilt.federation.protocol import CONFIRM, ROUND, SETUP, SHARE, UNMASK, Reply, Request
 from fedquilt.federation.secure.fixed_point import FixedPoint, vector_length
 from fedquilt.federation.secure.keys import FEWEST, KeyTable, check_key_table, threshold
 from fedquilt.federation.secure.opening import MaskedSum, read_masked, read_sealed, read_shares
-from fedquilt.federation.secure.participant import sum_purpose
+from fedquilt.federation.secure.participant import is_survivors_signature, sum_purpose, sum_terms
 from fedquilt.federation.secure.tables import join_parts, read_site_keys, write_survivors, write_table
 from fedquilt.messages.message import Message
 from fedquilt.messages.slicing import slice_message
@@ -158,14 +158,15 @@ class SecureEngine(FlowerEngine):
         return keys
 
     def _opened(self, masked: MaskedSum) -> np.ndarray:
-        """The sum without its masks. Sites are asked for their shares as often as for an upload."""
+        """The sum without its masks. Sites are asked for signatures and shares as often as for an upload."""
         self._sum = masked.sum_id
-        body = write_survivors(masked.alive, masked.dropped)
         shares: dict[int, dict[int, bytes]] = {}
         for _ in range(self.rules.tries):
-            waiting = [m for m in masked.alive if m not in shares]
-            needed = masked.needed - len(shares)
-            replies = self._stage(UNMASK, masked.round, dict.fromkeys(waiting, body), needed, set())
+            signatures = self._signatures(masked)
+            if len(signatures) < masked.needed:
+                continue
+            waiting = dict.fromkeys((m for m in signatures if m not in shares), write_table(signatures))
+            replies = self._stage(UNMASK, masked.round, waiting, masked.needed - len(shares), set())
             shares |= self._read(replies, lambda m, reply: read_shares(reply[1], masked.members), set())
             if len(shares) >= masked.needed:
                 return masked.opened(shares)
@@ -173,6 +174,20 @@ class SecureEngine(FlowerEngine):
             f"Round {masked.round}: {len(shares)} of {masked.needed} sites that are needed helped to unmask the sum; see "
             "incidents.jsonl, and start the run again with the same 'out' to go on when they are there."
         )
+
+    def _signatures(self, masked: MaskedSum) -> dict[int, str]:
+        """The signatures of those who confirm who is in the sum."""
+        terms = sum_terms(sum_purpose(self.run, masked.sum_id, masked.round, self.range), masked.keys).hex()
+
+        def read(m: int, reply: Reply) -> str:
+            signature = reply[0].get("signature")
+            if isinstance(signature, str) and is_survivors_signature(masked.keys[m], signature, terms, masked.alive):
+                return signature
+            raise ValueError("has no signature of who is in the sum")
+
+        body = write_survivors(masked.alive, masked.dropped)
+        replies = self._stage(CONFIRM, masked.round, dict.fromkeys(masked.alive, body), masked.needed, set())
+        return self._read(replies, read, set())
 
     def _stage(
         self,

@@ -96,10 +96,22 @@ def fingerprint(public: str) -> str:
     return hashlib.sha256(der).hexdigest()
 
 
+def sign(identity: KeyPair, *facts: object) -> str:
+    """The signature of some facts by a site's lasting key, in hexadecimal digits."""
+    return sign_message(bytes_to_private_key(identity.private.encode()), digest(*facts)).hex()
+
+
+def is_signed(identity: str, signature: str, *facts: object) -> bool:
+    """Whether a text is the signature of these facts by the owner of a lasting public key."""
+    try:
+        return verify_signature(read_public_key(identity), digest(*facts), bytes.fromhex(signature))
+    except ValueError:
+        return False
+
+
 def signed(identity: KeyPair, purpose: bytes, number: int, masking: str, sealing: str) -> SiteKeys:
     """A site's keys for a sum, signed. `purpose` is a digest of what they are for."""
-    text = digest(purpose.hex(), number, masking, sealing)
-    signature = sign_message(bytes_to_private_key(identity.private.encode()), text).hex()
+    signature = sign(identity, "keys", purpose.hex(), number, masking, sealing)
     return SiteKeys(masking, sealing, identity.public, signature)
 
 
@@ -109,12 +121,7 @@ def check_key_table(table: KeyTable, purpose: bytes) -> None:
     if len({read_public_key(key).public_numbers() for key in listed}) != len(listed):
         raise ValueError("a public key is there twice")
     for number, keys in table.items():
-        text = digest(purpose.hex(), number, keys.masking, keys.sealing)
-        try:
-            genuine = verify_signature(read_public_key(keys.identity), text, bytes.fromhex(keys.signature))
-        except ValueError:
-            genuine = False
-        if not genuine:
+        if not is_signed(keys.identity, keys.signature, "keys", purpose.hex(), number, keys.masking, keys.sealing):
             raise ValueError(f"the keys of site {number} are not signed for this sum")
 
 

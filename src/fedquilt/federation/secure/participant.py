@@ -3,9 +3,10 @@
 Asked for a stage again with the same words (a reply was lost, the coordinator was restarted), the site gives the same answer.
 It refuses everything by which a coordinator could learn more than one sum a round:
 
-- shares of both secrets of one site, in one request or in two,
+- shares of both secrets of one site,
 - a sum over fewer sites than the threshold, or one that it has no part in,
-- a second sum of a round: the difference of two is what is in one and not in the other,
+- a list of survivors that not so many sites have signed as well,
+- a second list, or a second sum, of a round: the difference of two sums is what is in one and not in the other,
 - the same masks on another upload or with other sites: the difference of the two is not masked.
 """
 
@@ -32,8 +33,10 @@ from fedquilt.federation.secure.keys import (
     check_key_table,
     digest,
     fingerprint,
+    is_signed,
     open_shares,
     seal_shares,
+    sign,
     signed,
     split_secret,
     threshold,
@@ -47,6 +50,16 @@ OUT_OF_TURN = "This stage of secure aggregation was asked for out of turn, or fo
 def sum_purpose(run: str, sum_id: str, round: int, range: float) -> bytes:
     """A digest of what a sum's keys are for."""
     return digest(run, sum_id, round, range)
+
+
+def is_survivors_signature(keys: SiteKeys, signature: str, terms: str, alive: Sequence[int]) -> bool:
+    """Whether a site signed that these are in the sum with these terms (`sum_terms`, in hexadecimal digits)."""
+    return is_signed(keys.identity, signature, "survivors", terms, list(alive))
+
+
+def sum_terms(purpose: bytes, table: KeyTable) -> bytes:
+    """A digest of what all sites of a sum have to agree on before they mask anything."""
+    return digest(purpose.hex(), sorted(table.items()))
 
 
 class Participant:
@@ -71,15 +84,14 @@ class Participant:
     def setup(self, sum_id: str, round: int, range: float) -> SiteKeys:
         """Begin a sum: forget the one before, and make keys for this one."""
         saved = self._load()
-        opened = saved.get("opened")
-        if opened is not None and opened["round"] >= round:
-            raise RefusedError(f"This site has given its shares for the sum of round {opened['round']} already.")
         if saved.get("sum") != sum_id:
+            if saved.get("closed", -1) >= round:
+                raise RefusedError(f"This site has signed who is in the sum of round {saved['closed']} already.")
             masking, sealing = KeyPair.make(), KeyPair.make()
             purpose = sum_purpose(self.run, sum_id, round, range)
             public = signed(self.identity, purpose, self.number, masking.public, sealing.public)
             keys = {"private": [masking.private, sealing.private], "public": public}
-            saved = {"opened": opened, "sum": sum_id, "round": round, "range": range, **keys}
+            saved = {"closed": saved.get("closed", -1), "sum": sum_id, "round": round, "range": range, **keys}
             self._save(saved)
         elif (saved["round"], saved["range"]) != (round, range):
             raise RefusedError("The sum was begun for another round or range.")
@@ -87,9 +99,9 @@ class Participant:
 
     def share(self, sum_id: str, table: KeyTable) -> dict[int, str]:
         """The shares of this site's secrets, encrypted, by the number of the site that each is for."""
-        saved = self._under_way(sum_id)
+        saved = self._under_way(sum_id, "private")
         purpose = sum_purpose(self.run, sum_id, saved["round"], saved["range"])
-        terms = digest(purpose.hex(), sorted(table.items()))
+        terms = sum_terms(purpose, table)
         if "sealed" in saved:
             if saved["terms"] != terms.hex():
                 raise RefusedError("The keys of this sum were other ones before.")
@@ -116,7 +128,7 @@ class Participant:
 
         They are those whose masks its upload gets. They are on the disk once the upload is masked.
         """
-        saved = self._under_way(sum_id, "sealed")
+        saved = self._under_way(sum_id, "private", "sealed")
         if (saved["round"], saved["range"]) != (round, range):
             raise RefusedError("The sum was begun for another round or range.")
         members = sorted({*sealed, self.number})
@@ -125,13 +137,12 @@ class Participant:
                 raise RefusedError("The sites of this sum were other ones before.")
             self._accepted = saved
             return
-        keys = {int(m): SiteKeys(*each) for m, each in saved["keys"].items()}
-        if self.number in sealed or not set(sealed) < set(keys):
+        if self.number in sealed or not {str(m) for m in sealed} < set(saved["keys"]):
             raise RefusedError("Shares came from a site that is not in this sum.")
-        self._check_enough(members, len(keys), "would share keys")
+        self._check_enough(members, len(saved["keys"]), "would share keys")
         shares = dict(saved["shares"])
         for m, text in sealed.items():
-            key = agreed_key(saved["private"][1], keys[m].sealing)
+            key = agreed_key(saved["private"][1], _site_keys(saved, m).sealing)
             try:
                 found = open_shares(key, bytes.fromhex(saved["terms"]), m, self.number, text)
             except ValueError as error:
@@ -151,33 +162,42 @@ class Participant:
         out = vector + mask(bytes.fromhex(saved["seed"]), len(vector))
         for m in saved["members"]:
             if m != self.number:
-                key = agreed_mask_key(saved["private"][0], SiteKeys(*saved["keys"][str(m)]).masking)
+                key = agreed_mask_key(saved["private"][0], _site_keys(saved, m).masking)
                 out += common_mask(key, len(vector), self.number, m)
         return out
 
-    def unmask(self, sum_id: str, alive: Sequence[int], dropped: Sequence[int]) -> dict[int, str]:
-        """The share of the seed of each site that is `alive`, and of the private key of each that `dropped` out.
-
-        From then on nothing else of this round can be asked for, and the site's own secrets are forgotten.
-        """
-        saved = self._load()
-        asked = [sum_id, sorted(alive), sorted(dropped)]
-        opened = saved.get("opened")
-        if opened is not None and opened["asked"] == asked:
-            return {int(m): share for m, share in opened["shares"].items()}
+    def confirm(self, sum_id: str, alive: Sequence[int], dropped: Sequence[int]) -> str:
+        """A signature of who is in the sum. From then on no other list and no other sum of this round is signed."""
         saved = self._under_way(sum_id, "upload")
-        members = set(saved["members"])
-        named = [*alive, *dropped]
-        if len(set(named)) != len(named):
+        listed = [sorted(alive), sorted(dropped)]
+        if saved.get("listed", listed) != listed:
+            raise RefusedError("Others were said to be in this sum before.")
+        if len({*alive, *dropped}) != len(alive) + len(dropped):
             raise RefusedError(
-                "Both secrets of a site were asked for, which would unmask its upload; nothing is given."
+                "Both secrets of a site would be asked for, which would unmask its upload; nothing is given."
             )
-        if set(named) != members or self.number not in alive:
+        if {*alive, *dropped} != set(saved["members"]) or self.number not in alive:
             raise RefusedError("The sum to unmask is not the one that this site has a part in.")
         self._check_enough(alive, len(saved["keys"]), "would be added up")
-        shares = {m: saved["shares"][str(m)][0] for m in alive} | {m: saved["shares"][str(m)][1] for m in dropped}
-        self._save({"opened": {"round": saved["round"], "asked": asked, "shares": shares}})
-        return shares
+        self._save({**saved, "listed": listed, "closed": saved["round"]})
+        return sign(self.identity, "survivors", saved["terms"], listed[0])
+
+    def unmask(self, sum_id: str, signatures: Mapping[int, str]) -> dict[int, str]:
+        """The share of the seed of each site in the sum, and of the private key of each that dropped out.
+
+        Only where as many sites as have to stay have signed the same list as this one. The site's own secrets are forgotten.
+        """
+        saved = self._under_way(sum_id, "listed")
+        alive, dropped = saved["listed"]
+        genuine = [
+            m
+            for m, signature in signatures.items()
+            if m in alive and is_survivors_signature(_site_keys(saved, m), signature, saved["terms"], alive)
+        ]
+        self._check_enough(genuine, len(saved["keys"]), "signed the same list")
+        shares = saved["shares"]
+        self._save({name: value for name, value in saved.items() if name not in ("private", "seed", "sealed")})
+        return {m: shares[str(m)][0] for m in alive} | {m: shares[str(m)][1] for m in dropped}
 
     # -- checks -------------------------------------------------------------------------------------------------------
 
@@ -202,10 +222,10 @@ class Participant:
                 f"Only {len(found)} of {group} sites {what}, and {threshold(group)} are needed so that nobody stands out."
             )
 
-    def _under_way(self, sum_id: str, stage: str = "sum") -> dict[str, Any]:
-        """What is saved of a sum, where it has come as far as `stage`."""
+    def _under_way(self, sum_id: str, *known: str) -> dict[str, Any]:
+        """What is saved of a sum, where it has come so far that these are `known`."""
         saved = self._load()
-        if saved.get("sum") != sum_id or stage not in saved:
+        if saved.get("sum") != sum_id or not set(known) <= set(saved):
             raise RefusedError(OUT_OF_TURN)
         return saved
 
@@ -226,3 +246,8 @@ class Participant:
 
     def _save(self, values: Mapping[str, Any]) -> None:
         write_json(self.path, values)
+
+
+def _site_keys(saved: Mapping[str, Any], m: int) -> SiteKeys:
+    """A site's keys in what is saved of a sum."""
+    return SiteKeys(*saved["keys"][str(m)])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedquilt.errors import FedquiltError
-from fedquilt.federation.protocol import ROUND, SETUP, SHARE, UNMASK, RefusedError, Reply, Request
+from fedquilt.federation.protocol import CONFIRM, ROUND, SETUP, SHARE, UNMASK, RefusedError, Reply, Request
 from fedquilt.federation.secure.fixed_point import FixedPoint
 from fedquilt.federation.secure.identity import site_identity
 from fedquilt.federation.secure.participant import Participant
@@ -77,8 +77,10 @@ class SecureUploads:
             return {"keys": list(own.setup(self.sum, self.request.round, self.range))}, b""
         if kind == SHARE:
             return {}, write_table(own.share(self.sum, _read(read_key_table, body)))
+        if kind == CONFIRM:
+            return {"signature": own.confirm(self.sum, *_read(read_survivors, body))}, b""
         if kind == UNMASK:
-            return {}, write_table(own.unmask(self.sum, *_read(read_survivors, body)))
+            return {}, write_table(own.unmask(self.sum, _read(read_texts, body)))
         if kind != ROUND:
             raise RefusedError("Secure aggregation is for rounds only.")
         sealed, download = _read(split_parts, body)
