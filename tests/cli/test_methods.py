@@ -28,6 +28,17 @@ def test_each_method_tells_its_settings_and_what_it_reveals(call: Callable, name
         assert spec.reveals.split(":")[0][:40] in text
 
 
+@pytest.mark.parametrize("name", list(methods()))
+def test_each_method_that_uploads_tells_whether_sums_are_enough(call: Callable, name: str) -> None:
+    text, method = " ".join(call(f"methods {name}").out.split()), methods()[name]
+    if not method.uploads:
+        assert "Secure aggregation" not in text
+    elif method.single_uploads:
+        assert f"Secure aggregation: no, its {method.single_uploads}." in text
+    else:
+        assert "Secure aggregation: yes" in text
+
+
 def test_an_unknown_method_is_one_sentence(refused: Callable) -> None:
     assert refused("methods fedpup") == "There is no method 'fedpup'; did you mean 'fedpub'?"
 

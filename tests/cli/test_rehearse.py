@@ -48,6 +48,7 @@ def site(here: Path, name: str, graph: Graph, **more: object) -> None:
         ("--timeout 0", "--timeout is 0; say how many seconds"),
         ("--min-sites 4", "min-sites is 4 and there are 3 sites"),
         ("--method local --aggregation median", "does not average"),
+        ("--method fedpub --secure-aggregation", "does not work with fedpub: its server compares"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_starts(

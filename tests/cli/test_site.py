@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,6 +98,22 @@ def test_a_disk_that_is_full_is_one_sentence(call: Callable, monkeypatch: pytest
     called = call("site example sites")
     assert called.status == 2
     assert "sites/site-0 cannot be written to (No space left on device)" in called.sentence
+
+
+def test_the_key_of_a_site_is_one_line_and_stays(call: Callable) -> None:
+    call("site example sites")
+    first, again, other = (call(f"site key sites/site-{m}/site.yaml").out for m in (0, 0, 1))
+    assert re.fullmatch(r"[0-9a-f]{64}\n", first)
+    assert again == first != other
+
+
+def test_a_site_that_demands_masks_is_told_which_methods_run(call: Callable, here: Path) -> None:
+    call("site example sites")
+    with open(here / "sites/site-0/site.yaml", "a") as file:
+        file.write("secure_aggregation: required\n")
+    out = call("site check sites/site-0/site.yaml").out
+    assert "not masked" in out
+    assert "Permitted: fedavg, fedhero, fedper, fedprox, local, majority, quilt." in out
 
 
 def test_the_help_says_what_a_site_is(call: Callable) -> None:

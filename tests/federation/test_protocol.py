@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +23,8 @@ def test_a_request_comes_back_from_json() -> None:
     header = json.loads(json.dumps(REQUEST.to_header()))
     assert Request.from_header(header) == REQUEST
     assert set(header) == {
-        *("kind", "run", "coordinator", "round", "best", "client", "rounds", "method", "settings", "task", "evaluate")
+        *("kind", "run", "coordinator", "round", "best", "client", "rounds", "method", "settings", "task", "evaluate"),
+        "secure",
     }
     assert set(header["task"]) == {
         *("dataset", "partition", "metric", "features", "classes", "clients", "epochs", "seed")
@@ -40,6 +42,12 @@ def test_a_request_comes_back_from_json() -> None:
         ({"client": -1}, "cannot be read"),
         ({"settings": []}, "cannot be read"),
         ({"kind": "dance"}, "no request called 'dance'"),
+        ({"kind": "secure-share"}, "cannot be read"),
+        ({"secure": {}}, "cannot be read"),
+        ({"secure": {"sum": "../../../../etc/x", "range": 64.0}}, "cannot be read"),
+        ({"secure": {"sum": "0" * 32, "range": float("nan")}}, "cannot be read"),
+        ({"secure": {"sum": "0" * 32, "range": 1e9}}, "cannot be read"),
+        ({"secure": {"sum": "0" * 32, "range": 64.0, "threshold": 1}}, "cannot be read"),
     ],
     ids=str,
 )
@@ -51,6 +59,18 @@ def test_a_request_of_another_form_is_refused(change: dict[str, Any], says: str)
 def test_a_request_builds_its_method() -> None:
     method = REQUEST.build_method()
     assert (method.name, method.settings.hidden, method.context.to_dict()) == ("fedavg", 8, CONTEXT)
+
+
+def test_a_request_by_secure_aggregation_comes_back_from_json() -> None:
+    request = replace(REQUEST, kind="secure-share", secure={"sum": "0" * 32, "range": 64.0})
+    assert Request.from_header(json.loads(json.dumps(request.to_header()))) == request
+
+
+def test_a_site_that_does_not_say_whether_it_demands_masks_does_not() -> None:
+    said = Introduction("st-anna", 8, 2, None, None, "all", False, True).to_header()
+    assert Introduction.from_header(said).secure
+    del said["secure"]
+    assert not Introduction.from_header(said).secure
 
 
 @pytest.mark.parametrize(

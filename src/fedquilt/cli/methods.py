@@ -86,6 +86,9 @@ def _print_method(method: type[Method]) -> None:
     _print_messages("A client uploads", method.uploads)
     console.print()
     _print_messages("A client downloads", method.downloads)
+    if method.uploads:
+        console.print()
+        say(f"Secure aggregation: {_secure(method)}")
 
 
 def _print_messages(heading: str, specs: tuple[TensorSpec, ...]) -> None:
@@ -100,6 +103,13 @@ def _print_messages(heading: str, specs: tuple[TensorSpec, ...]) -> None:
     for spec in specs:
         table.add_row(short(spec.name), spec.reveals)
     results().print(table)
+
+
+def _secure(method: type[Method]) -> str:
+    """Return whether the server can do with sums of uploads, in a sentence."""
+    if method.single_uploads:
+        return f"no, its {method.single_uploads}."
+    return "yes, its server needs only sums over the clients (docs/privacy.md)."
 
 
 def _idea(method: type[Method]) -> list[str]:

@@ -41,6 +41,9 @@ def rehearse(
     aggregation: Annotated[
         str, typer.Option("--aggregation", help="mean, or a robust average: median, trimmed, clipped.")
     ] = "mean",
+    secure_aggregation: Annotated[
+        bool, typer.Option("--secure-aggregation", help="The coordinator sees only sums over sites (docs/privacy.md).")
+    ] = False,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The folder to write; one that was stopped is gone on with.")
     ] = Path("rehearsal"),
@@ -68,6 +71,7 @@ def rehearse(
         "min-sites": min_sites or 0,
         "timeout": timeout,
         "aggregation": aggregation,
+        "secure-aggregation": secure_aggregation,
     }
     with _stoppable():
         result = local.rehearse(local.site_files(sites), options, out, (lambda text: None) if quiet else aside)

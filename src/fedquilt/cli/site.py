@@ -56,6 +56,19 @@ def check(path: SiteFile) -> None:
     say(f"Site '{report.site.name}' is ready.")
 
 
+@site.command("key", epilog="[dim]For example:[/]\n\n[bold cyan]fedquilt site key site.yaml[/]")
+def key(path: SiteFile) -> None:
+    """Print the key by which other sites know this one in secure aggregation; it is made where there is none.
+
+    SITE is the site's site.yaml. The others write the key into theirs, under secure_peers; see docs/sites.md.
+    """
+    from fedquilt.federation.secure.identity import site_identity
+    from fedquilt.federation.secure.keys import fingerprint
+    from fedquilt.federation.site.config import read_site
+
+    say(fingerprint(site_identity(read_site(path).state).public))
+
+
 @site.command(
     "example",
     epilog="[dim]For example:[/]\n\n[bold cyan]fedquilt site example sites --dataset cora --clients 3[/]\n\n"
@@ -109,7 +122,7 @@ def _uploads_table(report: SiteReport) -> None:
     for heading in ("Method", "Permitted", "It sends", "What that reveals"):
         table.add_column(heading)
     for line in report.methods:
-        verdict = "no" if line.refused else "yes"
+        verdict = "no" if line.refused else "not masked" if line.unmaskable else "yes"
         if not line.uploads:
             table.add_row(line.method, verdict, "nothing", "")
         for number, spec in enumerate(line.uploads):

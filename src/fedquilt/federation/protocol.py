@@ -21,8 +21,11 @@ from fedquilt.training.engines.base import EVALUATION_FIELDS
 
 VERSION = 1  # of this protocol
 HELLO, ROUND, EVALUATE, FINISH = "hello", "round", "evaluate", "finish"
+# The stages of secure aggregation before and after a round (`fedquilt.federation.secure`).
+SECURE_STAGES = SETUP, SHARE, CONFIRM, UNMASK = "secure-setup", "secure-share", "secure-confirm", "secure-unmask"
 # The most that a request may ask for, so that a site's work ends.
 MAX_CLIENTS, MAX_EPOCHS, MAX_ROUNDS = 10_000, 10_000, 10**7
+MAX_RANGE = 2.0**20  # of a number in secure aggregation, so that bits behind the point are left
 # A header and a blob of tensors.
 Reply = tuple[dict[str, Any], bytes]
 
@@ -36,7 +39,7 @@ class Request:
     """One request of a run.
 
     Attributes:
-        kind: ROUND, EVALUATE or FINISH.
+        kind: ROUND, EVALUATE, FINISH, or one of SECURE_STAGES.
         run: the run's random name; a site keeps a folder for each.
         coordinator: how many times the coordinator was restarted; a site refuses requests of an earlier one.
         round: the round to train, or with which the training ended.
@@ -46,6 +49,7 @@ class Request:
         method, settings: the method's name and settings.
         task: the run context, as a table.
         evaluate: whether the site evaluates its model after the round.
+        secure: with secure aggregation: the sum's random name ("sum") and the range of its numbers ("range").
     """
 
     kind: str
@@ -59,6 +63,7 @@ class Request:
     settings: dict[str, Any]
     task: dict[str, Any]
     evaluate: bool = True
+    secure: dict[str, Any] | None = None
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any]) -> Request:
@@ -72,11 +77,12 @@ class Request:
             and -1 <= values["round"] <= MAX_ROUNDS
             and 0 <= values["client"] < MAX_CLIENTS
             and re.fullmatch(r"[0-9a-f]{8,64}", values["run"])
+            and _is_secure(values["secure"], values["kind"])
         )
         if not readable:
             raise RefusedError("The request cannot be read; the coordinator and the site need the same fedquilt.")
         request = cls(**values)
-        if request.kind not in (ROUND, EVALUATE, FINISH):
+        if request.kind not in (ROUND, EVALUATE, FINISH, *SECURE_STAGES):
             raise RefusedError(
                 f"There is no request called '{request.kind}'; the coordinator and the site need the same fedquilt."
             )
@@ -117,6 +123,7 @@ class Introduction:
         features, classes: the widths of its graph; feature_names, class_names: hashes of their names, None where it has none.
         permits: which uploads may leave it.
         protected: whether it adds noise to its uploads.
+        secure: whether its uploads leave only by secure aggregation.
     """
 
     name: str
@@ -126,6 +133,7 @@ class Introduction:
     class_names: str | None
     permits: list[str] | Literal["all"]
     protected: bool
+    secure: bool = False
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any]) -> Introduction:
@@ -140,11 +148,22 @@ class Introduction:
             raise ValueError("what it says of its graph cannot be read")
         if not all(isinstance(values[names], str | None) for names in ("feature_names", "class_names")):
             raise ValueError("what it says of its features and classes cannot be read")
-        return cls(**values)
+        return cls(**values | {"secure": values["secure"] is True})
 
     def to_header(self) -> dict[str, Any]:
         """The header that `from_header` reads."""
         return asdict(self)
+
+
+def _is_secure(value: Any, kind: str) -> bool:
+    """Whether a request's `secure` can be read; the stages of secure aggregation need it."""
+    if value is None:
+        return kind not in SECURE_STAGES
+    if not isinstance(value, dict) or set(value) != {"sum", "range"}:
+        return False
+    name, range = value["sum"], value["range"]
+    named = isinstance(name, str) and re.fullmatch(r"[0-9a-f]{16,64}", name) is not None
+    return named and isinstance(range, float) and 1 <= range <= MAX_RANGE
 
 
 def read_metrics(values: Any, metric: Metric) -> list[float] | None:

@@ -102,6 +102,8 @@ class Method(ABC):
         single_round: one round is enough, since nothing is learned over rounds.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
             CUDA graph.
+        single_uploads: why the server has to see each client's upload, as the end of a sentence that begins with "its";
+            empty where sums over clients are enough (`summands`, `aggregate_sums`), so that secure aggregation works.
         admits: a client that did not train can be given a model afterwards, by `newcomer_state`, `newcomer_download` and
             `newcomer_update`.
     """
@@ -117,6 +119,7 @@ class Method(ABC):
     single_round: ClassVar[bool] = False
     host_server: ClassVar[bool] = False
     admits: ClassVar[bool] = False
+    single_uploads: ClassVar[str] = "server is not written for sums of uploads"
 
     def __init__(self, settings: Any, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         """`averaging` is the rule by which the server averages, where it does."""
@@ -185,6 +188,17 @@ class Method(ABC):
         All tensors are on the uploads' device. With `host_server`, the server's state and the clients' numbers are on the CPU.
         """
         return {}
+
+    def summands(self, uploads: Message) -> State:
+        """What the server needs the sum of over clients, by the uploads' names: [M, ...] -> [M, ...] float64.
+
+        Only where `single_uploads` is empty. Each client computes it from its own upload.
+        """
+        raise NotImplementedError
+
+    def aggregate_sums(self, server: State, sums: State, receivers: Tensor) -> Message:
+        """The same as `aggregate` up to rounding, from the sums of `summands` over the senders, [...] float64."""
+        raise NotImplementedError
 
     @abstractmethod
     def personal(self, state: State) -> State:

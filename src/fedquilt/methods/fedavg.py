@@ -16,6 +16,7 @@ from fedquilt.methods.base import State, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.settings import BackboneSettings
+from fedquilt.methods.sums import mean_of_sums, weighted_summands
 
 TRAIN_NODES = TensorSpec("train_nodes", "How many training nodes the client has.", count=True)
 WEIGHTS = TensorSpec(
@@ -35,6 +36,7 @@ class FedAvg(BackboneMethod):
     searched = (*BackboneMethod.searched, "hidden")
     uploads = (WEIGHTS, TRAIN_NODES)
     downloads = (AVERAGE,)
+    single_uploads = ""
 
     def shares(self, name: str) -> bool:
         """Whether the model's weight `name` is averaged with the others'."""
@@ -53,3 +55,11 @@ class FedAvg(BackboneMethod):
         """sum_m n_m w_m / sum_m n_m for every shared weight."""
         nodes = dense(uploads["train_nodes"])
         return {n: self.averaging.average(dense(value), nodes) for n, value in uploads.items() if n != "train_nodes"}
+
+    def summands(self, uploads: Message) -> State:
+        """n_m w_m for every shared weight, and n_m."""
+        return weighted_summands(uploads, TRAIN_NODES.name)
+
+    def aggregate_sums(self, server: State, sums: State, receivers: Tensor) -> Message:
+        """sum_m n_m w_m / sum_m n_m."""
+        return {**mean_of_sums(sums, TRAIN_NODES.name)}

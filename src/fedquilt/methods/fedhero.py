@@ -60,6 +60,7 @@ from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RunContext, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
+from fedquilt.methods.sums import mean_of_sums, weighted_summands
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes, activate, part
@@ -152,6 +153,7 @@ class FedHERO(AdamMethod):
         TensorSpec(NODES, "How many nodes the client has.", count=True),
     )
     downloads = (TensorSpec(MODEL + "*", "The average of the participants' shared weights.", shared=True),)
+    single_uploads = ""
 
     def __init__(self, settings: FedHEROSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         super().__init__(settings, context, averaging)
@@ -328,10 +330,20 @@ class FedHERO(AdamMethod):
             self.diagnose(server, sent, {name: dense(w) for name, w in down.items()})
         return down
 
-    def diagnose(self, server: State, sent: State, mean: State) -> None:
-        """Write what `diagnostics` returns, from the clients' weights [M', ...] and their mean [...]."""
-        layers = [name for name in sent if name.startswith((MODEL + GLOBAL, MODEL + LOCAL))]
-        learner = [name for name in sent if name.startswith(MODEL + LEARNER)]
+    def summands(self, uploads: Message) -> State:
+        """n_m w_m for every shared weight, and n_m."""
+        return weighted_summands(uploads, NODES) if uploads else {}
+
+    def aggregate_sums(self, server: State, sums: State, receivers: Tensor) -> Message:
+        """sum_m n_m w_m / sum_m n_m; how far clients are from it is not known then."""
+        mean = mean_of_sums(sums, NODES)
+        self.diagnose(server, None, mean)
+        return {**mean}
+
+    def diagnose(self, server: State, sent: State | None, mean: State) -> None:
+        """Write what `diagnostics` returns, from the clients' weights [M', ...] (None: unknown) and their mean [...]."""
+        layers = [name for name in mean if name.startswith((MODEL + GLOBAL, MODEL + LOCAL))]
+        learner = [name for name in mean if name.startswith(MODEL + LEARNER)]
         found = {WEIGHT_NORM: length(mean.values()), LAYER_SPREAD: spread(sent, mean, layers)}
         if learner:
             start = {name: server[START + name.removeprefix(MODEL)] for name in learner}
@@ -356,8 +368,10 @@ def length(tensors: Iterable[Tensor]) -> Tensor:
     return torch.stack([tensor.square().sum() for tensor in tensors]).sum().sqrt()
 
 
-def spread(sent: State, mean: State, names: Sequence[str]) -> Tensor:
-    """mean_m |w_m - w| / |w| over the weights `names` of M' clients [M', ...] and their mean w: a scalar."""
+def spread(sent: State | None, mean: State, names: Sequence[str]) -> Tensor:
+    """mean_m |w_m - w| / |w| over the weights `names` of M' clients [M', ...] and their mean w: a scalar; NaN without them."""
+    if sent is None:
+        return torch.tensor(torch.nan)
     apart = torch.stack([(sent[name] - mean[name]).square().flatten(1).sum(1) for name in names]).sum(0).sqrt()
     return apart.mean() / length(mean[name] for name in names).clamp_min(1e-12)
 

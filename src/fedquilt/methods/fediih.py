@@ -172,6 +172,7 @@ class FedIIH(AdamMethod):
     title = "FedIIH"
     paper = "Yu et al., AAAI 2025"
     Settings = FedIIHSettings
+    single_uploads = "server compares the clients' latent factors and averages their models anew for each receiver"
     searched = (*AdamMethod.searched, "tau", "elbo")
     settings: FedIIHSettings
     uploads = (

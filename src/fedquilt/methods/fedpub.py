@@ -113,6 +113,9 @@ class FedPub(BackboneMethod):
     title = "FED-PUB"
     paper = "Baek et al., ICML 2023"
     Settings = FedPubSettings
+    single_uploads = (
+        "server compares the clients' functional embeddings and averages their models anew for each receiver"
+    )
     searched = (*BackboneMethod.searched, "hidden", "tau", "l1", "proximal")
     settings: FedPubSettings
     uploads = (

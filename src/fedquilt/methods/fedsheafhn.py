@@ -134,6 +134,9 @@ class FedSheafHN(BackboneMethod):
     title = "FedSheafHN"
     paper = "Liang et al., 2024"
     Settings = FedSheafHNSettings
+    single_uploads = (
+        "server writes each client's weights from its own embedding, and learns from how each client changed them"
+    )
     searched = (*BackboneMethod.searched, "hidden", "server_lr", "personal_step")
     settings: FedSheafHNSettings
     admits = True

@@ -151,6 +151,7 @@ class FedSSA(AdamMethod):
     title = "FedSSA"
     paper = "Yu et al., 2026"
     Settings = FedSSASettings
+    single_uploads = "server clusters the clients by what each sent"
     settings_before = MappingProxyType({"encoder": "separate"})
     searched = (*AdamMethod.searched, "input_dropout", "filter_lr", "semantic_weight", "structural_weight")
     settings: FedSSASettings

@@ -45,6 +45,7 @@ from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
 from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive, Rate
+from fedquilt.methods.sums import along_axis
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.filters import FILTER, IDENTITY, Basis, FilterNet, features_of, of_each_once, side_by_side
 from fedquilt.nn.layers import Weights, masked
@@ -110,6 +111,7 @@ class Quilt(BackboneMethod):
         TRAIN_NODES,
     )
     downloads = (AVERAGE, TensorSpec(FILTER, "The average of the participants' coefficients.", shared=True))
+    single_uploads = ""
 
     def __init__(self, settings: QuiltSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         self.shared = {part.strip() for part in settings.share.split(",") if part.strip()}
@@ -237,6 +239,31 @@ class Quilt(BackboneMethod):
                 turned = self.averaging.average_patches(stack.transpose(1, -1), dense(uploads[evidence]), floor)
                 message[name] = turned.transpose(0, -1).contiguous()
         return message
+
+    def summands(self, uploads: Message) -> State:
+        """e_mp W_m[p] for every patch p of a shared weight, and the evidence itself, of which e_mp is computed."""
+        counts = {name: dense(v).double() for name, v in uploads.items() if name in (*EVIDENCE, TRAIN_NODES.name)}
+        weights = {name: dense(v).double() for name, v in uploads.items() if name not in counts}
+        return {name: w * self.patch_weight(name, counts, w) for name, w in weights.items()} | counts
+
+    def aggregate_sums(self, server: State, sums: State, receivers: Tensor) -> Message:
+        """sum_m e_mp W_m[p] / sum_m e_mp; the denominator is that of the summed evidence, in which e is linear."""
+        counts = {name: value for name, value in sums.items() if name in (*EVIDENCE, TRAIN_NODES.name)}
+        weights = {name: value for name, value in sums.items() if name not in counts}
+        return {name: (w / self.patch_weight(name, counts, w)).float() for name, w in weights.items()}
+
+    def patch_weight(self, name: str, counts: State, like: Tensor) -> Tensor:
+        """e of the patches of a weight, shaped to multiply it: the evidence with its floor, or the training nodes.
+
+        Counts and weights have a client axis, or are sums over clients.
+        """
+        nodes, evidence = counts[TRAIN_NODES.name], self.evidence_for(name)
+        if evidence not in counts:
+            return along_axis(nodes, like, nodes.dim() - 1)
+        by_patch = counts[evidence] + FLOOR * nodes.unsqueeze(-1)  # [..., P]
+        if evidence == FEATURES_SEEN:
+            return along_axis(by_patch, like, nodes.dim())
+        return by_patch.view(*nodes.shape, *[1] * (like.dim() - nodes.dim() - 1), by_patch.shape[-1])
 
     def findings(self, server: State, clients: State) -> dict[str, Tensor]:
         """Each client's coefficients by distance, the mean over its groups: [M, K + 1]."""

@@ -21,6 +21,8 @@ from fedquilt.runs.options import options_of
         ({"metric": "f1"}, "no metric 'f1'"),
         ({"sites": 2, "min-sites": 3}, "min-sites is 3 and there are 2 sites"),
         ({"out": ""}, "'out' is not possible"),
+        ({"secure-range": 0.5}, "'secure-range' is not possible"),
+        ({"secure-range": 1e9}, "'secure-range' is not possible"),
     ],
 )
 def test_a_wrong_configuration_is_a_sentence(values: dict[str, Any], says: str) -> None:

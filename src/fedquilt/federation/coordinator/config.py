@@ -15,6 +15,7 @@ from fedquilt.common.files import write_text
 from fedquilt.common.json_text import parse_json
 from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError
+from fedquilt.federation.protocol import MAX_RANGE
 from fedquilt.methods.base import find_method
 from fedquilt.runs.config import Count, RunConfig, Seed
 from fedquilt.runs.options import Option, options_of
@@ -26,6 +27,7 @@ from fedquilt.tasks.base import find_task
 FIXED_FIELDS = (
     *("method", "settings", "rounds", "epochs", "seed", "sites", "dataset", "partition", "metric", "participation"),
     *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip"),
+    *("secure_aggregation", "secure_range"),
 )
 
 
@@ -94,6 +96,17 @@ class FederationConfig(BaseModel):
     aggregation_clip: Annotated[
         float, _bounds("aggregation_clip"), Field(alias="aggregation-clip"), _option("aggregation_clip")
     ] = 1.0
+
+    secure_aggregation: Annotated[
+        bool,
+        Field(alias="secure-aggregation"),
+        _own("Sites mask their uploads, and only sums over three or more of them can be read (docs/privacy.md)."),
+    ] = False
+    secure_range: Annotated[
+        float,
+        Field(ge=1, le=MAX_RANGE, alias="secure-range"),
+        _own("With secure-aggregation: the largest size of a weight; larger ones are cut to it, and counted."),
+    ] = 64.0
 
     @field_validator("settings", mode="before")
     @classmethod

@@ -19,8 +19,11 @@ from fedquilt.federation.coordinator.config import FIXED_FIELDS, FederationConfi
 from fedquilt.federation.coordinator.engine import FlowerEngine, RoundRules
 from fedquilt.federation.coordinator.finite_aggregation import FiniteAggregation
 from fedquilt.federation.coordinator.incidents import Incidents
+from fedquilt.federation.coordinator.pending_sum import PendingSum
 from fedquilt.federation.coordinator.planning import averaging_of, check_same_widths, plan_method
 from fedquilt.federation.coordinator.roster import Roster, gather
+from fedquilt.federation.coordinator.secure_engine import SecureEngine
+from fedquilt.federation.coordinator.sum_aggregation import SumAggregation
 from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import as_dict, resolve_settings
 from fedquilt.privacy.dp import BudgetSpentError
@@ -37,10 +40,12 @@ from fedquilt.runs.seal import (
 )
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
+from fedquilt.training.round import Aggregate
 from fedquilt.training.round_store import Record
 
 ROSTER = "sites.json"
 INCIDENTS = "incidents.jsonl"
+PENDING = "secure-sum"
 
 
 class Coordinator:
@@ -76,7 +81,7 @@ class Coordinator:
         if not isinstance(saved, dict):
             raise FedquiltError(f"{self.folder.path} holds a run that was not made with sites; choose another 'out'.")
         for name in FIXED_FIELDS:
-            if saved.get(name) != asked[name]:
+            if saved.get(name, FederationConfig.model_fields[name].default) != asked[name]:
                 raise FedquiltError(
                     f"{self.folder.path} holds a run with another {name}; choose another 'out', or ask for the same."
                 )
@@ -163,9 +168,16 @@ class Coordinator:
     def _training(self, method: Method, run: str, restarts: int) -> tuple[Training, FlowerEngine]:
         config = self.config
         rules = RoundRules(config.timeout, config.min_sites, config.tries, config.norm_limit)
-        engine = FlowerEngine(method, self.roster, rules, run, config.rounds, restarts)
+        about = (method, self.roster, rules, run, config.rounds, restarts)
+        aggregate: Aggregate
+        if config.secure_aggregation:
+            store = PendingSum(self.folder.path / PENDING, run)
+            engine: FlowerEngine = SecureEngine(*about, range=config.secure_range, store=store)
+            aggregate = SumAggregation(method, config.secure_range)
+        else:
+            engine = FlowerEngine(*about)
+            aggregate = FiniteAggregation(method, engine.note_unused_upload)
         plan = Plan(config.rounds, config.participation, config.evaluate_every, config.patience or None, 0.0)
-        aggregate = FiniteAggregation(method, engine.note_unused_upload)
         training = Training(
             method, engine, plan, self.folder.seed(config.seed), self._report_round, aggregate=aggregate
         )

@@ -15,7 +15,15 @@ from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.dispatch import NoReply, RequestBatch
 from fedquilt.federation.coordinator.roster import Roster
 from fedquilt.federation.message_checks import BadMessageError, ExpectedMessages, overlong_uploads, read_upload
-from fedquilt.federation.protocol import EVALUATE, FINISH, ROUND, Reply, Request, read_metrics
+from fedquilt.federation.protocol import (
+    EVALUATE,
+    FINISH,
+    ROUND,
+    SECURE_STAGES,
+    Reply,
+    Request,
+    read_metrics,
+)
 from fedquilt.messages.message import Message
 from fedquilt.messages.slicing import join_messages, slice_message
 from fedquilt.messages.wire import encode
@@ -26,7 +34,7 @@ from fedquilt.training.engines.base import EVALUATION_FIELDS, Evaluation
 
 RETRY_SECONDS = 5.0  # until a site that could not answer is asked again
 REACH_SECONDS = 1.0  # between looks for sites that could not be reached
-_FLOWER_TYPES = {ROUND: "train", EVALUATE: "evaluate", FINISH: "query"}
+_FLOWER_TYPES = {ROUND: "train", EVALUATE: "evaluate", FINISH: "query"} | dict.fromkeys(SECURE_STAGES, "query")
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,7 @@ class FlowerEngine:
             self._add_incident(round, m, "absent", f"it {why}, so the round goes on without it")
         answered = sorted(uploads)
         self.senders = torch.tensor(answered)
-        self.phases = _slowest(seconds)
+        self.phases = slowest(seconds)
         self.phases["waiting"] = max(0.0, time.perf_counter() - began - sum(self.phases.values()))
         return join_messages([uploads[m] for m in answered]), self._evaluation() if evaluate else None
 
@@ -297,7 +305,7 @@ class FlowerEngine:
         self.roster.incidents.add(round, site, what, f"{where}{'' if site is None else f'site {site}: '}{reason}.")
 
 
-def _slowest(seconds: Sequence[Any]) -> dict[str, float]:
+def slowest(seconds: Sequence[Any]) -> dict[str, float]:
     """The longest time that a site says it spent on each phase."""
     out: dict[str, float] = {}
     for times in seconds:

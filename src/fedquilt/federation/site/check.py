@@ -33,11 +33,15 @@ EXAMPLE_ROUNDS = (1, 10, 100)
 
 @dataclass(frozen=True)
 class MethodUploads:
-    """What a method with default settings would send from a site, and which of that is not permitted."""
+    """What a method with default settings would send from a site, and which of that is not permitted.
+
+    `unmaskable`: the site demands secure aggregation, and the method's server needs single uploads.
+    """
 
     method: str
     uploads: list[TensorSpec]
     refused: list[TensorSpec]
+    unmaskable: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class SiteReport:
     @property
     def permitted(self) -> list[str]:
         """The methods that may run here."""
-        return [line.method for line in self.methods if not line.refused]
+        return [line.method for line in self.methods if not line.refused and not line.unmaskable]
 
 
 def check_site(path: str | os.PathLike[str]) -> SiteReport:
@@ -80,10 +84,26 @@ def check_site(path: str | os.PathLike[str]) -> SiteReport:
         graph=describe_graph(graph),
         split=split_name(site, graph),
         parts=parts,
-        methods=[MethodUploads(n, m.sent_uploads(), refused_uploads(site.permits, m)) for n, m in methods.items()],
+        methods=[_uploads(site, n, m) for n, m in methods.items()],
         reports_metrics=is_permitted(site.permits, METRICS_PERMIT) and (site.dp is None or site.dp.report),
-        privacy=_privacy(site, methods),
+        privacy=[*_privacy(site, methods), *_secure(site)],
     )
+
+
+def _uploads(site: SiteConfig, name: str, method: Method) -> MethodUploads:
+    sent = method.sent_uploads()
+    unmaskable = site.secure_aggregation == "required" and bool(sent and method.single_uploads)
+    return MethodUploads(name, sent, refused_uploads(site.permits, method), unmaskable)
+
+
+def _secure(site: SiteConfig) -> list[str]:
+    """What secure aggregation does here, in sentences."""
+    if site.secure_aggregation != "required":
+        return []
+    return [
+        "Uploads leave only masked, as parts of sums over three or more sites (secure_aggregation: required); methods whose "
+        "server needs single uploads do not run here."
+    ]
 
 
 def _parts(site: SiteConfig, graph: Graph) -> tuple[int, int, int]:

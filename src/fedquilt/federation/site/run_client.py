@@ -24,6 +24,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.federation.message_checks import BadMessageError, ExpectedMessages, read_download
 from fedquilt.federation.protocol import EVALUATE, ROUND, RefusedError, Reply, Request
 from fedquilt.federation.site.permits import METRICS_SPEC, check_permits, check_upload_names
+from fedquilt.federation.site.secure_uploads import SecureUploads, check_secure, ledger_specs
 from fedquilt.federation.site.site import Site
 from fedquilt.messages.message import Message, dense, moved
 from fedquilt.messages.wire import encode
@@ -66,7 +67,11 @@ class RunClient:
     def answer(self, request: Request, body: bytes) -> Reply:
         """The reply to a request of this run. Only one process of the site works on a run at a time."""
         with self._locked():
+            check_secure(self.site.config, self.method, request)
             reports = self.site.reports_metrics(request.rounds)  # decided before this request spends anything
+            if request.secure is not None:
+                secure = SecureUploads(self.site.config, self.state.folder, self.method, request)
+                return secure.answer(body, lambda download: self._train_round(request, download, reports))
             if request.kind == ROUND:
                 return self._train_round(request, body, reports)
             if request.kind == EVALUATE:
@@ -231,8 +236,10 @@ class RunClient:
 
     def _write_ledger(self, request: Request, uploads: Message, metrics: Evaluation | None) -> None:
         """Write a line for every tensor that is about to leave, metrics included."""
-        leaving = uploads if metrics is None else uploads | {METRICS_SPEC.name: metrics.stacked().T}
-        self.site.ledger(request.run).write(request.round, leaving, (*self.method.uploads, METRICS_SPEC))
+        leaving, specs = ledger_specs(self.method, request, uploads)
+        if metrics is not None:
+            leaving |= {METRICS_SPEC.name: metrics.stacked().T}
+        self.site.ledger(request.run).write(request.round, leaving, (*specs, METRICS_SPEC))
 
     def _terms_hash(self, request: Request) -> str:
         """A hash of the request and of the site's rules: an answer is repeated only where both are the same."""

@@ -45,6 +45,7 @@ class Site:
             class_names=_hash_names(graph.class_names),
             permits=config.permits,
             protected=config.dp is not None,
+            secure=config.secure_aggregation == "required",
         )
 
     def client(self, number: int, method: Method) -> Client:

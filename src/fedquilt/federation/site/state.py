@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SavedState = tuple[int, "dict[str, torch.Tensor]", dict[str, Any]]
 _ROUNDS, _MODEL, _LOCK = "rounds", "model", ".lock"
 _FILES_OF_A_RUN = (_ROUNDS, _MODEL, _LOCK, "ledger.jsonl")
-_FILES_OF_ALL_RUNS = ("privacy.json", ".privacy.lock")
+_FILES_OF_ALL_RUNS = ("privacy.json", ".privacy.lock", "secure-identity.pem")
 _OWNER_ONLY, _ANYONE_ELSE = 0o700, 0o077  # permission bits of a folder
 
 
