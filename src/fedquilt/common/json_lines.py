@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,15 @@ class JsonLines:
         lines = (json.dumps(plain(o), ensure_ascii=False, allow_nan=False, separators=separators) for o in objects)
         text = "".join(line + "\n" for line in lines)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path, "ab") as file:
-            file.write(text.encode("utf-8"))
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
+        with open(self.path, "ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                _write_all(file, text.encode("utf-8"))
+                if sync:
+                    os.fsync(file.fileno())
+            except OSError:  # a full disk takes the beginning of a line
+                file.truncate(end)
+                raise
 
     def read(self) -> list[dict[str, Any]]:
         """The objects, oldest first. An incomplete last line is left out; any other damage is an error."""
@@ -83,6 +88,13 @@ class JsonLines:
             if complete != self.path.read_bytes():
                 write_bytes(self.path, complete)
         self._end_is_complete = True
+
+
+def _write_all(file: RawIOBase, data: bytes) -> None:
+    """Write all of `data` to an unbuffered file; a disk that fills up takes a part of it first."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def _is_json(line: bytes) -> bool:
