@@ -10,6 +10,10 @@ class FedquiltError(Exception):
     """Bad input. Its message is one clear sentence; the command line prints it and exits with status 2."""
 
 
+class MachineLimitError(FedquiltError):
+    """The machine has too little of something, such as memory or disk space. The command line exits with status 3."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> FedquiltError:
     """The error for a name that does not exist: `unknown("method", "fedpup", methods)` names the nearest right one."""
     names = sorted(known)

@@ -8,6 +8,7 @@ import pytest
 
 from fedquilt.common.json_lines import JsonLines
 from fedquilt.errors import FedquiltError
+from support.limits import largest_file
 
 
 def numbers(path: Path, strict_end: bool = False, compact: bool = False) -> JsonLines:
@@ -52,3 +53,13 @@ def test_lines_that_stay_are_not_rewritten(tmp_path: Path) -> None:
     path.write_text('{"n":   1}\n{"n": 2}\n{"n": 3}')
     numbers(path).keep(lambda value: value["n"] != 2)
     assert path.read_text() == '{"n":   1}\n{"n": 3}\n'
+
+
+def test_a_disk_that_fills_up_leaves_no_beginning_of_a_line(tmp_path: Path) -> None:
+    lines = numbers(tmp_path / "numbers.jsonl")
+    lines.append({"n": 1})
+    with largest_file(lines.path.stat().st_size + 4), pytest.raises(OSError, match="too large"):
+        lines.append({"n": 2})
+    assert lines.path.read_bytes() == b'{"n": 1}\n'
+    lines.append({"n": 3})
+    assert lines.read() == [{"n": 1}, {"n": 3}]

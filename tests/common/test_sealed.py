@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -36,3 +38,18 @@ def test_the_message_says_what_is_damaged(tmp_path: Path) -> None:
     tensor_path(stem).write_bytes(tensor_path(stem).read_bytes() + b"x")
     with pytest.raises(DamagedError, match=r"pair\.safetensors is not the file that pair\.json describes"):
         read_pair(stem)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EACCES, errno.ENOMEM])
+def test_a_pair_that_cannot_be_opened_now_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Taken for damage, a checkpoint would be passed over and the rounds since the one before it deleted."""
+    write_pair(tmp_path / "pair", {"w": torch.ones(2)}, {})
+
+    def refuse(self: Path) -> bytes:
+        raise OSError(number, os.strerror(number), str(self))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(OSError, match=r"pair\.json"):
+        read_pair(tmp_path / "pair")

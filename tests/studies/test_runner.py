@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedquilt.errors import MachineLimitError
 from fedquilt.studies import runner, workers
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.runner import run_cells, run_study
@@ -210,3 +211,14 @@ def test_time_left_counts_what_waits_what_runs_and_what_comes_later(
     seen = Seen()
     run_study(study, cells_of(study), store, progress=seen)
     assert seen.lefts == [3.0 * left for left in range(9, -1, -1)]  # six cells, then four
+
+
+def test_a_limit_that_every_cell_would_meet_stops_the_study(
+    tmp_path: Path, store: CellStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "WorkerProcess", scripted(lambda cell, store: [(workers.LIMIT, "The disk is full")]))
+    study, seen = study_of(tmp_path), Seen()
+    with pytest.raises(MachineLimitError, match=r"^The disk is full, so the study stops here\.$"):
+        run_study(study, cells_of(study), store, progress=seen)
+    assert len(seen.begun) == 1
+    assert store.failures() == {}

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import multiprocessing
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
+import torch
 
-from fedquilt.studies import workers
+from fedquilt.studies import run_cell, workers
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.store import CellStore
-from fedquilt.studies.workers import DIED, ROUND, WorkerPool, WorkerProcess
+from fedquilt.studies.workers import DIED, LIMIT, ROUND, WorkerPool, WorkerProcess
 from support.tiny_studies import Inline, scripted
 
 
@@ -59,3 +63,29 @@ def test_a_pool_starts_as_many_workers_as_are_needed(
     pool.start_cell(1, cell)
     assert len(made) == 3
     pool.stop()
+
+
+def test_a_limit_that_every_cell_would_meet_is_reported_and_others_end_the_cell(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = multiprocessing.Pipe()
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    failing = {"error": OSError(errno.ENOSPC, "", "x")}
+
+    def fail(*_: object) -> None:
+        raise failing["error"]
+
+    monkeypatch.setattr(run_cell, "_measures", fail)
+    ours.send(cell)
+    ours.send(cell)
+    with ours:
+        worker = threading.Thread(target=workers._run_worker, args=(theirs, tmp_path, False, torch.get_num_threads()))
+        worker.start()
+        told = [ours.recv(), ours.recv()]
+    worker.join()
+    assert [outcome for outcome, _ in told] == [LIMIT, LIMIT]
+    assert "No space left on device" in told[0][1]
+    assert CellStore(tmp_path).failures() == {}
+    failing["error"] = MemoryError()
+    assert run_cell.run_cell(cell, CellStore(tmp_path)) == run_cell.BROKEN
+    assert "Memory ran out" in CellStore(tmp_path).failures()[cell.identity]

@@ -155,10 +155,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = [argument for argument in given if argument != DEBUG]
     try:
         status = typer.main.get_command(app).main(given or ["--help"], prog_name="fedquilt", standalone_mode=False)
+        sys.stdout.flush()  # a full disk shows now, and not when Python ends
     except (KeyboardInterrupt, typer.Abort):
         status = errors.STOPPED
         errors.explain(errors.StoppedError("stopped."), debug)
     except Exception as error:
+        errors.drop_unwritten_output()
         return errors.explain(error, debug)
     else:
         if status == errors.STOPPED:  # Typer's exit status for Ctrl-C

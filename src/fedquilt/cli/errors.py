@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from fedquilt.cli.console import aside
+from fedquilt.common.machine_limits import find_limit
 from fedquilt.common.printable import printable, shortened
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import FedquiltError, MachineLimitError
 
 WRONG_INPUT = 2
+LIMIT = 3
 DEFECT = 1
 STOPPED = 130
+AGAIN = "run the same command again"
 
 
 class StoppedError(Exception):
@@ -25,29 +29,78 @@ class StoppedError(Exception):
 
 
 @contextmanager
-def resumable(folders: list[Path]) -> Iterator[None]:
-    """Turn Ctrl-C inside the block into a `StoppedError` that names the folder to resume, if there is one yet."""
+def resumable(folders: Sequence[Path]) -> Iterator[None]:
+    """Say how to go on after Ctrl-C or a limit of the machine inside the block; `folders` has the folder once there is one."""
     try:
-        yield
+        with limits_explained(lambda: f"resume with 'fedquilt resume {folders[0]}'" if folders else AGAIN, folders):
+            yield
     except KeyboardInterrupt:
         how = f"; continue with 'fedquilt resume {folders[0]}'." if folders else " before anything was written."
         raise StoppedError("stopped" + how) from None
+
+
+@contextmanager
+def limits_explained(then: Callable[[], str] = lambda: AGAIN, folders: Sequence[Path] = ()) -> Iterator[None]:
+    """Turn a limit of the machine inside the block into a `MachineLimitError` that says what to do `then`.
+
+    `folders` has the folder that is written, once there is one.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_machines(error, running=bool(folders)):
+            raise
+        raise MachineLimitError(limit_sentence(error, then())) from error
+
+
+def _is_machines(error: Exception, running: bool) -> bool:
+    """Whether a limit of the machine caused an error, rather than what the user gave or a defect."""
+    if isinstance(error, MachineLimitError):
+        return True
+    limit = find_limit(error)
+    if limit is None:
+        return False
+    # A folder that was closed while a run wrote to it is no wrong input; one that could not be read at the start is.
+    closed = running and limit.kind == "access" and not isinstance(error, FedquiltError)
+    return limit.of_machine or closed
+
+
+def limit_sentence(error: BaseException, then: str = "") -> str:
+    """The sentence for a limit: that of the error itself where it has one, and what to do then."""
+    limit = find_limit(error)
+    if limit is not None and not isinstance(error, FedquiltError):
+        return limit.sentence(then)
+    own = str(error)
+    return f"{own.rstrip('.')}; then {then}." if then and then not in own else own
 
 
 def explain(error: BaseException, debug: bool) -> int:
     """Print the sentence for an error (its traceback first, with `debug`) and return the exit status."""
     if debug and not isinstance(error, StoppedError):
         print(printable("".join(traceback.format_exception(error)), lines=True), file=sys.stderr, end="")
-    if isinstance(error, FedquiltError):
-        return _print(str(error), WRONG_INPUT)
+    if isinstance(error, MachineLimitError):
+        return _print(str(error), LIMIT)
     if isinstance(error, StoppedError):
         return _print(str(error), STOPPED)
     # Depending on its version, Typer uses click or a copy of it; the errors of both look like this.
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         message = usage_sentence(error)
         return _print(message, WRONG_INPUT) if message else WRONG_INPUT
+    limit = find_limit(error)
+    if limit is not None:
+        return _print(limit_sentence(error), LIMIT if limit.of_machine else WRONG_INPUT)
+    if isinstance(error, FedquiltError):
+        return _print(str(error), WRONG_INPUT)
     what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
     return _print(f"something went wrong inside: {what}; run again with --debug and report it.", DEFECT)
+
+
+def drop_unwritten_output() -> None:
+    """Drop what stdout still holds where it cannot be written: Python would complain about it at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (until the process ends)
 
 
 def usage_sentence(error: Any) -> str:

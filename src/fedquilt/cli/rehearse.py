@@ -14,7 +14,7 @@ import typer
 
 from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
-from fedquilt.cli.errors import StoppedError
+from fedquilt.cli.errors import StoppedError, limits_explained
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.config import parse_settings
 
@@ -73,7 +73,7 @@ def rehearse(
         "aggregation": aggregation,
         "secure-aggregation": secure_aggregation,
     }
-    with _stoppable():
+    with _stoppable(), limits_explained():
         result = local.rehearse(local.site_files(sites), options, out, (lambda text: None) if quiet else aside)
     if as_json:
         say(json.dumps(result, ensure_ascii=False))

@@ -116,7 +116,7 @@ def run(
 
     The exit status is 1 where cells failed; the report names them, and the next run tries them again.
     """
-    from fedquilt.cli.errors import StoppedError
+    from fedquilt.cli.errors import StoppedError, limits_explained
     from fedquilt.cli.study_view import progress_display
     from fedquilt.devices.device import pick_device
     from fedquilt.errors import FedquiltError
@@ -136,7 +136,8 @@ def run(
         aside("This study measures time, so one cell runs at a time.")
     progress = progress_display(quiet)
     try:
-        run_study(plan.study, cells, CellStore(into), 1 if plan.study.alone else jobs, keep_models, progress)
+        with limits_explained():
+            run_study(plan.study, cells, CellStore(into), 1 if plan.study.alone else jobs, keep_models, progress)
     except KeyboardInterrupt:
         raise StoppedError("stopped; run the same command again to go on.") from None
     _report(plan, into)

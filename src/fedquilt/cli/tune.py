@@ -13,7 +13,7 @@ import typer
 from fedquilt.cli import console
 from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
-from fedquilt.cli.errors import StoppedError
+from fedquilt.cli.errors import StoppedError, limits_explained
 from fedquilt.cli.progress import duration, number
 from fedquilt.cli.targets import check_target
 from fedquilt.runs.config import RunConfig
@@ -93,7 +93,7 @@ def tune(
     search = Search(RunConfig.build(o.run_values(options | {"settings": settings}, config)), space)
     folder = into or Path("tuning") / search.config.name
     try:
-        with watching(quiet) as watch:
+        with limits_explained(), watching(quiet) as watch:
             tuned = search.run(trials, timeout, folder, watch, anyway)
     except KeyboardInterrupt:
         raise StoppedError("stopped; continue with the same command.") from None

@@ -8,8 +8,9 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -52,9 +53,16 @@ def sync_file(path: Path) -> None:
     _sync(path, os.O_RDWR)
 
 
-def open_to_append(path: Path, mode: int = 0o666) -> BinaryIO:
-    """Open a file to append bytes to; it is made with the rights `mode`, less the umask. A link is not followed."""
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NOFOLLOW, mode), "ab")
+def open_to_append(path: Path, mode: int = 0o666) -> FileIO:
+    """Open a file, without a buffer, to append bytes to; it is made with the rights `mode`, less the umask. A link is not followed."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NOFOLLOW, mode), "ab", buffering=0)
+
+
+def write_all(file: FileIO, data: bytes) -> None:
+    """Write all of `data` to a file without a buffer; a disk that fills up takes a part of it first."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def write_bytes(path: Path, data: bytes) -> None:

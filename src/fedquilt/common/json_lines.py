@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedquilt.common.files import open_to_append, plain, write_bytes
+from fedquilt.common.files import open_to_append, plain, write_all, write_bytes
 from fedquilt.common.json_text import MEMORY_PER_BYTE, parse_json
 from fedquilt.common.read_limit import read_bounded, read_limit
 from fedquilt.errors import FedquiltError
@@ -44,10 +44,14 @@ class JsonLines:
         text = "".join(line + "\n" for line in lines)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open_to_append(self.path) as file:
-            file.write(text.encode("utf-8"))
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
+            end = file.seek(0, os.SEEK_END)
+            try:
+                write_all(file, text.encode("utf-8"))
+                if sync:
+                    os.fsync(file.fileno())
+            except OSError:  # a full disk takes the beginning of a line
+                file.truncate(end)
+                raise
 
     def read(self) -> list[dict[str, Any]]:
         """The objects, oldest first. An incomplete last line is left out; any other damage is an error."""

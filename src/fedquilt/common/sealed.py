@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedquilt.common.files import plain, replacing, write_json
 from fedquilt.common.json_text import read_json
+from fedquilt.common.machine_limits import find_limit
 
 if TYPE_CHECKING:
     import torch
@@ -67,6 +68,7 @@ def read_pair(stem: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         data = b"" if large else path.read_bytes()
         digest = file_sha256(path) if large else hashlib.sha256(data).hexdigest()
     except OSError as error:
+        _check_is_damage(error)
         raise DamagedError(f"{path.name} cannot be read ({error.strerror})") from error
     if digest != tensors_sha256:
         raise DamagedError(f"{path.name} is not the file that {facts_path(stem).name} describes")
@@ -98,11 +100,19 @@ def facts_sha256(facts: Any) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+def _check_is_damage(error: OSError) -> None:
+    """Raise an error that says nothing about the file again: taken for damage, a sound checkpoint would be passed over."""
+    limit = find_limit(error)
+    if limit is not None and limit.kind in ("memory", "files", "access"):
+        raise error
+
+
 def _read_seal(path: Path) -> dict[str, Any]:
     """The content of a sealed JSON file whose facts verify."""
     try:
         seal = read_json(path)
     except OSError as error:
+        _check_is_damage(error)
         raise DamagedError(f"{path.name} cannot be read ({error.strerror})") from error
     except ValueError as error:
         raise DamagedError(f"{path.name} is not whole") from error

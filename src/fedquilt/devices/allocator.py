@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from contextlib import suppress
 from functools import cache
 
 # glibc's mallopt parameters.
@@ -27,3 +28,10 @@ def keep_freed_memory() -> None:
         libc.mallopt(_TOP_PAD, 64 * 2**20)
     except (OSError, AttributeError):  # another C library
         return
+
+
+def return_freed_memory() -> None:
+    """Return to the system what is free at the end of the heap. Does nothing with other C libraries than glibc."""
+    if sys.platform.startswith("linux"):
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import MachineLimitError
 
 THRESHOLD_BYTES = 2**30  # states are offloaded if those of all clients together are larger
 CHUNK_ROWS = 256  # how many rows of an offloaded tensor are processed at a time
@@ -43,7 +43,7 @@ def offloaded_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
                 os.posix_fallocate(file.fileno(), 0, size)
         except OSError:
             held, free = sum(map(len, _mappings.values())), shutil.disk_usage(folder).free
-            raise FedquiltError(
+            raise MachineLimitError(
                 f"The clients' models need {(held + size) / 2**30:.1f} GiB on disk or more, and {folder} has only "
                 f"{(held + free) / 2**30:.1f} GiB for them; set TMPDIR to a folder with more room, or use fewer clients or "
                 "a smaller model."

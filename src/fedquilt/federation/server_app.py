@@ -15,6 +15,7 @@ _log = printable_logger("flwr")
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Run a federation to its end."""
+    from fedquilt.common.machine_limits import find_limit
     from fedquilt.errors import FedquiltError
     from fedquilt.federation.coordinator.config import FederationConfig
     from fedquilt.federation.coordinator.coordinator import Coordinator
@@ -25,6 +26,11 @@ def main(grid: Grid, context: Context) -> None:
         result = Coordinator(config, grid, _say).run()
     except FedquiltError as error:
         _log.error("fedquilt: %s", error)
+        raise
+    except Exception as error:
+        limit = find_limit(error)
+        if limit is not None:
+            _log.error("fedquilt: %s", limit.sentence("start the same run again"))
         raise
     test = result["test_mean"]
     outcome = "no site reported metrics" if test is None else f"test {test:.2f} at the best validation round"

@@ -90,6 +90,21 @@ class Update:
     loss: Tensor
 
 
+@dataclass(frozen=True)
+class RoundSizes:
+    """What the memory of a server depends on.
+
+    Attributes:
+        senders, receivers: how many clients upload in a round, and how many are sent something for the next one.
+        upload, download: bytes of one client's; what all share is not counted.
+    """
+
+    senders: int
+    receivers: int
+    upload: int
+    download: int
+
+
 class Method(ABC):
     """A federated method. Subclass it, set the class attributes, write the verbs, and decorate it with `@register`.
 
@@ -160,6 +175,15 @@ class Method(ABC):
         Under differential privacy only the difference from it, later from what was received, has to be protected.
         """
         return {}
+
+    def server_memory(self, sizes: RoundSizes) -> int:
+        """The bytes that the server holds at most while it aggregates, beyond the uploads; printed before training starts.
+
+        By default the downloads, those sent last and those that are made. Override it where the server has a state or tables
+        whose size grows with the clients, such as one over all pairs. Tests hold it against what is measured.
+        """
+        sorted_copies = 0 if self.averaging is WEIGHTED_MEAN else 2 * sizes.senders * sizes.upload
+        return 2 * sizes.receivers * sizes.download + sorted_copies
 
     def round_kind(self, round: int) -> Hashable:
         """A key of the round: rounds with equal keys run the same operations, so that they share one CUDA graph.

@@ -54,10 +54,11 @@ from torch import Tensor
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws, client_keys
 from fedquilt.common.random_streams import torch_stream
+from fedquilt.devices.offload import CHUNK_ROWS
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
-from fedquilt.methods.base import RunContext, State, register
+from fedquilt.methods.base import RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.methods.sums import mean_of_sums, weighted_summands
@@ -322,6 +323,10 @@ class FedHERO(AdamMethod):
         found = ([WEIGHT_NORM, LAYER_SPREAD] if shared else []) + ([LEARNER_SPREAD, LEARNER_CHANGE] if server else [])
         return server | {DIAGNOSTIC + name: torch.zeros(()) for name in found}, {}
 
+    def server_memory(self, sizes: RoundSizes) -> int:
+        """How far some clients at a time are from the average."""
+        return super().server_memory(sizes) + min(sizes.senders, CHUNK_ROWS) * sizes.upload
+
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m with n_m the nodes of client m."""
         sent = {name: dense(value) for name, value in uploads.items() if name != NODES}
@@ -372,8 +377,13 @@ def spread(sent: State | None, mean: State, names: Sequence[str]) -> Tensor:
     """mean_m |w_m - w| / |w| over the weights `names` of M' clients [M', ...] and their mean w: a scalar; NaN without them."""
     if sent is None:
         return torch.tensor(torch.nan)
-    apart = torch.stack([(sent[name] - mean[name]).square().flatten(1).sum(1) for name in names]).sum(0).sqrt()
+    apart = torch.stack([_apart(sent[name], mean[name]) for name in names]).sum(0).sqrt()
     return apart.mean() / length(mean[name] for name in names).clamp_min(1e-12)
+
+
+def _apart(stack: Tensor, mean: Tensor) -> Tensor:
+    """|w_m - w|^2 of each client, some clients at a time: [M', ...] and [...] -> [M']."""
+    return torch.cat([(some - mean).square().flatten(1).sum(1) for some in stack.split(CHUNK_ROWS)])
 
 
 @torch.no_grad()

@@ -43,14 +43,14 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.random_streams import torch_stream
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
-from fedquilt.methods.base import RunContext, State, register
+from fedquilt.methods.base import RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.diagnostics import effective_clients, own_weight, pair_median
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.edges import Edges
-from fedquilt.nn.gaussians import jensen_shannon, kl_diagonal, quadrature
+from fedquilt.nn.gaussians import CHUNK, jensen_shannon, kl_diagonal, quadrature
 from fedquilt.nn.layers import Weights, linear
 from fedquilt.nn.models import Shapes
 from fedquilt.nn.routing import route, unit
@@ -334,6 +334,17 @@ class FedIIH(AdamMethod):
         shape = (self.factors, self.context.clients, self.context.clients)
         server = {SIMILARITY: torch.zeros(shape), WEIGHTS: torch.eye(shape[1]).repeat(self.factors, 1, 1)}
         return server, {ALPHA: torch.zeros(self.factors * self.width)} if self.hierarchy else {}
+
+    def server_memory(self, sizes: RoundSizes) -> int:
+        """Similarities and weights for each factor and pair of clients, their divergences, and the chunks of these."""
+        pairs, factors = self.context.clients**2, self.factors
+        out = super().server_memory(sizes) + 8 * factors * pairs
+        if not self.compares:
+            return out
+        problems = factors * (self.width if self.settings.divergence == "mean" else 1)
+        samples = NODES if self.settings.divergence == "mean" else SAMPLES
+        chunk = min(CHUNK, samples * problems * sizes.senders**2)
+        return out + 4 * sizes.senders**2 * (2 * problems + factors) + 22 * chunk
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Each factor's part of the model by the similarity in that factor, the classifier's bias by plain averaging."""

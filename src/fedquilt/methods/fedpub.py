@@ -50,7 +50,7 @@ from fedquilt.devices.offload import row_chunks
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
-from fedquilt.methods.base import EMBEDDING, RunContext, State, register
+from fedquilt.methods.base import EMBEDDING, RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.diagnostics import effective_clients, mean_norm, pair_median
@@ -58,7 +58,7 @@ from fedquilt.methods.fedavg import TRAIN_NODES
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive, Share
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.functional_embedding import RandomGraph, functional_embedding, random_graph
-from fedquilt.nn.kernel_average import shares
+from fedquilt.nn.kernel_average import RANK, shares
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import common_start, matrices
 from fedquilt.tasks.node_classification import class_count, labels
@@ -279,6 +279,22 @@ class FedPub(BackboneMethod):
             server |= {"sent." + name: w for name, w in start.items()}
         server |= {DIAGNOSTIC + name: torch.zeros(()) for name in self.noted()}
         return server, {"graph_seed": seed}
+
+    def server_memory(self, sizes: RoundSizes) -> int:
+        """A similarity for each pair of clients, its softmax and a copy; beyond MANY clients thin factors instead."""
+        clients, kind = self.context.clients, self.settings.similarity
+        if self.many:
+            thin = 4 * (RANK + 1) * (2 * clients + sizes.upload // 4) + 8 * clients * (self.settings.hidden + 2 * RANK)
+            return 2 * thin
+        out = super().server_memory(sizes)
+        if not self.settings.matching:
+            return out
+        out += 4 * clients**2 + 8 * sizes.senders * max(sizes.senders, sizes.receivers)
+        if kind == "label":
+            out += 8 * sizes.senders**2 * self.context.outputs
+        if kind == "gradient":
+            out += clients * sizes.download + sizes.senders * sizes.upload
+        return out + (sizes.senders * sizes.upload if kind == "parameter" and self.settings.contrast != "none" else 0)
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """theta_i = sum_j alpha_ij theta_j, alpha_ij = softmax_j(tau S(i, j)), without the entries client i removed."""

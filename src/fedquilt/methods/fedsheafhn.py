@@ -36,6 +36,7 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -50,7 +51,7 @@ from fedquilt.common.random_streams import derive
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
-from fedquilt.methods.base import EMBEDDING, RunContext, State, Update, register
+from fedquilt.methods.base import EMBEDDING, RoundSizes, RunContext, State, Update, register
 from fedquilt.methods.base_adam import MODEL, gradients_of, leaves_of
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.diagnostics import pair_median
@@ -248,6 +249,14 @@ class FedSheafHN(BackboneMethod):
             server[TURN] = torch.zeros(1, dtype=torch.int64)
             server[ORDER] = shuffled(self.context.clients, self.context.seed, server[TURN])
         return server, {}
+
+    def server_memory(self, sizes: RoundSizes) -> int:
+        """`width` numbers for each weight that is generated, and matrices over all pairs of clients in every layer."""
+        s, clients = self.settings, self.context.clients
+        weights = sum(math.prod(shape) for shape in self.generated.values())
+        maps = {"sheaf": 5 * s.stalk * s.diffusion_steps, "gat": 4 * s.diffusion_steps}.get(s.diffusion, 0)
+        pairs = 4 * clients**2 * (maps + 4 * s.attention + 4)
+        return super().server_memory(sizes) + 4 * weights * (s.width + 2) + pairs
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Learn from how the senders' weights changed, take in new embeddings, write the receivers' weights."""

@@ -64,7 +64,7 @@ from fedquilt.cohort.rows import Rows
 from fedquilt.common.random_streams import derive, torch_stream
 from fedquilt.devices.device import using_threads
 from fedquilt.messages.message import Message, TensorSpec, dense
-from fedquilt.methods.base import State, register
+from fedquilt.methods.base import RoundSizes, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate, Share
 from fedquilt.nn.class_gaussians import class_gaussians, neighbouring_labels, sound_roots, training_labels
@@ -368,6 +368,13 @@ class FedSSA(AdamMethod):
     def hello(self, server: State) -> Message:
         """The seed of the projection, where energies are shared."""
         return {SEED: server[SEED]} if self.settings.structural else {}
+
+    def server_memory(self, sizes: RoundSizes) -> int:
+        """For each client and class a covariance, its root, the samples that are clustered, and what its clusters have."""
+        classes, width = self.context.outputs, self.settings.latent
+        gaussians = 4 * self.context.clients * classes * width * (width + 1)
+        energies = 4 * self.context.clients * self.orders * (self.energy_width + self.orders)
+        return super().server_memory(sizes) + 10 * gaussians * self.settings.semantic + 3 * energies
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Cluster the clients by class and by structure, and send each receiver the statistics of its clusters."""

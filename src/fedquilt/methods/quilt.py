@@ -40,7 +40,7 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
-from fedquilt.methods.base import RunContext, State, register
+from fedquilt.methods.base import RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
@@ -219,6 +219,10 @@ class Quilt(BackboneMethod):
         return message
 
     # -- at the server ---------------------------------------------------------------------------------------------
+
+    def server_memory(self, sizes: RoundSizes) -> int:
+        """Evidence with its floor, and its share of all clients': for each client, feature and class."""
+        return super().server_memory(sizes) + 12 * sizes.senders * max(self.context.features, self.context.outputs)
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Each patch averaged over those who have evidence for it."""

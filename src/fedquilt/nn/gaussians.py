@@ -57,14 +57,14 @@ def jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor |
     weight = torch.full_like(noise[:, 0], 1.0 / len(noise)) if weight is None else weight
     at_once = max(1, CHUNK // (len(noise) * count * count))
     parts = zip(mean.double().split(at_once), logvar.double().split(at_once), strict=True)
-    return torch.cat([_jensen_shannon(m, v, noise.double(), weight.double()) for m, v in parts]).float()
+    return torch.cat([_jensen_shannon(m, v, noise.double(), weight.double()).float() for m, v in parts])
 
 
 def _jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor) -> Tensor:
     count = mean.shape[1]
     rows = max(1, CHUNK // (len(mean) * len(noise) * count))
     half = torch.cat([_divergence(mean, logvar, first, rows, noise, weight) for first in range(0, count, rows)], dim=1)
-    return (0.5 * (half + half.mT)).clamp(0.0, 1.0)
+    return (half + half.mT).mul_(0.5).clamp_(0.0, 1.0)
 
 
 def _divergence(mean: Tensor, logvar: Tensor, first: int, rows: int, noise: Tensor, weight: Tensor) -> Tensor:
@@ -75,14 +75,12 @@ def _divergence(mean: Tensor, logvar: Tensor, first: int, rows: int, noise: Tens
     flat = samples.reshape(problems, -1, width)
     precision = (-logvar).exp()
     # -2 log p_j(x) + const = sum_d (x - m_j)^2 / s_j^2 + log s_j^2, as products of matrices
-    quadratic = (
-        flat.square() @ precision.mT
-        - 2.0 * flat @ (mean * precision).mT
-        + (mean.square() * precision + logvar).sum(-1).unsqueeze(1)
-    )
-    log_density = (-0.5 * quadratic).view(problems, -1, len(noise), count)  # [B, i, S, j]: log p_j at samples of i
-    own = log_density[..., mine].diagonal(dim1=1, dim2=3).permute(0, 2, 1).unsqueeze(-1)  # [B, i, S, 1]
-    expected = torch.einsum("bisj,s->bij", F.softplus(log_density - own), weight)
+    quadratic = flat.square() @ precision.mT
+    quadratic -= 2.0 * flat @ (mean * precision).mT  # in place: this is what the memory of a server is made of
+    quadratic += (mean.square() * precision + logvar).sum(-1).unsqueeze(1)
+    log_density = quadratic.mul_(-0.5).view(problems, -1, len(noise), count)  # [B, i, S, j]: log p_j at samples of i
+    own = log_density[..., mine].diagonal(dim1=1, dim2=3).permute(0, 2, 1).unsqueeze(-1).clone()  # [B, i, S, 1]
+    expected = torch.einsum("bisj,s->bij", F.softplus(log_density.sub_(own)), weight)
     return 1.0 - expected / math.log(2.0)
 
 

@@ -82,6 +82,7 @@ class ResolvedRun:
             filled["clients"] = self._partition(config, config.seeds[0]).clients
         self.config = config.model_copy(update=filled)
         self.device = pick_device(config.device)
+        self.cohort_size = config.cohort_size  # smaller where memory ran out
         # A wrong setting or an impossible cut should stop the run before the first seed, not after it.
         method = self.method_of(config)
         self.settings = method.settings
@@ -206,13 +207,17 @@ class ResolvedRun:
         assert c.rounds is not None
         averaging = averaging_rule(c.aggregation, c.aggregation_trim, c.aggregation_clip)
         method: Method = self.method(self.settings, self.context(seed), averaging)
-        options = EngineOptions(self.device, c.cohort_size, c.precision, c.workers)
+        options = EngineOptions(self.device, self.cohort_size, c.precision, c.workers)
         engine = make_engine(method, self.clients(seed)[: method.context.clients], options)
         protection = self.protection(method)
         rounds = c.rounds if protection is None else protection.rounds()
         plan = Plan(rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
         transforms = [one for one in (protection, self.attack(seed)) if one is not None]
         return Training(method, engine, plan, folder, on_round, transforms)
+
+    def largest_cohort(self, seed: int) -> int:
+        """How many clients are computed at once where nothing limits it, here or in each worker process."""
+        return -(-self.context(seed).clients // (self.config.workers or 1))
 
     def attack(self, seed: int) -> Attack | None:
         """The attack on a seed's training, where the run asks for one."""

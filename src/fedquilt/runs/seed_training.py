@@ -16,6 +16,7 @@ from fedquilt.runs.result import group
 from fedquilt.scenarios.newcomers import FrozenServer
 from fedquilt.training.loop import Training
 from fedquilt.training.round_store import Record
+from fedquilt.training.smaller_cohorts import reporting_once, with_smaller_cohorts
 
 
 def train_seed(
@@ -26,13 +27,15 @@ def train_seed(
     run: Run,
 ) -> dict[str, Any]:
     """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary."""
-    training = resolved.training(seed, folder, on_round)
-    progress = training.run()
+    training = _trained(resolved, seed, folder, on_round)
+    progress = training.progress
     best = progress.best
     summary = progress.summary(seed, resolved.config.metric) | {
         "recorded": training.captured,
         "clients_left_out": sum(value is None for value in best.clients_test),
     }
+    if resolved.cohort_size != resolved.config.cohort_size:
+        summary["cohort_size"] = resolved.cohort_size  # memory ran out with more clients at once
     for transform in training.runner.upload_transforms:
         summary |= transform.summary_entries(progress.next_round)
     run.records[seed] = training.records
@@ -47,6 +50,21 @@ def train_seed(
         _write_seed(resolved, seed, folder, run)
         folder.finish(summary)
     return summary
+
+
+def _trained(
+    resolved: ResolvedRun, seed: int, folder: SeedFolder | None, on_round: Callable[[Record], None] | None
+) -> Training:
+    """The finished training of a seed, in smaller cohorts where memory ran out."""
+    report = reporting_once(on_round)
+
+    def train(cohort_size: int | None) -> Training:
+        resolved.cohort_size = cohort_size
+        training = resolved.training(seed, folder, report)
+        training.run()
+        return training
+
+    return with_smaller_cohorts(train, resolved.cohort_size, resolved.largest_cohort(seed))[0]
 
 
 def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:
@@ -79,7 +97,10 @@ def _client_groups(resolved: ResolvedRun, training: Training, server: FrozenServ
         for name, members in transform.groups(context.clients).items():
             groups[name] = group([tests[m] for m in members])
     if config.hold_out_clients and server is not None:
-        admission = server.admit(resolved.clients(context.seed)[context.clients :], config.cohort_size)
+        newcomers = resolved.clients(context.seed)[context.clients :]
+        admission, _ = with_smaller_cohorts(
+            lambda size: server.admit(newcomers, size), resolved.cohort_size, len(newcomers)
+        )
         groups |= {
             "trained": group(tests),
             "new": group(admission.test),

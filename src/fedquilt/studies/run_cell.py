@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fedquilt.common.machine_limits import find_limit
 from fedquilt.common.version import VERSION
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
@@ -48,6 +49,12 @@ def run_cell(cell: Cell, store: CellStore, keep_models: bool = False, on_round: 
         try:
             measures = _measures(cell, store.folder(cell), on_round, again)
         except Exception as error:
+            limit = find_limit(error)
+            if limit is not None and limit.kind in ("disk", "files", "processes"):
+                raise  # every other cell would meet it as well
+            if limit is not None and not isinstance(error, FedquiltError):
+                store.fail(cell, limit.sentence())
+                return BROKEN  # memory ran out: another cell may need less, in a new process
             expected = isinstance(error, FedquiltError)
             kind = "" if expected else f"something went wrong inside: {type(error).__name__}: "
             store.fail(cell, kind + " ".join(str(error).split()))

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from fedquilt.errors import MachineLimitError
 from fedquilt.studies.cell_times import CellTimes
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.progress import StudyProgress
@@ -13,7 +14,7 @@ from fedquilt.studies.run_cell import BROKEN, DONE, FAILED, HELD
 from fedquilt.studies.selection import selected_cells
 from fedquilt.studies.spec import Study
 from fedquilt.studies.store import CellStore
-from fedquilt.studies.workers import DIED, ROUND, WorkerPool
+from fedquilt.studies.workers import DIED, LIMIT, ROUND, WorkerPool
 
 _RETRY = 1.0  # seconds until a cell that another process runs is tried again
 
@@ -79,6 +80,8 @@ def run_cells(
                     continue
                 cell, seconds = worker.end_cell()
                 outcome = message[0]
+                if outcome == LIMIT:
+                    raise MachineLimitError(f"{message[1]}, so the study stops here.")
                 if outcome == DIED:
                     store.fail(cell, f"its process ended with status {message[1]}; it may have run out of memory")
                 if outcome in (DIED, BROKEN):

@@ -11,11 +11,15 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from fedquilt.common.machine_limits import find_limit
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.run_cell import run_cell
 from fedquilt.studies.store import CellStore
 
 ROUND = "round"  # a message: (ROUND, finished rounds, all rounds); any other is (outcome,)
+LIMIT = (
+    "limit"  # the outcome where the machine's disk is full or so, which all cells would meet: (LIMIT, what happened)
+)
 DIED = "died"  # the outcome where the process ended: (DIED, exit status)
 
 
@@ -120,7 +124,14 @@ def _run_worker(channel: Connection, into: Path, keep_models: bool, threads: int
             cell = channel.recv()
         except (EOFError, OSError):
             return
-        _send(channel, (run_cell(cell, store, keep_models, on_round),))
+        try:
+            outcome: tuple[Any, ...] = (run_cell(cell, store, keep_models, on_round),)
+        except Exception as error:
+            limit = find_limit(error)
+            if limit is None:
+                raise
+            outcome = (LIMIT, limit.what)
+        _send(channel, outcome)
 
 
 def _send(channel: Connection, message: tuple[Any, ...]) -> None:

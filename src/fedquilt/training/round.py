@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from fedquilt.common.machine_limits import find_limit
 from fedquilt.devices.cuda_graph import CudaGraphCache
+from fedquilt.errors import MachineLimitError
 from fedquilt.messages.message import Message, check, each_tensor, message_bytes_on_device, moved
 from fedquilt.methods.base import Method, State
 from fedquilt.training.client_sampling import participants
@@ -71,11 +74,27 @@ class RoundRunner:
         bytes_up = message_bytes_on_device(uploads, method.uploads, len(senders))
         began = time.perf_counter()
         # Also after the last round: what the server then knows of the clients is that round's.
-        self._set_download(self.aggregate(self.server, uploads, *self._senders_and_receivers(round, senders)))
-        self.aggregate_seconds = time.perf_counter() - began
-        with torch.no_grad():
-            diagnostics = self.method.diagnostics(self.server)
+        with self._server_memory(len(senders)):
+            self._set_download(self.aggregate(self.server, uploads, *self._senders_and_receivers(round, senders)))
+            self.aggregate_seconds = time.perf_counter() - began
+            with torch.no_grad():
+                diagnostics = self.method.diagnostics(self.server)
         return RoundOutput(round, senders, bytes_up, bytes_down, evaluation, diagnostics)
+
+    @contextmanager
+    def _server_memory(self, senders: int) -> Iterator[None]:
+        """Say that it is the server's part where memory runs out inside the block: smaller cohorts would not help."""
+        try:
+            yield
+        except Exception as error:
+            limit = find_limit(error)
+            capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
+            if limit is None or limit.kind not in ("memory", "accelerator") or capturing:
+                raise  # a capture that fails is followed by a round without one
+            raise MachineLimitError(
+                f"{limit.what} where {self.method.title}'s server combines what {senders} clients sent; use fewer clients, "
+                "a lower --participation or a smaller model."
+            ) from error
 
     def keep_best(self, best: BestRound, better: Tensor | None = None) -> None:
         """Copy the personal models and the similarity between clients to `best`; see `BestRound.copy_models`."""

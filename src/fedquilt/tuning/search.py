@@ -227,8 +227,6 @@ class Search:
             tried.finish(trial, None)
         except FedquiltError as error:
             tried.finish(trial, None, str(error))
-        except torch.OutOfMemoryError:
-            tried.finish(trial, None, "Training ran out of the accelerator's memory.")
         if watch is not None:
             ended = tried.ended()
             watch(

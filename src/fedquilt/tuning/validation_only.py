@@ -18,6 +18,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.split import NONE, TEST
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.training.smaller_cohorts import reporting_once, with_smaller_cohorts
 
 
 class ValidationOnlyRun(ResolvedRun):
@@ -58,7 +59,13 @@ def train(run: ValidationOnlyRun, seed: int, on_round: Callable[[int, float | No
     """
     # Free the previous training: it and its CUDA graphs reference each other and occupy memory of the accelerator.
     gc.collect()
-    run.training(seed, on_round=lambda record: on_round(record["round"], record.get("val"))).run()
+    report = reporting_once(lambda record: on_round(record["round"], record.get("val")))
+
+    def train_in_cohorts(size: int | None) -> None:
+        run.cohort_size = size
+        run.training(seed, on_round=report).run()
+
+    with_smaller_cohorts(train_in_cohorts, run.cohort_size, run.largest_cohort(seed))
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fedquilt.common.files import open_to_append
+from fedquilt.common.files import open_to_append, write_all
 from fedquilt.common.printable import printable, printable_logger
 
 _log = printable_logger("flwr")
@@ -33,4 +33,4 @@ class Incidents:
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with open_to_append(self.path) as file:
-                file.write((json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8"))
+                write_all(file, (json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fedquilt.common.files import open_to_append, plain, write_bytes
+from fedquilt.common.files import open_to_append, plain, write_all, write_bytes
 from fedquilt.common.json_lines import JsonLines
 from fedquilt.federation.site.state import make_private
 from fedquilt.messages.message import Sparse, TensorSpec, UndeclaredError, Value, declared, dense
@@ -36,8 +36,7 @@ class Ledger:
         self._drop_incomplete_line()
         text = "".join(json.dumps(plain(line), ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
         with open_to_append(self.path, 0o600) as file:
-            file.write(text.encode("utf-8"))
-            file.flush()
+            write_all(file, text.encode("utf-8"))
             os.fsync(file.fileno())
 
     def lines(self) -> list[dict[str, Any]]:

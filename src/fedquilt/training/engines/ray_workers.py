@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.devices.device import Precision
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import FedquiltError, MachineLimitError
 from fedquilt.messages.message import Message, Value, declared, dense
 from fedquilt.messages.slicing import join_messages, slice_message
 from fedquilt.methods.base import Method, State
@@ -216,8 +216,8 @@ class RayWorkers:
                 return ray.get([self._opened[w], answer])[1]
             except LOST as error:
                 if attempt == REPLACEMENTS:
-                    hint = _AT_START if what == "hello" else _LATER
-                    raise FedquiltError(
+                    kind, hint = (FedquiltError, _AT_START) if what == "hello" else (MachineLimitError, _LATER)
+                    raise kind(
                         f"Worker {w} was lost {attempt + 1} times at the same work ({what}), so this stops here; {hint}."
                     ) from error
                 _log.warning("Worker %d was lost; a new one takes its clients and goes on.", w)
