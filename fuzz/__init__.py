@@ -1,6 +1,6 @@
 """Attacks on fedquilt by generators with seeds: `python -m fuzz --help`, `make fuzz`; docs/results/attacks.md has figures.
 
-One kind of attack is one file in `fuzz.kinds`. An attempt follows from its kind, its seed and its number alone, so that each can
+One kind of attack is one file in `fuzz.kinds`. An attempt follows from its kind, seed and number alone, so that each can
 be made again. It runs in processes forked from this one, which has imported everything and computed nothing.
 """
 
