@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fuzz.attempts import Attempt, Campaign, find_kind, kind_names
-from fuzz.judge import Failed
 
 from fuzz import attempts
+from fuzz.attempts import Attempt, Campaign, find_kind, kind_names
+from fuzz.judge import Failed
 
 
 def kind(found: list[float]) -> SimpleNamespace:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from fuzz.hooks import Counter, disk_full_after, each_operation, killed_after, power_cut_after
 from fuzz.processes import Ended, forked
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from fuzz.judge import Failed, judge, leftovers, named, numbers
 from fuzz.processes import CRASHED, Ended
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from fuzz.static import forbidden, main
 
 import fedquilt
+from fuzz.static import forbidden, main
 
 
 @pytest.mark.parametrize(
