@@ -61,7 +61,13 @@ def attempt(case: Attempt) -> None:
     case.note(f"site: {name}")
     shutil.copytree(case.material[name], case.folder / "site")
     seed = case.rng.randrange(2**31)
-    ended = forked(lambda: _ask_all(case.folder, _SITES[name], seed), case.folder, ["(requests)"])
+    ended = forked(
+        lambda: _ask_all(case.folder, _SITES[name], seed),
+        case.folder,
+        ["(requests)"],
+        cpu_seconds=60.0,
+        memory_mb=4096.0,
+    )
     case.notes += [json.dumps(line)[:500] for line in (ended.value or {}).get("asked", [])]
     if ended.over:
         raise Failed(
