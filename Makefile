@@ -9,8 +9,10 @@ export FEDQUILT_DATA ?= $(abspath ../shared/data)
 endif
 # Two test workers with one thread each beat one worker with two threads.
 TEST_WORKERS ?= 2
+# How long `make fuzz` attacks; without FUZZ_SEED, the seed is the time of day, and is printed.
+FUZZ_SECONDS ?= 60
 
-.PHONY: help install demo options test test-e2e test-long lint bench clean
+.PHONY: help install demo options test test-e2e test-long fuzz lint audit bench clean
 help:            ## show this help
 	@grep -E '^[a-z0-9-]+: .*##' Makefile | sed -E 's/:.*## /\t/'
 
@@ -37,14 +39,22 @@ test-e2e: install  ## a federation with real processes of Flower on this machine
 test-long: install  ## every method over Flower's real processes, against the same in one process; about eight minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long tests/integration
 
-lint: install    ## ruff and mypy
+fuzz: install    ## attacks by generators (docs/results/attacks.md): FUZZ_SECONDS=60, FUZZ_SEED=N, FUZZ_ONLY=kill,damage; findings in .fuzz
+	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED)) $(if $(FUZZ_ONLY),--only $(FUZZ_ONLY))
+
+lint: install    ## ruff, mypy, and what must not be in the source (pickle, eval, a shell, ...)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m fuzz.static src
+
+audit: install   ## known vulnerabilities of the versions in constraints.txt, by pip-audit; needs the internet, and says so
+	test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit; }
+	$(BIN)/python -m fuzz.audit .venv-audit/bin/pip-audit constraints.txt
 
 bench: install   ## speed and memory against a plain loop over clients with PyG, and against earlier results
 	$(BIN)/fedquilt bench --history benchmarks/history
 	$(BIN)/python -m benchmarks.latent_memory
 
 clean:           ## remove the .venv and caches
-	rm -rf $(VENV) build .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) .venv-audit .fuzz build .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -8,8 +8,8 @@ import fedquilt
 
 SOURCE = Path(fedquilt.__file__).parent
 TESTS = Path(__file__).parent
-# Tests of several modules together, of the docs and of what measures ourselves; and what several tests share.
-APART = {"integration", "docs", "benchmarks", "support"}
+# Tests of several modules together, of the docs, of what measures and attacks ourselves; and what several tests share.
+APART = {"integration", "docs", "benchmarks", "fuzz", "support"}
 # Tests of the whole package.
 OF_ALL = {"test_mirror.py", "test_import_order.py", "test_dependencies.py"}
 

@@ -48,7 +48,8 @@ def _in_process(loaded: LoadedCase, method: str, data: Path | None) -> tuple[flo
     if not _STATUS.exists():
         raise FedquiltError(f"The peak memory of a process is read from {_STATUS}, which this system does not have.")
     command = [sys.executable, "-m", "fedquilt.bench.memory", str(loaded.case), method, str(torch.get_num_threads())]
-    done = subprocess.run([*command, *([str(data)] if data else [])], capture_output=True, text=True)
+    # The same interpreter with arguments of ours, and no shell.
+    done = subprocess.run([*command, *([str(data)] if data else [])], capture_output=True, text=True)  # noqa: S603
     if done.returncode:
         raise FedquiltError(f"The process that trained {method} on {loaded.case} ended with status {done.returncode}.")
     before, peak = json.loads(done.stdout)

@@ -29,7 +29,8 @@ def communities(graph: Graph, seed: int) -> np.ndarray:
     # The result depends on the order of the edges, so they are sorted first.
     order = np.lexsort(graph.edges[::-1])
     network = igraph.Graph(n=graph.nodes, edges=graph.edges[:, order].T)
-    igraph.set_random_number_generator(random.Random(derive(seed, "partition", "louvain", "communities")))
+    generator = random.Random(derive(seed, "partition", "louvain", "communities"))  # noqa: S311 - a partition, no secret
+    igraph.set_random_number_generator(generator)
     try:
         membership = network.community_multilevel().membership
     finally:

@@ -48,7 +48,7 @@ class ProcessGroup:
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # orphans become our children, so that we can wait for them
         # -P: modules in the current folder must not shadow the installed ones
         watchdog = [sys.executable, "-P", "-m", "fedquilt.federation.local.processes", self.mark, str(folder or "")]
-        self._watchdog = subprocess.Popen(watchdog, stdin=subprocess.PIPE, start_new_session=True)
+        self._watchdog = subprocess.Popen(watchdog, stdin=subprocess.PIPE, start_new_session=True)  # noqa: S603 - our own module
 
     def __enter__(self) -> ProcessGroup:
         return self
@@ -72,7 +72,7 @@ class ProcessGroup:
         """Start a process; its output is appended to `name`.log."""
         self.logs.mkdir(parents=True, exist_ok=True)
         with open_to_append(self.logs / f"{name}.log") as log:
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603 - Flower's commands with arguments of ours, and no shell
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
