@@ -22,7 +22,7 @@ from fedquilt.common.lock import HeldError, locked
 LOCK = ".lock"
 # As `fedquilt.common.files.replacing` and `_temporary_folder` name them: a dot, the name, the process, a random part, which
 # earlier versions left out of some.
-_LEFTOVER = re.compile(r"\..+\.\d+(-[0-9a-f]{8})?" + re.escape(TEMPORARY))
+_LEFTOVER = re.compile(r"\..+\.\d+(-[0-9a-f]{8,16})?" + re.escape(TEMPORARY))
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
