@@ -74,13 +74,16 @@ def test_racing_for_names(tmp_path: Path) -> None:
     assert len(set(paths)) == 8
 
 
-def test_racing_for_one_path(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exists", [False, True])
+def test_racing_for_one_path(tmp_path: Path, exists: bool) -> None:
     start = threading.Barrier(8)
+    if exists:
+        (tmp_path / "run").mkdir()
 
     def create(_: int) -> bool:
         start.wait()
         try:
-            RunFolder.create(tmp_path / "run", "run")
+            RunFolder.create(tmp_path / "run", "run", fill=lambda folder, place: write_json(folder / "config.json", {}))
         except FedquiltError:
             return False
         return True
