@@ -272,3 +272,19 @@ def test_leftover_temporary_files_are_swept(here: Path) -> None:
         path.touch()
     fedquilt.resume("run")
     assert not any(path.exists() for path in left)
+
+
+@pytest.mark.parametrize("edge_noise", [0.0, 0.3])
+@pytest.mark.parametrize("partition", ["disjoint", "overlapping", "louvain"])
+def test_a_graph_that_was_given_as_an_object_is_the_one_in_its_file(
+    tmp_path: Path, partition: str, edge_noise: float
+) -> None:
+    """Its edges may come in any order, and are sorted in the file."""
+    graph = own_graph()
+    graph = replace(graph, edges=graph.edges[:, np.random.default_rng(1).permutation(graph.edges.shape[1])])
+    options = SMALL | {"partition": partition, "clients": 2, "edge_noise": edge_noise}
+    if partition == "overlapping":
+        options["clients"] = 10
+    with pytest.raises(KeyboardInterrupt):
+        fedquilt.run("fedavg", graph, out=tmp_path / "run", watch=stop_after(0, 1), **options)
+    fedquilt.resume(tmp_path / "run")
