@@ -77,6 +77,17 @@ def test_where_it_is_computed_may_change(here: Path) -> None:
     assert fedquilt.resume("run").result["seeds"][1]["best_round"] >= 0
 
 
+def test_a_graph_that_has_the_name_of_its_file_keeps_that_of_the_beginning(tmp_path: Path) -> None:
+    graph = own_graph()
+    np.savez(tmp_path / "first.npz", edge_index=graph.edges, x=graph.x, y=graph.y)
+    with pytest.raises(KeyboardInterrupt):
+        fedquilt.run("fedavg", tmp_path / "first.npz", out=tmp_path / "run", watch=stop_after(0, 1), **SMALL)
+    shutil.move(tmp_path / "first.npz", tmp_path / "second.npz")
+    change_config(tmp_path, dataset=str(tmp_path / "second.npz"))
+    assert fedquilt.resume(tmp_path / "run").result["dataset"] == "first"
+    assert fedquilt.load_run(tmp_path / "run").result["dataset"] == "first"
+
+
 def with_a_node(graph: Graph) -> Graph:
     return replace(graph, x=np.vstack([graph.x, graph.x[:1]]), y=np.append(graph.y, 0))
 

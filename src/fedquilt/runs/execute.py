@@ -193,7 +193,8 @@ def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | 
             read_seed(seed_folder, seed, resolved.device, run)
             loggers.catch_up(seed, run.records[seed], summary)
         summaries.append(summary)
-    run.result = build_result(config.model_dump() | {"dataset": resolved.label}, summaries)
+    name = (folder.graph_name if folder is not None else None) or resolved.label
+    run.result = build_result(config.model_dump() | {"dataset": name}, summaries)
     if folder is not None and folder.result != run.result:
         folder.result = run.result
     return run

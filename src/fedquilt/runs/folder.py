@@ -168,10 +168,15 @@ class RunFolder:
     def expected_result(self) -> dict[str, Any]:
         """What result.json has to say, by config.json and the summaries of the seeds."""
         config = self.config
-        graph = mapping(mapping(config.get("resolved")).get("graph"))
-        config["dataset"] = graph.get("name", config.get("dataset"))  # the name in results; the option may be a path
+        config["dataset"] = self.graph_name or config.get("dataset")  # the option may be a path
         summaries = [summary for seed in config.get("seeds", []) if (summary := self.seed(seed).summary) is not None]
         return build_result(config, summaries)
+
+    @property
+    def graph_name(self) -> str | None:
+        """What results call the graph: the name that it had when the run began."""
+        name = mapping(mapping(self.config.get("resolved")).get("graph")).get("name")
+        return name if isinstance(name, str) else None
 
     @property
     def done(self) -> list[int]:
