@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -24,6 +25,7 @@ LOCK = ".lock"
 # As `fedquilt.common.files.replacing` and `_temporary_folder` name them: a dot, the name, the process, a random part, which
 # earlier versions left out of some.
 _LEFTOVER = re.compile(r"\..+\.\d+(-[0-9a-f]+)?" + re.escape(TEMPORARY))
+_FOLDER = re.compile(r"\..+\.\d+-[0-9a-f]{8}" + re.escape(TEMPORARY))
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
@@ -75,12 +77,12 @@ def sweep_files(folder: Path) -> None:
 
 
 def sweep_folders(parent: Path) -> None:
-    """Delete the temporary folders in `parent` whose process is gone. Where that cannot be done, they stay."""
+    """Delete this user's temporary folders in `parent` whose process is gone. Where that cannot be done, they stay."""
     found: list[Path] = []
     with suppress(OSError):  # a folder may be closed to reading, and open to writing
         found = _leftovers(parent)
     for path in found:
-        if not path.is_dir() or path.is_symlink():
+        if _FOLDER.fullmatch(path.name) is None or not _is_own_folder(path):
             continue
         with suppress(OSError):
             path.rmdir()  # a process that made it just now, and has not locked it yet, makes another one
@@ -137,6 +139,15 @@ def _holds_only(folder: Path, leftovers: Collection[str]) -> bool:
 def _leftovers(folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
         return [Path(entry.path) for entry in entries if is_leftover(entry.name)]
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Whether this user made a folder. Other programs name theirs as they like, in a folder that many share."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and (os.name != "posix" or found.st_uid == os.geteuid())
 
 
 def _locks_hold() -> bool:
