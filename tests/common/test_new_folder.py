@@ -113,11 +113,29 @@ def test_only_what_no_process_holds_is_swept(tmp_path: Path) -> None:
     sweep_folders(tmp_path)
     assert names(tmp_path) == []
     (tmp_path / LEFT).mkdir()  # killed before it had a lock
-    for other in ("place", ".place.tmp", ".place.123-0a1b2c3d"):
+    for other in ("place", ".place.tmp", ".place.123-0a1b2c3d", ".place.123.tmp", ".place.123-0a1b.tmp"):
         (tmp_path / other).mkdir()
     os.symlink(tmp_path / "place", tmp_path / ".link.123-0a1b2c3d.tmp")
     sweep_folders(tmp_path)
-    assert names(tmp_path) == [".link.123-0a1b2c3d.tmp", ".place.123-0a1b2c3d", ".place.tmp", "place"]
+    kept = [
+        ".link.123-0a1b2c3d.tmp",
+        ".place.123-0a1b.tmp",
+        ".place.123-0a1b2c3d",
+        ".place.123.tmp",
+        ".place.tmp",
+        "place",
+    ]
+    assert names(tmp_path) == kept
+
+
+def test_folders_of_other_users_are_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / LEFT).mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: 12345)
+        sweep_folders(tmp_path)
+        assert names(tmp_path) == [LEFT]
+    sweep_folders(tmp_path)
+    assert names(tmp_path) == []
 
 
 def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedquilt.common import sealed
-from fedquilt.common.sealed import DamagedError, facts_path, read_pair, tensor_path, write_pair
+from fedquilt.common.sealed import DamagedError, facts_path, read_facts, read_pair, tensor_path, write_facts, write_pair
 
 
 @pytest.mark.parametrize("large", [True, False])
@@ -52,4 +52,26 @@ def test_a_pair_that_cannot_be_opened_now_is_not_damaged(
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(OSError, match=r"pair\.json"):
+        read_pair(tmp_path / "pair")
+
+
+def test_facts_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "seal.json"
+    write_facts(path, {"rounds": 3, "é": (1, None)})
+    assert read_facts(path) == {"rounds": 3, "é": [1, None]}
+    text = path.read_text()
+    for damaged, said in (
+        (text.replace("3", "4", 1), r"the facts in seal\.json were altered"),
+        (text[:-5], r"seal\.json is not whole"),
+        ("[]", r"seal\.json has no facts"),
+        ('{"facts": {}}', r"the facts in seal\.json were altered"),
+    ):
+        path.write_text(damaged)
+        with pytest.raises(DamagedError, match=said):
+            read_facts(path)
+
+
+def test_facts_without_tensors_are_no_pair(tmp_path: Path) -> None:
+    write_facts(facts_path(tmp_path / "pair"), {"round": 3})
+    with pytest.raises(DamagedError, match=r"pair\.json has no hash of the tensors"):
         read_pair(tmp_path / "pair")

@@ -77,6 +77,17 @@ def test_where_it_is_computed_may_change(here: Path) -> None:
     assert fedquilt.resume("run").result["seeds"][1]["best_round"] >= 0
 
 
+def test_a_graph_that_has_the_name_of_its_file_keeps_that_of_the_beginning(tmp_path: Path) -> None:
+    graph = own_graph()
+    np.savez(tmp_path / "first.npz", edge_index=graph.edges, x=graph.x, y=graph.y)
+    with pytest.raises(KeyboardInterrupt):
+        fedquilt.run("fedavg", tmp_path / "first.npz", out=tmp_path / "run", watch=stop_after(0, 1), **SMALL)
+    shutil.move(tmp_path / "first.npz", tmp_path / "second.npz")
+    change_config(tmp_path, dataset=str(tmp_path / "second.npz"))
+    assert fedquilt.resume(tmp_path / "run").result["dataset"] == "first"
+    assert fedquilt.load_run(tmp_path / "run").result["dataset"] == "first"
+
+
 def with_a_node(graph: Graph) -> Graph:
     return replace(graph, x=np.vstack([graph.x, graph.x[:1]]), y=np.append(graph.y, 0))
 
@@ -272,3 +283,19 @@ def test_leftover_temporary_files_are_swept(here: Path) -> None:
         path.touch()
     fedquilt.resume("run")
     assert not any(path.exists() for path in left)
+
+
+@pytest.mark.parametrize("edge_noise", [0.0, 0.3])
+@pytest.mark.parametrize("partition", ["disjoint", "overlapping", "louvain"])
+def test_a_graph_that_was_given_as_an_object_is_the_one_in_its_file(
+    tmp_path: Path, partition: str, edge_noise: float
+) -> None:
+    """Its edges may come in any order, and are sorted in the file."""
+    graph = own_graph()
+    graph = replace(graph, edges=graph.edges[:, np.random.default_rng(1).permutation(graph.edges.shape[1])])
+    options = SMALL | {"partition": partition, "clients": 2, "edge_noise": edge_noise}
+    if partition == "overlapping":
+        options["clients"] = 10
+    with pytest.raises(KeyboardInterrupt):
+        fedquilt.run("fedavg", graph, out=tmp_path / "run", watch=stop_after(0, 1), **options)
+    fedquilt.resume(tmp_path / "run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,11 @@ import pytest
 
 import fedquilt
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.compare import check_configs, comparison_configs
+from fedquilt.graphs.npz import write_npz
+from fedquilt.runs.compare import Comparison, check_configs, comparison_configs
 from fedquilt.runs.resolve import ResolvedRun
 from support.federations import assert_same, without_seconds
-from support.small_runs import SMALL
+from support.small_runs import SMALL, own_graph
 from support.thoroughness import EPOCHS, NAME, thorough
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -77,3 +79,48 @@ def test_from_python_each_run_keeps_its_epochs_and_can_be_run_again(tmp_path: Pa
             again = fedquilt.run(**{key: value for key, value in config.items() if key not in ("resolved", "versions")})
             assert without_seconds(again.records[0]) == without_seconds(run.records[0])
             assert_same(again.models[0], run.models[0])
+
+
+def begun(tmp_path: Path) -> Path:
+    """A comparison on a graph in a file, of which the first of two runs is done."""
+    write_npz(own_graph(), tmp_path / "mine.npz")
+    options = {"clients": 3, "rounds": 2, "device": "cpu", "dataset": str(tmp_path / "mine.npz")}
+    comparison = Comparison.create(comparison_configs(["majority", "local"], options), tmp_path / "out")
+    next(iter(comparison.runs()))
+    return tmp_path / "out"
+
+
+def test_a_comparison_is_not_resumed_on_another_graph(tmp_path: Path) -> None:
+    out, graph = begun(tmp_path), own_graph()
+    write_npz(replace(graph, y=graph.y[::-1].copy()), tmp_path / "mine.npz")
+    with pytest.raises(
+        FedquiltError, match=r"^The comparison in .* cannot be resumed: the graph .* its labels differ; put"
+    ):
+        list(Comparison.open(out, anyway=True).runs())
+    assert not (out / "local").exists()
+    write_npz(graph, tmp_path / "mine.npz")
+    assert [run.result["method"] for run in Comparison.open(out).runs()] == ["majority", "local"]
+
+
+def test_a_comparison_is_not_resumed_with_other_options_or_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = begun(tmp_path)
+    path = out / "compare.json"
+    content = json.loads(path.read_text())
+    content["configs"][1]["rounds"] = 9
+    path.write_text(json.dumps(content))
+    with pytest.raises(FedquiltError, match=r"local\.rounds was 2 and is now 9 in compare\.json"):
+        Comparison.open(out, anyway=True)
+    content["configs"][1] |= {"rounds": 2, "device": "auto", "cohort_size": 1}
+    path.write_text(json.dumps(content))
+    Comparison.open(out)
+    (out / "seal.json").rename(out / "kept")
+    with pytest.raises(FedquiltError, match=r"seal\.json is gone"):
+        Comparison.open(out)
+    (out / "kept").rename(out / "seal.json")
+    monkeypatch.setattr("fedquilt.runs.seal.VERSION", "9.9.9")
+    with pytest.raises(FedquiltError, match=r"begun with fedquilt 0\.1\.0 and this is 9\.9\.9; insist with --anyway"):
+        Comparison.open(out)
+    Comparison.open(out, anyway=True)
+    assert [run.result["method"] for run in Comparison.open(out).runs()] == ["majority", "local"]

@@ -16,7 +16,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedquilt.common.files import write_json
 from fedquilt.errors import FedquiltError
+from fedquilt.runs import checkpoint as checkpoints
 from fedquilt.runs.folder import RunFolder, SeedFolder
 
 
@@ -72,13 +74,16 @@ def test_racing_for_names(tmp_path: Path) -> None:
     assert len(set(paths)) == 8
 
 
-def test_racing_for_one_path(tmp_path: Path) -> None:
+@pytest.mark.parametrize("exists", [False, True])
+def test_racing_for_one_path(tmp_path: Path, exists: bool) -> None:
     start = threading.Barrier(8)
+    if exists:
+        (tmp_path / "run").mkdir()
 
     def create(_: int) -> bool:
         start.wait()
         try:
-            RunFolder.create(tmp_path / "run", "run")
+            RunFolder.create(tmp_path / "run", "run", fill=lambda folder, place: write_json(folder / "config.json", {}))
         except FedquiltError:
             return False
         return True
@@ -256,3 +261,132 @@ def test_the_lock_is_free_after_kill_9(tmp_path: Path) -> None:
         holder.stdout.close()
     with run.lock():
         assert json.loads((run.path / ".lock").read_text()) == os.getpid()
+
+
+# -- a folder appears whole, or is none ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", [[], [".lock"], [".lock", ".config.json.77-0123abcd.tmp"], [".lock", "graph.npz"]])
+def test_a_folder_that_was_killed_before_its_config_is_made_again(tmp_path: Path, left: list[str]) -> None:
+    """Earlier versions made the folder first: `run` said resume, and `resume` said that there is no config."""
+    path = tmp_path / "run"
+    path.mkdir()
+    for name in left:
+        (path / name).touch()
+
+    def fill(folder: Path, place: Path) -> None:
+        assert place == path
+        RunFolder(folder).config = {"method": "fedavg"}
+
+    RunFolder.create(path, "run", fill=fill)
+    assert sorted(each.name for each in path.iterdir()) == [".lock", "config.json"]
+    with pytest.raises(FedquiltError, match="already holds a run"):
+        RunFolder.create(path, "run", fill=fill)
+
+
+def test_another_persons_graph_is_no_leftover(tmp_path: Path) -> None:
+    (tmp_path / "graph.npz").write_text("mine")
+    with pytest.raises(
+        FedquiltError, match="is not empty, and holds no run that could be resumed; choose another --out"
+    ):
+        RunFolder.create(tmp_path, "run")
+    assert [path.name for path in tmp_path.iterdir()] == ["graph.npz"]
+
+
+def test_a_folder_behind_a_link_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk")
+    made = RunFolder.create(tmp_path / "out", "run", fill=lambda folder, place: write_json(folder / "config.json", {}))
+    assert made.path == tmp_path / "out"
+    assert (tmp_path / "disk" / "config.json").exists()
+
+
+def test_sweeping_leaves_everything_else(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", "run")
+    run.config = {"method": "fedavg"}
+    run.seed(0).append(record(0))
+    run.seed(0).checkpoint(0, {"w": torch.ones(1)}, {})
+    before = sorted(path for path in run.path.rglob("*"))
+    for folder in (run.path, run.path / "seed-0", run.path / "seed-0" / "checkpoints"):
+        (folder / ".x.77-0123abcd.tmp").touch()
+    run.sweep()
+    assert sorted(path for path in run.path.rglob("*")) == before
+
+
+# -- what is sealed ---------------------------------------------------------------------------------------------------
+
+
+def finished(seed: SeedFolder) -> SeedFolder:
+    for round in range(3):
+        seed.append(record(round) | {"test": 51.35})
+    seed.finish({"seed": 3, "best_round": 2, "val": 82.0, "test": 51.35, "seconds": 1.5})
+    return seed
+
+
+def test_one_digit_of_a_summary_is_named(seed: SeedFolder) -> None:
+    path = finished(seed).path / "summary.json"
+    assert seed.summary is not None
+    text = path.read_text()
+    path.write_text(text.replace("51.35", "91.35"))
+    with pytest.raises(
+        FedquiltError, match=r"its test is 91\.35, and by metrics\.jsonl it is 51\.35; put it back from a copy, or"
+    ):
+        _ = seed.summary
+    path.write_text(text.replace("1.5", "0.5"))
+    with pytest.raises(FedquiltError, match=r"summary\.json was changed since the seed ended"):
+        _ = seed.summary
+    (seed.path / "seal.json").unlink()  # an earlier version's: only what the metrics say is checked
+    assert seed.summary is not None
+    path.write_text(text.replace("51.35", "91.35"))
+    with pytest.raises(FedquiltError, match=r"its test is 91\.35"):
+        _ = seed.summary
+
+
+def test_metrics_of_a_finished_seed_are_sealed(seed: SeedFolder) -> None:
+    text = finished(seed).metrics_path.read_text()
+    for damaged in (text.replace("51.35", "91.35", 1), text[:-10], text + text.splitlines()[-1] + "\n"):
+        seed.metrics_path.write_text(damaged)
+        with pytest.raises(FedquiltError, match=r"metrics\.jsonl was changed since the seed ended"):
+            seed.records()
+    seed.metrics_path.unlink()
+    with pytest.raises(FedquiltError, match=r"metrics\.jsonl was changed since the seed ended"):
+        seed.records()
+    seed.metrics_path.write_text(text)
+    assert len(seed.records()) == 3
+    (seed.path / "seal.json").write_text("{}")
+    with pytest.raises(FedquiltError, match=r"^The seal in .* is damaged: seal\.json has no facts; put it back"):
+        seed.records()
+
+
+def test_a_checkpoint_seals_the_records_before_it(seed: SeedFolder) -> None:
+    for round in range(3):
+        seed.append(record(round))
+        seed.checkpoint(round, {"w": torch.ones(1) * round}, {})
+    seed.append(record(3))  # after the checkpoint: dropped on resume, and not sealed
+    text = seed.metrics_path.read_text()
+    found = seed.latest_checkpoint()
+    assert found is not None
+    assert found.round == 2
+    seed.metrics_path.write_text(text.replace("82.0", "92.0"))
+    with pytest.raises(
+        FedquiltError, match="its records up to round 2 are not those that the checkpoint of that round sealed"
+    ):
+        seed.latest_checkpoint()
+    seed.metrics_path.write_text("".join(text.splitlines(keepends=True)[:2]))
+    with pytest.raises(FedquiltError, match="its records up to round 2"):
+        seed.latest_checkpoint()
+    newest = seed.path / "checkpoints" / "round-000002.json"
+    newest.write_text("{}")  # the one before it fits
+    found = seed.latest_checkpoint()
+    assert found is not None
+    assert found.round == 1
+    seed.metrics_path.unlink()
+    with pytest.raises(FedquiltError, match="its records up to round 1"):
+        seed.latest_checkpoint()
+
+
+def test_a_checkpoint_of_an_earlier_version_seals_no_records(seed: SeedFolder) -> None:
+    checkpoints.save(seed.path / "checkpoints", 4, {"w": torch.ones(1)}, {})
+    found = seed.latest_checkpoint()
+    assert found is not None
+    assert found.round == 4

@@ -9,6 +9,7 @@ import pytest
 from fedquilt.errors import FedquiltError
 from fedquilt.runs import seal
 from fedquilt.runs.seal import ACCEPTABLE, FIXED, PLAN, UNSEALED, VERSION_KIND, Difference
+from fedquilt.studies.spec import MACHINE_OPTIONS
 
 CONFIG: dict[str, Any] = {
     "method": "fedavg",
@@ -37,7 +38,7 @@ def test_what_may_change_freely_is_not_sealed() -> None:
     assert differences() == []
     resolved = {**CONFIG["resolved"], "device": "cuda:0"}
     free = {"device": "cuda", "workers": 4, "cohort_size": 2, "data": "/other", "checkpoint_seconds": 1.0}
-    assert set(free) == seal.FREE
+    assert set(free) == seal.FREE == MACHINE_OPTIONS  # those that are no part of a cell's identity
     assert differences(**free, resolved=resolved) == []
     assert differences(dataset="/elsewhere/moved.npz") == []  # its content is sealed
 
@@ -122,6 +123,13 @@ def test_refusing_says_what_to_do() -> None:
     assert seal.refuse(Path("x"), []) == []
     with pytest.raises(FedquiltError, match=r"^The comparison in x cannot be resumed: a; b; ask\.$"):
         seal.refuse(Path("x"), [Difference("a"), Difference("b")], ACCEPTABLE, "comparison", "ask")
+    with pytest.raises(FedquiltError, match="put back what it began with, or start it again in a new folder"):
+        seal.refuse(Path("x"), [Difference("a")], what="comparison")
+
+
+def test_a_long_value_is_cut_short() -> None:
+    (found,) = differences(seeds=list(range(1, 1000)))
+    assert len(found.what) < 400
 
 
 def test_sizes_are_all_that_an_earlier_version_wrote_down() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fedquilt.runs.compute_version import COMPUTE_VERSION
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.resolve import ResolvedRun
@@ -33,6 +35,50 @@ def test_a_cell_goes_on_with_the_device_and_the_data_of_now(trained: tuple[Cell,
     run = RunFolder(store.folder(cell))
     run.config = run.config | {"device": "cuda:77", "data": "/nowhere/on/this/machine"}
     assert run_cell(cell, store) == DONE
+
+
+@pytest.mark.parametrize("change", ["config", "seal", "summary"])
+def test_a_cell_that_was_begun_on_something_else_begins_again_or_fails(
+    trained: tuple[Cell, Path], tmp_path: Path, change: str
+) -> None:
+    cell, path = trained
+    store = CellStore(tmp_path)
+    shutil.copytree(path, store.folder(cell))
+    run = RunFolder(store.folder(cell))
+    if change == "config":
+        run.config = run.config | {"split": "60/20/20"}
+    elif change == "seal":
+        (run.path / "seal.json").unlink()
+    else:
+        summary = run.path / "seed-0" / "summary.json"
+        summary.write_text(json.dumps(json.loads(summary.read_text()) | {"test": 99.9}))
+        assert run_cell(cell, store) == FAILED
+        assert "summary.json was changed: its test is 99.9" in store.failures()[cell.identity]
+        return
+    assert run_cell(cell, store) == DONE
+    stored = store.get(cell)
+    assert stored is not None
+    said = {"config": 'split was "20/40/40" and is now "60/20/20"', "seal": "seal.json is gone"}
+    assert said[change] in stored.facts["begun_again"]
+    assert stored.measures["test"] == json.loads((path / "seed-0" / "summary.json").read_text())["test"]
+
+
+def test_a_cell_that_an_earlier_version_began_goes_on(
+    trained: tuple[Cell, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, path = trained
+    store = CellStore(tmp_path)
+    shutil.copytree(path, store.folder(cell))
+    run = RunFolder(store.folder(cell))
+    run.config = run.config | {"versions": {"computation": COMPUTE_VERSION, "fedquilt": "0.0.9"}}
+    for seal in run.path.rglob("seal.json"):
+        seal.unlink()
+    (run.path / "seed-0" / "summary.json").unlink()
+    assert run_cell(cell, store) == DONE
+    stored = store.get(cell)
+    assert stored is not None
+    assert "begun_again" not in stored.facts
+    assert run.seal is not None
 
 
 @pytest.mark.parametrize("kind", ["oracle", "partition", "run"])

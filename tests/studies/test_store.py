@@ -64,6 +64,29 @@ def test_a_damaged_cell_is_one_sentence(store: CellStore, cell: Cell, text: str)
         assert str(caught.value) == f"{path} is damaged; delete {path.parent} and run the study again."
 
 
+def test_one_digit_changed_in_a_cell_is_found(store: CellStore, cell: Cell) -> None:
+    store_cell(store, cell, test=51.35)
+    path = store.folder(cell) / "cell.json"
+    text = path.read_text()
+    path.write_text(text.replace("51.35", "91.35"))
+    for ask in (lambda: store.get(cell), store.by_identity):
+        with pytest.raises(FedquiltError, match=r"cell\.json is damaged; delete .* and run the study again"):
+            ask()
+    facts = json.loads(text)
+    del facts["sha256"]  # as earlier versions wrote it
+    path.write_text(json.dumps(facts))
+    kept = store.get(cell)
+    assert kept is not None
+    assert kept.measures == {"test": 51.35}
+
+
+def test_what_a_killed_process_was_making_is_no_cell(store: CellStore, cell: Cell) -> None:
+    store_cell(store, cell, test=50.0)
+    shutil.copytree(store.folder(cell), store.into / "cells" / f".{cell.key}.77-0123abcd.tmp")
+    shutil.rmtree(store.folder(cell))
+    assert store.by_identity() == {}
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", "{}"])
 def test_a_damaged_failure_is_none(store: CellStore, cell: Cell, text: str) -> None:
     store.folder(cell).mkdir(parents=True)

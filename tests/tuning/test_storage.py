@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from optuna.storages.journal._base import BaseJournalSnapshot
 import fedquilt
 from fedquilt.common.lock import locked
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.graph import Graph
 from fedquilt.runs.config import RunConfig, read_config
 from fedquilt.tuning.progress import SearchProgress
 from fedquilt.tuning.storage import difference
@@ -179,3 +182,84 @@ def test_a_difference_is_found_where_there_is_one(one: dict[str, Any], two: dict
     assert (difference(one, two) is None) == (difference(two, one) is None)
     if one == two:
         assert difference(one, two) is None
+
+
+def changed(**parts: Any) -> Graph:
+    return replace(own_graph(masks=True), **parts)
+
+
+@pytest.mark.parametrize(
+    ("graph", "says"),
+    [
+        (changed(y=own_graph().y[::-1].copy()), r"its graph changed since it began \(labels\)"),
+        (changed(x=own_graph().x[::-1].copy()), r"its graph changed since it began \(features\)"),
+        (
+            changed(masks={"train": np.arange(90) > 60, "val": np.arange(90) < 30, "test": np.arange(90) == 50}),
+            r"its graph changed since it began \(given split\)",
+        ),
+    ],
+)
+def test_a_search_on_another_graph_is_refused_whatever_is_insisted_on(tmp_path: Path, graph: Graph, says: str) -> None:
+    search(into=tmp_path / "s", trials=1, rounds=2)
+    with pytest.raises(FedquiltError, match=f"holds another search: {says}; choose another folder with --into"):
+        search(into=tmp_path / "s", trials=2, rounds=2, dataset=graph, anyway=True)
+
+
+def test_a_search_with_another_cut_is_refused(tmp_path: Path) -> None:
+    search(into=tmp_path / "s", trials=1, rounds=2)
+    path = tmp_path / "s" / "tune.json"
+    facts = json.loads(path.read_text())
+    facts["ground"]["the cut of seed 0"]["partition"] = "another"
+    path.write_text(json.dumps(facts))
+    with pytest.raises(FedquiltError, match=r"another search: the cut of seed 0 changed since it began \(partition\)"):
+        search(into=tmp_path / "s", trials=2, rounds=2)
+
+
+def test_a_search_of_an_earlier_version_goes_on_unless_its_edges_changed(tmp_path: Path) -> None:
+    search(into=tmp_path / "s", trials=1, rounds=2)
+    path = tmp_path / "s" / "tune.json"
+    facts = json.loads(path.read_text())
+    del facts["ground"]
+    path.write_text(json.dumps(facts))
+    (tmp_path / "s" / "seal.json").unlink()
+    assert len(search(into=tmp_path / "s", trials=2, rounds=2).trials) == 2
+    edges = own_graph().edges[:, 1:]
+    fewer = {**facts, "graph": {**facts["graph"], "edges": edges.shape[1]}}
+    path.write_text(json.dumps(fewer))
+    with pytest.raises(FedquiltError, match="it has edges with fingerprint "):
+        search(into=tmp_path / "s", trials=3, rounds=2, dataset=changed(edges=edges))
+
+
+def test_another_version_is_named_and_can_be_insisted_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    search(into=tmp_path / "s", trials=1, rounds=2)
+    monkeypatch.setattr("fedquilt.tuning.search.VERSION", "9.9.9")
+    with pytest.raises(FedquiltError) as caught:
+        search(into=tmp_path / "s", trials=2, rounds=2)
+    assert str(caught.value) == (
+        f'{tmp_path / "s"} holds a search that was begun with fedquilt "0.1.0", not "9.9.9"; choose another folder with '
+        "--into, or insist with --anyway."
+    )
+    assert len(search(into=tmp_path / "s", trials=2, rounds=2, anyway=True).trials) == 2
+
+
+def test_a_value_that_was_changed_in_the_journal_is_found(tmp_path: Path) -> None:
+    interrupted(tmp_path / "s", 3, rounds=3)
+    path = tmp_path / "s" / "journal.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    place = next(number for number, line in enumerate(lines) if '"values"' in line)
+    step = json.loads(lines[place])
+    step["values"] = [99.9]
+    path.write_text("".join([*lines[:place], json.dumps(step) + "\n", *lines[place + 1 :]]))
+    with pytest.raises(FedquiltError, match=r"journal\.jsonl was changed since its trials ended"):
+        search(into=tmp_path / "s", **{**OPTIONS, "rounds": 3})
+    (tmp_path / "s" / "seal.json").write_text("{}")
+    with pytest.raises(FedquiltError, match=r"seal\.json is damaged"):
+        search(into=tmp_path / "s", **{**OPTIONS, "rounds": 3})
+
+
+def test_what_a_kill_left_before_the_first_file_is_no_other_search(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / ".lock").touch()
+    (tmp_path / "s" / ".tune.json.77-0123abcd.tmp").touch()
+    search(into=tmp_path / "s", trials=1, rounds=2)
+    assert not (tmp_path / "s" / ".tune.json.77-0123abcd.tmp").exists()

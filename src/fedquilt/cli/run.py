@@ -55,8 +55,7 @@ def resume(
 ) -> None:
     """Go on with a run or a comparison that was stopped; what is done is not done again.
 
-    Refused where the graph, the partition, the split, an option or a version is not the one it began with, and where its
-    metrics or summaries were changed.
+    Refused where graph, partition, split, options or versions are not those it began with, or metrics or summaries were edited.
     """
     from fedquilt.runs.comparison_folder import is_comparison
 

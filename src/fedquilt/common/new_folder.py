@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
@@ -18,11 +19,13 @@ from pathlib import Path
 
 from fedquilt.common.files import TEMPORARY, sync_folder
 from fedquilt.common.lock import HeldError, locked
+from fedquilt.errors import FedquiltError
 
 LOCK = ".lock"
 # As `fedquilt.common.files.replacing` and `_temporary_folder` name them: a dot, the name, the process, a random part, which
 # earlier versions left out of some.
-_LEFTOVER = re.compile(r"\..+\.\d+(-[0-9a-f]{8,16})?" + re.escape(TEMPORARY))
+_LEFTOVER = re.compile(r"\..+\.\d+(-[0-9a-f]+)?" + re.escape(TEMPORARY))
+_FOLDER = re.compile(r"\..+\.\d+-[0-9a-f]{8}" + re.escape(TEMPORARY))
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
 
@@ -74,16 +77,19 @@ def sweep_files(folder: Path) -> None:
 
 
 def sweep_folders(parent: Path) -> None:
-    """Delete the temporary folders in `parent` whose process is gone."""
-    for path in _leftovers(parent):
-        if not path.is_dir() or path.is_symlink():
+    """Delete this user's temporary folders in `parent` whose process is gone. Where that cannot be done, they stay."""
+    found: list[Path] = []
+    with suppress(OSError):  # a folder may be closed to reading, and open to writing
+        found = _leftovers(parent)
+    for path in found:
+        if _FOLDER.fullmatch(path.name) is None or not _is_own_folder(path):
             continue
         with suppress(OSError):
             path.rmdir()  # a process that made it just now, and has not locked it yet, makes another one
             continue
         if not (path / LOCK).is_file() or not _locks_hold():
             continue
-        with suppress(HeldError, OSError), locked(path / LOCK, path):
+        with suppress(FedquiltError, OSError), locked(path / LOCK, path):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -108,8 +114,15 @@ def _locked_folder(place: Path, held: ExitStack) -> Path:
     while True:
         temporary = place.with_name(f".{place.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
         temporary.mkdir()
-        with suppress(FileNotFoundError, HeldError), ExitStack() as lock:
-            lock.enter_context(locked(temporary / LOCK, place))
+        with ExitStack() as lock:
+            try:
+                lock.enter_context(locked(temporary / LOCK, place))
+            except HeldError:
+                continue  # another process holds it to sweep it
+            except (OSError, FedquiltError):
+                if temporary.exists():
+                    raise
+                continue
             if (temporary / LOCK).is_file() or not _locks_hold():
                 held.enter_context(lock.pop_all())
                 return temporary
@@ -126,6 +139,15 @@ def _holds_only(folder: Path, leftovers: Collection[str]) -> bool:
 def _leftovers(folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
         return [Path(entry.path) for entry in entries if is_leftover(entry.name)]
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Whether this user made a folder. Other programs name theirs as they like, in a folder that many share."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and (os.name != "posix" or found.st_uid == os.geteuid())
 
 
 def _locks_hold() -> bool:

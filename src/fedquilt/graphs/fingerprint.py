@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from fedquilt.graphs.arrays import Features
 from fedquilt.graphs.graph import Graph
 
 _BYTES = 16  # of a fingerprint
@@ -16,19 +17,18 @@ def fingerprints(graph: Graph) -> dict[str, str]:
     """By part of the graph (nodes, features, labels, edges, ...), a hash of all that a training reads of it.
 
     The parts are apart, so that a difference can be named. `nodes` is their number. The names of nodes and of features are
-    no part: no number depends on them.
+    no part: no number depends on them. A graph has the same fingerprints when it is written to a file and read again, which
+    sorts edges and stored features.
     """
-    x = graph.x
-    features = [x] if isinstance(x, np.ndarray) else [x.data, x.indices, x.indptr, np.array(x.shape)]
     masks = [] if graph.masks is None else [graph.masks[part] for part in sorted(graph.masks)]
     names = "\0".join(graph.class_names or ()).encode("utf-8", "surrogatepass")
     return {
         "nodes": str(graph.nodes),
-        "features": array_digest(features),
-        "labels": array_digest([graph.y, np.array(graph.classes)]),
-        "edges": array_digest([graph.edges]),
+        "features": array_digest(_features(graph.x)),
+        "labels": array_digest([_whole(graph.y), np.array(graph.classes)]),
+        "edges": array_digest([_sorted_edges(graph)]),
         "given split": array_digest(masks),
-        "copies": array_digest([] if graph.copies is None else [graph.copies]),
+        "copies": array_digest([] if graph.copies is None else [_whole(graph.copies)]),
         "class names": hashlib.blake2b(names, digest_size=_BYTES).hexdigest(),
     }
 
@@ -41,3 +41,24 @@ def array_digest(arrays: Iterable[np.ndarray]) -> str:
         digest.update(f"{flat.dtype.str}{flat.shape};".encode())
         digest.update(flat.reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def _features(x: Features) -> list[np.ndarray]:
+    """Float32 without the sign of zeros; those of a sparse matrix with sorted indices of one type."""
+    if isinstance(x, np.ndarray):
+        return [x.astype(np.float32, copy=False) + np.float32(0)]
+    x = x if x.has_sorted_indices else x.sorted_indices()
+    return [_features(x.data)[0], _whole(x.indices), _whole(x.indptr), np.array(x.shape, dtype=np.int64)]
+
+
+def _sorted_edges(graph: Graph) -> np.ndarray:
+    """[E] int64: the edges as numbers, in rising order."""
+    u, v = _whole(graph.edges)
+    edges = np.minimum(u, v) * graph.nodes + np.maximum(u, v)
+    if (edges[1:] < edges[:-1]).any():  # checking is quicker than sorting, and edges mostly are sorted
+        edges.sort()
+    return edges
+
+
+def _whole(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.int64, copy=False)

@@ -23,6 +23,7 @@ from fedquilt.runs.seal import (
     ACCEPTABLE,
     Facts,
     config_differences,
+    mapping,
     refuse,
     renewed,
     seal_of,
@@ -150,7 +151,9 @@ def check_ground(
         for began in (seal, ground):
             refuse(folder.path, [] if began is None else ground_differences(began, resolved))
         if seal is None:  # there is no more to compare than the sizes of the graph
-            refuse(folder.path, size_differences(config.get("resolved", {}).get("graph"), resolved.facts()["graph"]))
+            refuse(
+                folder.path, size_differences(mapping(config.get("resolved")).get("graph"), resolved.facts()["graph"])
+            )
             seal = seal_of(config, ground_of(resolved))
     if accepted and seal is not None:
         folder.seal = renewed(seal, config, accepted)
@@ -190,7 +193,8 @@ def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | 
             read_seed(seed_folder, seed, resolved.device, run)
             loggers.catch_up(seed, run.records[seed], summary)
         summaries.append(summary)
-    run.result = build_result(config.model_dump() | {"dataset": resolved.label}, summaries)
+    name = (folder.graph_name if folder is not None else None) or resolved.label
+    run.result = build_result(config.model_dump() | {"dataset": name}, summaries)
     if folder is not None and folder.result != run.result:
         folder.result = run.result
     return run

@@ -43,7 +43,7 @@ from fedquilt.runs import checkpoint as checkpoints
 from fedquilt.runs.config import GRAPH_FILE, RunConfig, stored_options
 from fedquilt.runs.cross_check import check_result, check_summary
 from fedquilt.runs.result import build_result
-from fedquilt.runs.seal import FIXED, SEAL, Facts, config_differences, read_seal, write_seal
+from fedquilt.runs.seal import FIXED, SEAL, Facts, config_differences, mapping, read_seal, write_seal
 
 if TYPE_CHECKING:
     import torch
@@ -168,10 +168,15 @@ class RunFolder:
     def expected_result(self) -> dict[str, Any]:
         """What result.json has to say, by config.json and the summaries of the seeds."""
         config = self.config
-        graph = config.get("resolved", {}).get("graph", {})
-        config["dataset"] = graph.get("name", config["dataset"])  # the name in results; the option may be a path
-        summaries = [summary for seed in config["seeds"] if (summary := self.seed(seed).summary) is not None]
+        config["dataset"] = self.graph_name or config.get("dataset")  # the option may be a path
+        summaries = [summary for seed in config.get("seeds", []) if (summary := self.seed(seed).summary) is not None]
         return build_result(config, summaries)
+
+    @property
+    def graph_name(self) -> str | None:
+        """What results call the graph: the name that it had when the run began."""
+        name = mapping(mapping(self.config.get("resolved")).get("graph")).get("name")
+        return name if isinstance(name, str) else None
 
     @property
     def done(self) -> list[int]:

@@ -36,8 +36,10 @@ FREE = frozenset({"device", "data", "checkpoint_seconds", "workers", "cohort_siz
 _PLAN = ("rounds", "patience", "seeds")
 # Paths of files whose content is sealed; the files may lie elsewhere meanwhile.
 _PATHS = ("dataset", "partition")
+_LONGEST = 200  # characters of a value in a sentence
 
 Facts = dict[str, Any]
+_PARTS = {"config": dict, "graph": dict, "cuts": dict, "versions": dict, "accepted": list}
 
 FIXED, VERSION_KIND, UNSEALED, PLAN = "fixed", "version", "unsealed", "plan"
 # Kinds of differences with which a run goes on where the user insists. Never with another graph, partition or split: the run
@@ -122,9 +124,6 @@ def read_seal(folder: Path, config: Mapping[str, Any] | None = None) -> Facts | 
     return facts
 
 
-_PARTS = {"config": dict, "graph": dict, "cuts": dict, "versions": dict, "accepted": list}
-
-
 def config_differences(
     facts: Facts, config: Mapping[str, Any], done: Sequence[int] = (), file: str = "config.json"
 ) -> list[Difference]:
@@ -179,7 +178,8 @@ def refuse(
         clauses = "; ".join(difference.what for difference in found)
         fixed = any(difference.kind == FIXED for difference in found)
         put_back = "put back what it began with" if fixed else "insist with --anyway (anyway=True from Python)"
-        instead = instead or f"{put_back}, or {_again(folder)}"
+        again = _again(folder) if what == "run" else "start it again in a new folder"
+        instead = instead or f"{put_back}, or {again}"
         raise FedquiltError(f"The {what} in {folder} cannot be resumed: {clauses}; {instead}.")
     return [difference.what for difference in found]
 
@@ -244,7 +244,8 @@ def _is_path(value: Any) -> bool:
 
 def text(known: bool, value: Any) -> str:
     """A value in a sentence."""
-    return "not set" if not known or value is None else json.dumps(value, ensure_ascii=False)
+    whole = "not set" if not known or value is None else json.dumps(value, ensure_ascii=False)
+    return whole if len(whole) <= _LONGEST else whole[: _LONGEST - 3] + "..."
 
 
 def mapping(value: Any) -> Mapping[str, Any]:

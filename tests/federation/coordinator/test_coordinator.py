@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fedquilt.federation.coordinator.engine import FlowerEngine
 from fedquilt.federation.site.config import read_site
 from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.predict import predict
+from fedquilt.runs.folder import RunFolder
 from support.federations import ragged_clients, without_seconds
 from support.flower_doubles import MemoryGrid, federation, site_models, site_states
 from support.tampering import header_of
@@ -154,3 +156,89 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
     assert len(grid.sent) == sent
     with pytest.raises(FedquiltError, match="another method"):
         federation(tmp_path, ragged_clients(SIZES), grid, method="fedprox").run()
+
+
+def stopped(tmp_path: Path) -> MemoryGrid:
+    """A federation whose coordinator was stopped after its second round."""
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+
+    def tell(text: str) -> None:
+        if text.startswith("Round 2"):
+            raise KilledError
+
+    there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=4)
+    there.say = tell
+    with pytest.raises(KilledError):
+        there.run()
+    return grid
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"settings": {"lr": 9.0}}, "settings.lr was 0.01 and is now 9.0 in"),
+        ({"clients": 9}, "clients was 3 and is now 9 in"),
+        ({"versions": {}}, "versions.fedquilt was"),
+    ],
+)
+def test_a_coordinator_does_not_go_on_with_a_config_that_was_changed(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    grid = stopped(tmp_path)
+    path = tmp_path / "run" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(FedquiltError, match=r"put back what it began with, or choose another 'out'") as caught:
+        federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=4)
+    assert said in str(caught.value)
+
+
+def test_a_coordinator_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
+    grid = stopped(tmp_path)
+    path = tmp_path / "run" / "config.json"
+    config = json.loads(path.read_text())
+    del config["versions"]
+    path.write_text(json.dumps(config))
+    (tmp_path / "run" / "seal.json").unlink()
+    assert federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=4).run()["test_mean"] is not None
+
+
+def test_metrics_of_a_coordinator_are_sealed_by_its_checkpoint(tmp_path: Path) -> None:
+    grid = stopped(tmp_path)
+    path = tmp_path / "run" / "seed-3" / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"val":', '"val":1', 1))
+    with pytest.raises(FedquiltError, match=r"metrics\.jsonl was changed or damaged: its records up to round 1"):
+        federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=4).run()
+
+
+def test_the_result_of_a_coordinator_that_was_changed_is_not_believed(tmp_path: Path) -> None:
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
+    path = tmp_path / "run" / "result.json"
+    result = json.loads(path.read_text())
+    path.write_text(json.dumps(result | {"test_mean": 99.9}))
+    with pytest.raises(FedquiltError, match=r"result\.json was changed: its test_mean is 99\.9"):
+        federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
+    path.unlink()
+    again = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
+    assert again["test_mean"] == result["test_mean"]
+
+
+def test_a_coordinator_that_is_killed_before_its_config_begins_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+
+    def die(*_: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunFolder, "config", property(None, die))
+        with pytest.raises(KilledError):
+            federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
+    left = {path.name for path in (tmp_path / "run").iterdir()}
+    assert left >= {"sites.json", "seal.json"}
+    assert "config.json" not in left
+    (tmp_path / "run" / ".config.json.77-0123abcd.tmp").touch()
+    there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg")
+    assert there.run()["test_mean"] is not None
+    assert not (tmp_path / "run" / ".config.json.77-0123abcd.tmp").exists()

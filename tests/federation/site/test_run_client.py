@@ -22,6 +22,7 @@ from fedquilt.federation.site.predict import predict
 from fedquilt.federation.site.request_handler import RequestHandler
 from fedquilt.federation.site.run_client import RunClient
 from fedquilt.federation.site.site import open_site
+from fedquilt.graphs.npz import read_npz, write_npz
 from fedquilt.messages.wire import decode, encode
 from support.federations import make_method, make_task, ragged_clients
 from support.flower_doubles import MemoryGrid, ask, edit_site, federation, site_models, site_states
@@ -351,3 +352,32 @@ def test_a_client_is_kept_for_the_requests_of_its_run(tmp_path: Path) -> None:
     assert client.serves(replace(request, round=3, kind="evaluate", best=2))
     for change in ({"run": "f" * 16}, {"client": 1}, {"settings": {"hidden": 8.0}}, {"method": "fedprox"}):
         assert not client.serves(replace(request, **change))
+
+
+@pytest.mark.parametrize("part", ["labels", "split"])
+def test_a_site_does_not_go_on_with_another_graph(tmp_path: Path, part: str, caplog: pytest.LogCaptureFixture) -> None:
+    clients = ragged_clients(SIZES)
+    paths = write_sites(tmp_path, clients)
+
+    def stop(text: str) -> None:
+        if text.startswith("Round 2"):
+            raise KeyboardInterrupt
+
+    there = federation(tmp_path, clients, MemoryGrid(paths), method="fedavg", rounds=3, min_sites=2, timeout=1.0)
+    there.say = stop
+    with pytest.raises(KeyboardInterrupt):
+        there.run()
+    graph = read_npz(tmp_path / "site-1" / "graph.npz")
+    masks = dict(graph.masks or {})
+    if part == "labels":
+        other = replace(graph, y=graph.y[::-1].copy())
+    else:
+        other = replace(graph, masks={**masks, "train": masks["test"], "test": masks["train"]})
+    write_npz(other, tmp_path / "site-1" / "graph.npz")
+    again = federation(tmp_path, clients, MemoryGrid(paths), method="fedavg", rounds=3, min_sites=2, timeout=1.0)
+    again.run()
+    said = (tmp_path / "run" / "incidents.jsonl").read_text()
+    assert "The graph or the split of this site is not the one with which it trained in this run" in said
+    assert part not in said.replace("the split of this site", "")  # what changed stays at the site
+    assert part in caplog.text
+    assert again.folder.seed(3).records()[2]["participants"] == [0, 2]

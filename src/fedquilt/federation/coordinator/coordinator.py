@@ -33,6 +33,7 @@ from fedquilt.runs.seal import (
     SEAL,
     VERSION_KIND,
     config_differences,
+    mapping,
     refuse,
     seal_of,
     version_differences,
@@ -198,8 +199,8 @@ class Coordinator:
 
 def _sealed_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """What is sealed of config.json: not the number of restarts, nor the options that may change from one to the next."""
-    order = {name: value for name, value in config["order"].items() if name in FIXED_FIELDS}
-    federation = {name: value for name, value in config[FEDERATION].items() if name != "coordinator"}
+    order = {name: value for name, value in mapping(config.get("order")).items() if name in FIXED_FIELDS}
+    federation = {name: value for name, value in mapping(config.get(FEDERATION)).items() if name != "coordinator"}
     return {**config, "order": order, FEDERATION: federation}
 
 

@@ -26,6 +26,7 @@ from fedquilt.federation.protocol import EVALUATE, ROUND, RefusedError, Reply, R
 from fedquilt.federation.site.permits import METRICS_SPEC, check_permits, check_upload_names
 from fedquilt.federation.site.secure_uploads import SecureUploads, check_secure, ledger_specs
 from fedquilt.federation.site.site import Site
+from fedquilt.graphs.fingerprint import array_digest, fingerprints
 from fedquilt.messages.message import Message, dense, moved
 from fedquilt.messages.wire import encode
 from fedquilt.methods.base import State
@@ -98,6 +99,7 @@ class RunClient:
         newest = self.state.load()
         if newest is not None:
             last, tensors, facts = newest
+            self._check_ground(facts)
             seen = facts["coordinator"]
             if request.coordinator < seen or (request.coordinator == seen and request.round < last):
                 raise RefusedError(f"Round {request.round} was asked for by a coordinator that has gone on since.")
@@ -126,6 +128,7 @@ class RunClient:
             "asked": download_hash,
             "answer": answer,
             "terms": terms,
+            "ground": self.ground,
         }
         self.state.save(request.round, engine.state() | {_ANSWER: _byte_tensor(upload)}, facts)
         return answer, upload
@@ -191,6 +194,26 @@ class RunClient:
     def expected(self) -> ExpectedMessages:
         """The form of the run's messages."""
         return ExpectedMessages(self.method)
+
+    @cached_property
+    def ground(self) -> dict[str, str]:
+        """Fingerprints of the graph and the split that the site trains on. They stay at the site."""
+        client = self.site.client(self.number, self.method)
+        return fingerprints(client.graph) | {"split": array_digest([client.split])}
+
+    def _check_ground(self, facts: dict[str, Any]) -> None:
+        """Refuse to go on with a run on another graph or split than the site's last round: test nodes may have been trained on.
+
+        The coordinator learns that something changed, the site's log what.
+        """
+        before = facts.get("ground")  # earlier versions wrote none
+        changed = [name for name in self.ground if before is not None and before.get(name) != self.ground[name]]
+        if changed:
+            _log.error("The site's graph changed since it last trained in this run: %s.", ", ".join(changed))
+            raise RefusedError(
+                "The graph or the split of this site is not the one with which it trained in this run; put it back, or begin "
+                "another run."
+            )
 
     def _read_download(self, body: bytes) -> Message:
         """The coordinator's message; RefusedError where the method's server cannot have sent it."""
