@@ -48,6 +48,19 @@ def test_each_kind_of_error_has_its_status(
     assert capsys.readouterr().err == f"fedquilt: {says}\n"
 
 
+def test_an_error_is_printable_and_short(capsys: pytest.CaptureFixture[str]) -> None:
+    for debug in (False, True):
+        with pytest.raises(FedquiltError) as caught:
+            raise FedquiltError("There is no 'a\x1b[2J\nfedquilt: done" + "x" * 5000 + "'.")
+        assert explain(caught.value, debug=debug) == WRONG_INPUT
+        err = capsys.readouterr().err
+        last = err.splitlines()[-1]
+        assert last.startswith(r"fedquilt: There is no 'a\u001b[2J\u000afedquilt: donexxx")
+        assert last.endswith("xxx'.")
+        assert len(last) < 1600
+        assert "\x1b" not in err
+
+
 def test_ctrl_c_names_the_folder_to_resume_once_there_is_one() -> None:
     with pytest.raises(StoppedError, match=r"^stopped before anything was written\.$"), resumable([]):
         raise KeyboardInterrupt

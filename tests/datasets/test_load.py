@@ -97,3 +97,21 @@ def test_a_graph_that_need_not_be_labelled(tmp_path: Path) -> None:
         assert_same(load_graph(source, labelled=False)[0], blank)
         with pytest.raises(FedquiltError, match=r"no labelled node|no array 'y'|no `y`"):
             load_graph(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("x/" * 2500, "is no path of a graph (File name too long)"),
+        ("x" * 5000 + ".npz", "is no path of a graph (File name too long)"),
+        ("a\0b.npz", "The path of the graph has a NUL character"),
+        ("\udcff.npz", "The path of the graph has a character that is not text"),
+        ("~nobody-is-called-so/x.npz", "is no path of a graph"),
+    ],
+)
+def test_paths_that_are_none(source: str, says: str) -> None:
+    for given in (source, Path(source)):
+        with pytest.raises(FedquiltError) as error:
+            load_graph(given)
+        assert says in str(error.value)
+        assert len(str(error.value)) < 400

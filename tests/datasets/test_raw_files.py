@@ -58,3 +58,19 @@ def test_credit_leaves_out_the_label_and_single(tmp_path: Path) -> None:
     (tmp_path / "credit.csv").write_text("a,b\n1,2\n")
     with pytest.raises(FedquiltError, match="no column 'NoDefaultNextMonth'; it is not NIFTY's"):
         read_nifty_credit(tmp_path, "credit")
+
+
+def test_a_gzip_bomb_is_refused_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "raw").mkdir()
+    monkeypatch.setenv("FEDQUILT_READ_LIMIT", "1M")
+    for content in (b"0,1\n" * 5_000_000, b"0," * 10_000_000):
+        (tmp_path / "raw" / "edge.csv.gz").write_bytes(gzip.compress(content, 1))
+        with pytest.raises(FedquiltError, match=r"edge\.csv\.gz is too large"):
+            read_ogb(tmp_path, "bomb")
+
+
+def test_a_csv_that_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "credit.csv").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "credit_edges.txt").write_text("0 1\n")
+    with pytest.raises(FedquiltError, match=r"credit\.csv is not a csv file in UTF-8"):
+        read_nifty_credit(tmp_path, "credit")

@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from fedquilt.federation.flower_messages import HEADER_LIMIT, pack, unpack
 
-json_values = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+_TEXT = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+json_values = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(_TEXT, max_size=8)
+)
 
 
-@given(header=st.dictionaries(st.text(max_size=8), json_values, max_size=4), body=st.binary(max_size=64))
+@given(header=st.dictionaries(st.text(_TEXT, max_size=8), json_values, max_size=4), body=st.binary(max_size=64))
 def test_what_is_packed_comes_back(header: dict[str, object], body: bytes) -> None:
     assert unpack(pack(header, body)) == (header, body)
 
@@ -28,6 +31,9 @@ def blob(data: bytes) -> Array:
         (RecordDict({"header": ConfigRecord({"json": 7})}), "no header"),
         (RecordDict({"header": ConfigRecord({"json": " " * (HEADER_LIMIT + 1)})}), "too long"),
         (RecordDict({"header": ConfigRecord({"json": "[]"})}), "not a table"),
+        (RecordDict({"header": ConfigRecord({"json": "[" * 60_000})}), "Expecting|nested"),
+        (RecordDict({"header": ConfigRecord({"json": '{"a":' * 9000 + "1" + "}" * 9000})}), "nested more than"),
+        (RecordDict({"header": ConfigRecord({"json": '{"a": 1' + "0" * 400 + "}"})}), "more than 64 bits"),
         (RecordDict({"header": ConfigRecord({"json": "{}"}), "x": ConfigRecord({})}), "records that no message has"),
         (
             RecordDict(

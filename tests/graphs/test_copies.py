@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any, get_args
 
 import numpy as np
@@ -159,3 +160,18 @@ def _reference(graph: Graph, kind: str, pairs: np.ndarray, has: np.ndarray) -> f
         if ends:
             found.append(np.mean(graph.y[ends] == graph.y[v]))
     return float(np.mean(found)) if found else float(chance)
+
+
+def test_many_classes_take_no_memory() -> None:
+    """Nodes times classes would be 1 GB here, groups times classes as much."""
+    nodes, classes = 12_000, 10_000
+    hub = np.stack([np.zeros(nodes - 1, dtype=np.int64), np.arange(1, nodes)])
+    graph = Graph.from_arrays("star", hub, np.arange(nodes).reshape(-1, 1), np.arange(nodes) % classes)
+    tracemalloc.start()
+    try:
+        found = describe_copies(graph, "neighbours"), describe_copies(graph, "features")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10**8
+    assert [round(copies.share, 3) for copies in found] == [1.0, 0.0]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import tempfile
+import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -172,3 +175,31 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         write_npz(tiny(y=np.zeros(4, int)), path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["g.npz"]
+
+
+def test_a_shape_alone_makes_no_nodes(tmp_path: Path) -> None:
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 0)}"
+    with zipfile.ZipFile(tmp_path / "g.npz", "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+        with archive.open("edge_index.npy", "w") as file:
+            np.save(file, np.zeros((2, 0), dtype=np.int64))
+    with pytest.raises(FedquiltError, match="features of shape 1000000000000 x 0"):
+        read_npz(tmp_path / "g.npz", labelled=False)
+
+
+def test_no_link_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("a thesis")
+    (tmp_path / f".g.npz.{os.getpid()}.tmp").symlink_to("precious")
+    write_npz(tiny(), tmp_path / "g.npz")
+    assert (tmp_path / "precious").read_text() == "a thesis"
+    assert_same(read_npz(tmp_path / "g.npz"), tiny())
+
+
+@pytest.mark.parametrize("key", ["x_indptr", "x_indices", "x_data"])
+def test_parts_of_a_sparse_matrix_of_other_types(tmp_path: Path, key: str) -> None:
+    odd = np.full(4, 1 + 2j) if key == "x_data" else np.full(4, np.inf)
+    np.savez(tmp_path / "g.npz", **{**without("x"), **SPARSE, key: odd})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(FedquiltError, match="a sparse matrix whose parts do not fit together"):
+            read_npz(tmp_path / "g.npz")

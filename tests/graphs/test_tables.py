@@ -19,7 +19,7 @@ EDGES = "source,target\nann,bob\nbob,eve\neve,bob\nann,ann\n"
 
 def folder_of(tmp_path: Path, nodes: str = NODES, edges: str = EDGES, **others: str) -> Path:
     folder = tmp_path / "mine"
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "nodes.csv").write_text(nodes, encoding="utf-8")
     (folder / "edges.csv").write_text(edges, encoding="utf-8")
     for name, text in others.items():
@@ -248,3 +248,45 @@ def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         FedquiltError, match=r"needs pyarrow to be read; install it with `pip install 'fedquilt\[parquet\]'`"
     ):
         read_tables(tmp_path)
+
+
+def test_labels_of_hundreds_of_digits(tmp_path: Path) -> None:
+    for sign, found in (("", "the label 1000000000000000000"), ("-", "the label -1000000000000000000")):
+        folder = folder_of(tmp_path / f"x{sign}", nodes=f"id,label,f\na,{sign}{'9' * 400},1\nb,0,2\n", edges="a,b\n")
+        with pytest.raises(FedquiltError, match=found):
+            read_tables(folder)
+
+
+def test_a_table_without_line_ends_is_refused_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "LONGEST_LINE", 1000)
+    folder = folder_of(tmp_path, nodes="id,label,f\n" + "a" * 2000, edges="a,b\n")
+    with pytest.raises(FedquiltError, match=r"nodes\.csv has a line of more than 1,000 characters"):
+        read_tables(folder)
+    with pytest.raises(FedquiltError, match=r"classes\.txt cannot be read: it is larger than 1\.0 kB"):
+        read_tables(folder_of(tmp_path / "b", classes="a" * 2000))
+
+
+def test_a_table_that_fills_the_memory_is_refused_while_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "_CHECKED_ROWS", 10)
+    monkeypatch.setenv("FEDQUILT_READ_LIMIT", "30K")
+    rows = "".join(f"n{i},0,1\n" for i in range(100))
+    with pytest.raises(FedquiltError, match=r"nodes\.csv is too large"):
+        read_tables(folder_of(tmp_path, nodes="id,label,f\n" + rows, edges="n0,n1\n"))
+    with pytest.raises(FedquiltError, match=r"edges\.csv is too large"):
+        read_tables(folder_of(tmp_path / "b", edges="source,target\n" + "ann,bob\n" * 999))
+
+
+def test_a_parquet_file_of_very_many_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    folder = folder_of(tmp_path, edges="a,b\n")
+    (folder / "nodes.csv").unlink()
+    rows = 200_000
+    table = pyarrow.table({"id": ["a"] * rows, "label": [0] * rows, "f": [1.0] * rows})
+    parquet.write_table(table, folder / "nodes.parquet")
+    assert (folder / "nodes.parquet").stat().st_size < 20_000  # one value a column
+    monkeypatch.setenv("FEDQUILT_READ_LIMIT", "2M")
+    with pytest.raises(FedquiltError, match=r"nodes\.parquet is too large: its content would take 4\.8 MB"):
+        read_tables(folder)

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.validate import first_repeated
 from support.graphs import tiny
 
 NOTHING = np.zeros(4, dtype=bool)
@@ -32,6 +33,16 @@ FAULTS = [
     ({"x": np.full((4, 2), 1e300)}, "a feature of node 0 that is NaN or infinite"),
     ({"x": sp.csr_matrix(NAN)}, "a feature of node 2 that is NaN or infinite"),
     ({"x": NAN, "ids": list("abcd")}, "a feature of node 'c' that is NaN or infinite"),
+    ({"x": np.full((4, 2), 3e38)}, "a feature of node 0 beyond 1e.15, where sums overflow in single precision; scale"),
+    ({"x": sp.csr_matrix(np.diag([1, 1, -2e15, 1]))}, "a feature of node 2 beyond 1e.15"),
+    ({"x": sp.csr_matrix((4, 10**12))}, "has 1,000,000,000,000 features, more than the 10,000,000 allowed"),
+    ({"y": np.array([0, 1, np.inf, 0])}, "labels that are not whole numbers"),
+    ({"y": np.array([0, 1, 1e300, 0])}, "labels of more than 62 bits"),
+    ({"y": np.array([0, 1, 2**64 - 1, 0], dtype=np.uint64)}, "labels of more than 62 bits"),
+    ({"classes": 10**9}, "says it has 1000000000 classes, more than the 10000 allowed"),
+    ({"name": "a\0b"}, "has a name with a NUL character; rename it"),
+    ({"class_names": ("a", "b", "\ud800")}, "has a class's name with a character that is not text"),
+    ({"feature_names": ("a", "\udcff")}, "has a feature's name with a character that is not text"),
     ({"y": np.array([0, 1, -2, 0])}, "the label -2; labels are 0, 1, 2"),
     ({"y": np.full(4, -1)}, "has no labelled node"),
     ({"y": np.array([0, 1, 99999, 0])}, "the label 99999, more than the 10000 classes allowed"),
@@ -75,3 +86,15 @@ def test_a_graph_made_by_hand_is_checked_too(edges: np.ndarray, message: str) ->
         replace(tiny(), edges=edges).validate()
     with pytest.raises(FedquiltError, match="no nodes"):
         replace(tiny(), y=np.array([], dtype=np.int64)).validate()
+
+
+def test_a_feature_at_the_limit_is_sound() -> None:
+    assert tiny(x=np.full((4, 2), 1e15)).features == 2
+
+
+def test_the_first_repeated_name_is_found_at_once() -> None:
+    assert first_repeated(["a", "b", "a", "b"]) == "a"
+    assert first_repeated([]) is None
+    many = [str(number) for number in range(200_000)]
+    assert first_repeated(many) is None
+    assert first_repeated([*many, "199999"]) == "199999"  # comparing all pairs would take minutes

@@ -18,6 +18,15 @@ from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig, parse_settings, r
         ({"rouns": 3}, "There is no option 'rouns'; did you mean 'rounds'?"),
         ({"rounds": 0}, "The option rounds=0 is not possible: input should be greater than or equal to 1."),
         ({"seeds": [1, 1]}, "The option seeds=[1, 1] is not possible: a seed is listed twice."),
+        ({"rounds": True}, "The option rounds=True is not possible: true and false are no value of it."),
+        ({"seeds": [10**400]}, "is not possible: it has more than 64 bits."),
+        ({"lr": 1}, "There is no option 'lr'"),
+        ({"participation": float("inf")}, "The option participation=inf is not possible: it is not a finite number."),
+        ({"dataset": "a\0b"}, "is not possible: it has a NUL character."),
+        ({"dataset": "\udcff.npz"}, "is not possible: it has a character that is not text"),
+        ({"partition": "x" * 5000}, "is not possible: it has 5,000 characters"),
+        ({"settings": {"lr": [[[[[[[[[[1]]]]]]]]]]}}, "is not possible: it is nested too deep."),
+        ({"rounds": 10**5000}, "a number of thousands of digits is not possible: it has more than 64 bits."),
         ({"dp_noise": 1.0}, "The option dp_noise=1.0 is not possible: uploads are not clipped"),
         ({"dp_clip": 1.0}, "The option dp_epsilon=None is not possible: dp_clip wants dp_noise beside it"),
         ({"dp_clip": 1.0, "dp_noise": 1.0, "hold_out_clients": 0.5}, "clients that are held out send unprotected"),
@@ -86,3 +95,37 @@ def test_the_graph_of_a_run_is_its_own_copy_or_that_of_its_comparison(tmp_path: 
     other = tmp_path / GRAPH_FILE  # a user's own file of that name stays
     other.touch()
     assert stored_options({"dataset": str(other)}, folder) == {"dataset": str(other)}
+
+
+LAUGHS = b"a: &a [x, x, x, x, x, x, x, x]\n" + b"".join(
+    b"%c: &%c [%b]\n" % (name, name, b", ".join([b"*%c" % (name - 1)] * 8)) for name in b"bcdefghij"
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (LAUGHS, "stands for more than 20,000 values"),
+        (b"a: " + b"[" * 900, "is nested more than 50 levels deep"),
+        (b"rounds: 1" + b"0" * 400, "has a whole number of more than 64 bits (line 1)"),
+        (b'dataset: "\\ud800"', "has text with a character that is not text"),
+        (b"x" * 2**19, "cannot be read: it is larger than"),
+        (b"\xff", "is not valid YAML"),
+    ],
+)
+def test_a_hostile_config_file_is_one_sentence(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "c.yaml").write_bytes(content)
+    with pytest.raises(FedquiltError) as caught:
+        read_config(tmp_path / "c.yaml")
+    assert says in str(caught.value)
+
+
+def test_a_config_without_an_end_is_not_read_to_its_end() -> None:
+    with pytest.raises(FedquiltError, match="The config file /dev/zero cannot be read: it is larger than"):
+        read_config(Path("/dev/zero"))
+
+
+def test_a_setting_of_the_command_line_is_read_within_limits() -> None:
+    for value in ("[" * 500, '"\\ud800"', "[0x" + "f" * 5000 + "]"):
+        with pytest.raises(FedquiltError, match="the value cannot be read"):
+            parse_settings([f"lr={value}"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,15 @@ def refusal(folder: Path, **changes: Any) -> str:
         ({"overrides": [{"where": ["clients"]}]}, "where must be names with something each"),
         ({"skip": ["clients"]}, "each of skip must be names with something each"),
         ({"figures": "lines"}, "figures must be a list"),
+        ({"options": {"settings": 3}}, "settings cannot be 3: input should be a valid dictionary"),
+        ({"options": {"settings": {"lr": date(2020, 1, 2)}}}, "YAML reads it as a date, which no option is"),
+        ({"options": {"rounds": 1e400}}, "rounds cannot be inf: it is not a finite number"),
+        ({"options": {"dataset": "x" * 5000}}, "it has 5,000 characters, more than the 4,096 of the longest path"),
+        ({"axes": {"method": [["fedpub"]], **CLIENTS}}, "method cannot be ['fedpub']: input should be a valid string"),
+        ({"axes": {"method": [{"method": {"a": 1}}], **CLIENTS}}, "method cannot be {'a': 1}"),
+        ({"axes": {"method": [{"method": "fedpub", "candidates": [{"lr": b"x"}]}], **CLIENTS}}, "candidates cannot be"),
+        ({"overrides": [{"where": {}, "settings": [1]}]}, "settings cannot be [1]"),
+        ({"seeds": 10**18}, "its axes and seeds make more than 1,000,000 cells"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_study_is_one_sentence(tmp_path: Path, changes: dict[str, Any], says: str) -> None:

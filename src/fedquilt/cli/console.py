@@ -45,6 +45,10 @@ def _console_class() -> Any:
     class PrintableConsole(Console):
         """A console that escapes what a terminal would obey: names in tables and bars come from files and from peers."""
 
+        def render_str(self, text: str, **options: Any) -> Any:
+            # Before its width is measured; what is no plain text (a Text, a column of a bar) is escaped when it is rendered.
+            return super().render_str(printable(text, lines=True), **options)
+
         def render(self, renderable: Any, options: Any = None) -> Any:
             for segment in super().render(renderable, options):
                 # Rich's own commands, which move the cursor of a bar, are segments of another kind.

@@ -104,16 +104,21 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
 
 def csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Any, where: str) -> sp.csr_matrix:
     """Build a CSR matrix from a file's arrays. It is checked in full, because bad indices would crash much later."""
+    wrong = FedquiltError(
+        f"{where} has a sparse matrix whose parts do not fit together; check its indptr, indices, data and shape."
+    )
+    if not all(np.issubdtype(part.dtype, np.integer) for part in (indptr, indices)) or data.dtype.kind not in "biuf":
+        raise wrong
     try:
+        # A value too large for float32 becomes infinite here; validation reports it.
+        with np.errstate(over="ignore"):
+            values = data.astype(np.float32)
         matrix = sp.csr_matrix(
-            (data.astype(np.float32), indices.astype(np.int64), indptr.astype(np.int64)),
-            shape=tuple(int(side) for side in shape),
+            (values, indices.astype(np.int64), indptr.astype(np.int64)), shape=tuple(int(side) for side in shape)
         )
         matrix.check_format(full_check=True)
     except (ValueError, TypeError, OverflowError) as error:
-        raise FedquiltError(
-            f"{where} has a sparse matrix whose parts do not fit together; check its indptr, indices, data and shape."
-        ) from error
+        raise wrong from error
     return matrix
 
 

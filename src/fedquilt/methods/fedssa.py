@@ -63,6 +63,7 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.rows import Rows
 from fedquilt.common.random_streams import derive, torch_stream
 from fedquilt.devices.device import using_threads
+from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.base import RoundSizes, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
@@ -488,7 +489,13 @@ def grouped(points: Tensor, present: Tensor, clusters: int, stream: torch.Genera
 
 def projectors(energies: Tensor) -> Tensor:
     """Q Q^T onto the column space of each client's energies (eq. 11): [n, d, K + 1] -> [n, d, d]."""
-    left, size, _ = torch.linalg.svd(energies.double(), full_matrices=False)
+    try:
+        left, size, _ = torch.linalg.svd(energies.double(), full_matrices=False)
+    except torch.linalg.LinAlgError as error:
+        raise FedquiltError(
+            "Training diverged: the spectral energies of a client are not finite; use a smaller learning rate (--set lr=...), "
+            "or scale the features."
+        ) from error
     q = left * (size > RANK_TOLERANCE * size[:, :1]).unsqueeze(1)
     return (q @ q.mT).float()
 

@@ -186,10 +186,13 @@ class RunConfig(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _check_plain(cls, value: Any) -> Any:
-        """Refuse text that is no name and no path, and numbers that nothing can count."""
+    def _check_plain(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse text that is no name and no path, numbers that nothing can count, and true or false for a number."""
         if fault := fault_of_value(value):
             raise ValueError(fault)
+        values = value if isinstance(value, list) else [value]
+        if bool in map(type, values) and "bool" not in str(cls.model_fields[str(info.field_name)].annotation):
+            raise ValueError("true and false are no value of it")
         return value
 
     @field_validator("seeds")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from fedquilt.reports.page.build import page_html
 from fedquilt.reports.page.data import HeaderCell, Page, PageCell, PageTable
+from fedquilt.reports.page.markup import escape, notes_markup
 from support.page_document import Elements
 
 
@@ -24,3 +25,8 @@ def test_tables_have_headers_over_several_columns_and_signs_beside_colours() -> 
     for sign, word in (("★", "best"), ("▲", "exceeded"), ("✓", "reached"), ("▽", "missed")):
         assert document.seen.count(sign) == 2  # in its cell and in the key
         assert f"({word})" in document.seen
+
+
+def test_text_has_no_markup_and_no_marks_of_direction() -> None:
+    assert escape("<b>\u202e\x1b\ud800") == r"&lt;b&gt;\u202e\u001b\ud800"
+    assert r"\u202e" in notes_markup(["a\u202eb"])

@@ -9,7 +9,7 @@ import numpy as np
 from fedquilt.reports.page.build import write_page
 from fedquilt.reports.page.chart_data import read_page_run
 from fedquilt.reports.page.data import Page
-from fedquilt.reports.page.payload import MANY_RUNS, payload
+from fedquilt.reports.page.payload import MANY_RUNS, payload, script_json
 from fedquilt.runs.folder import RunFolder
 from support.page_document import data_of, unpacked
 from support.page_runs import write_run
@@ -53,3 +53,9 @@ def test_a_page_of_400_runs_stays_small(tmp_path: Path) -> None:
     assert all(len(seed["similarities"]) == 4 for run in few["runs"] for seed in run["seeds"])
     some = json.loads(payload(Page("t", runs=runs[: MANY_RUNS + 1])))
     assert all("similarities" not in seed for run in some["runs"] for seed in run["seeds"][1:])
+
+
+def test_marks_of_direction_are_shown_and_not_obeyed() -> None:
+    text = script_json({"label\u202e": ["\ud800", ("a\x9bb", 1)]})
+    text.encode("utf-8")  # can be written
+    assert json.loads(text) == {r"label\u202e": [r"\ud800", [r"a\u009bb", 1]]}
