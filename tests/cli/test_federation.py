@@ -58,7 +58,7 @@ def test_root_and_a_machine_without_nginx_are_told(
     monkeypatch.setattr("fedquilt.federation.nginx.config_files.is_root", lambda: True)
     said = call("federation proxy proxy").out
     assert "Start it with: nginx -e stderr" in said
-    assert "nginx is not installed here" in said
+    assert "nginx 1.20 or newer is not installed here" in said
     assert "will run as root" in said
     assert "user root;" in (files / "proxy" / "nginx.conf").read_text()
 

@@ -87,6 +87,6 @@ def _write(folder: Path, text: str) -> None:
     program = find_nginx() or "nginx"
     say(f"Written: {folder / CONFIG}. Start it with: {shlex.join(start_command(folder, program))}")
     if program == "nginx":
-        say("nginx is not installed here; your distribution has it.")
+        say("nginx 1.20 or newer is not installed here; your distribution has it.")
     if is_root():
         say("Written as root, so nginx will run as root; better do this as a user of its own.")

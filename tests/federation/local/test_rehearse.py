@@ -34,7 +34,7 @@ def test_a_rehearsal_without_the_proxy_says_so(
     said: list[str] = []
     assert rehearse([], {}, tmp_path, said.append) == {}
     assert len(said) == lines
-    assert ("nginx is not installed" in said[0]) == (nginx is None)
+    assert ("is not installed: sites connect to the SuperLink itself" in said[0]) == (nginx is None)
 
 
 def test_files_are_listed_or_found_by_a_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

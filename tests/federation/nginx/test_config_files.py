@@ -105,14 +105,26 @@ def test_the_command_that_starts_it(tmp_path: Path) -> None:
     ]
 
 
-def test_nginx_is_found_where_path_does_not_name_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("says", "found"),
+    [
+        ("echo 'nginx version: nginx/1.22.1' >&2", True),
+        ("echo 'nginx version: openresty/2.1.4.1' >&2", True),
+        ("echo 'nginx version: nginx/1.18.0 (Ubuntu)' >&2", False),
+        ("exit 1", False),
+    ],
+)
+def test_nginx_is_found_where_path_does_not_name_its_folder_unless_it_is_too_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, found: bool
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("fedquilt.federation.nginx.config_files.SYSTEM_FOLDERS", (str(tmp_path / "sbin"),))
     assert find_nginx() is None
     program = tmp_path / "sbin" / "nginx"
     program.parent.mkdir()
-    program.touch(0o755)
-    assert find_nginx() == str(program)
+    program.write_text(f"#!/bin/sh\n{says}\n")
+    program.chmod(0o755)
+    assert find_nginx() == (str(program) if found else None)
 
 
 def test_root_is_told_from_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,7 @@ def rehearse(
     with prepared(sites, options, out) as (copies, run_config):
         rehearsal = Rehearsal(copies, out / LOGS, private=out / PRIVATE)
         if rehearsal.nginx is None:
-            say(
-                "nginx is not installed: sites connect to the SuperLink itself, without the proxy of docs/federation.md."
-            )
+            say("nginx 1.20 or newer is not installed: sites connect to the SuperLink itself, without its proxy.")
         say(f"Starting Flower's SuperLink and {len(copies)} SuperNodes on this machine ...")
         with rehearsal:
             return rehearsal.run(run_config, say)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
@@ -18,6 +20,10 @@ from fedquilt.errors import FedquiltError
 
 CONFIG, LOGS, TEMPORARY = "nginx.conf", "logs", "temp"
 ACCESS_LOG = f"{LOGS}/access.log"
+OLDEST = (
+    1,
+    20,
+)  # of nginx: before, it cannot be told where to say what is wrong until it has read its configuration (-e)
 # Where distributions put nginx; an ordinary user's PATH may lack it.
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")
 
@@ -49,8 +55,19 @@ def write_config(folder: Path, text: str) -> None:
 
 
 def find_nginx() -> str | None:
-    """The path of nginx, None where it is not installed."""
-    return shutil.which("nginx") or shutil.which("nginx", path=os.pathsep.join(SYSTEM_FOLDERS))
+    """The path of nginx, None where it is not installed or older than OLDEST."""
+    found = shutil.which("nginx") or shutil.which("nginx", path=os.pathsep.join(SYSTEM_FOLDERS))
+    return found if found is not None and _version(found) >= OLDEST else None
+
+
+def _version(program: str) -> tuple[int, ...]:
+    """The first two numbers of nginx's version; (0, 0) where it does not say."""
+    try:
+        said = subprocess.run([program, "-v"], capture_output=True, text=True, timeout=10).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        return 0, 0
+    numbers = re.search(r"/(\d+)\.(\d+)", said)
+    return tuple(map(int, numbers.groups())) if numbers else (0, 0)
 
 
 def start_command(folder: Path, program: str = "/usr/sbin/nginx", directives: str = "") -> list[str]:
