@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.site import open_site
 from fedquilt.messages.wire import decode
 from support.federations import ragged_clients
-from support.flower_doubles import MemoryGrid, federation, site_states
+from support.flower_doubles import MemoryGrid, federation, loaded_sites, site_states
 from support.tampering import header_of
 
 pytest.importorskip("flwr", reason="needs Flower: pip install 'fedquilt[flower]'")
@@ -24,9 +24,15 @@ from flwr.app import Message
 
 from fedquilt.federation.flower_messages import unpack
 
-SIZES = (25, 14, 31, 20)
+SIZES = (12, 9, 14, 10)
 NEAR = 2e-6  # float32's rounding over the rounds; the sum's own is below 1e-9
 STAGES = ("secure-setup", "secure-share", "round", "secure-confirm", "secure-unmask")
+
+
+@pytest.fixture(autouse=True)
+def _loaded() -> Iterator[None]:
+    with loaded_sites():
+        yield
 
 
 class LossyGrid(MemoryGrid):

@@ -17,7 +17,7 @@ from support.secure_sums import Group, sum_of
 A = "a" * 32
 
 
-@pytest.mark.parametrize("gone", [[], [0], [0, 6], [2, 3]])
+@pytest.mark.parametrize("gone", [[], [0], [0, 6]])
 def test_drop_outs_within_the_bound_lose_nothing(gone: list[int], tmp_path: Path) -> None:
     sites = 4 if len(gone) < 2 else 7
     assert len(gone) <= sites - threshold(sites)

@@ -137,6 +137,13 @@ def test_a_site_may_keep_its_copies_together(tmp_path: Path) -> None:
         assert len(set(parts[(graph.copies == group) & (y >= 0)])) <= 1
 
 
+def test_a_peer_is_a_key(tmp_path: Path) -> None:
+    lines = "name: a\ngraph: g\nstate: s\nsecure_peers: [{}]\n"
+    assert read_site(write(tmp_path, lines.format("0a" * 32))).secure_peers == ["0a" * 32]
+    with pytest.raises(FedquiltError, match="a key has 64 characters, as 'fedquilt site key' prints them"):
+        read_site(write(tmp_path, lines.format("st-anna")))
+
+
 def test_the_example_in_the_docs_is_a_site(tmp_path: Path) -> None:
     text = (Path(__file__).parents[3] / "docs" / "sites.md").read_text()
     example = text.split("```yaml\n")[1].split("```")[0]

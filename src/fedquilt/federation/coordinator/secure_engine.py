@@ -17,7 +17,7 @@ from fedquilt.federation.coordinator.engine import FlowerEngine, slowest
 from fedquilt.federation.coordinator.pending_sum import PendingSum
 from fedquilt.federation.protocol import CONFIRM, ROUND, SETUP, SHARE, UNMASK, Reply, Request
 from fedquilt.federation.secure.fixed_point import FixedPoint, vector_length
-from fedquilt.federation.secure.keys import FEWEST, KeyTable, check_key_table, threshold
+from fedquilt.federation.secure.keys import FEWEST, KeyTable, check_site_keys, threshold
 from fedquilt.federation.secure.opening import MaskedSum, read_masked, read_sealed, read_shares
 from fedquilt.federation.secure.participant import is_survivors_signature, sum_purpose, sum_terms
 from fedquilt.federation.secure.tables import join_parts, read_site_keys, write_survivors, write_table
@@ -93,18 +93,19 @@ class SecureEngine(FlowerEngine):
     def _collect(self, round: int, bodies: dict[int, bytes], evaluate: bool, length: int) -> MaskedSum:
         """The sum of masked uploads; FedquiltError where too few sites get that far in any of the tries."""
         self.phases, refused = {}, set(self._budget_spent)
+        needed = max(FEWEST, min(self.rules.min_sites, len(bodies)))
         for attempt in range(self.rules.tries):
             asked = {m: body for m, body in bodies.items() if m not in refused}
-            if len(asked) < max(FEWEST, self.rules.min_sites and min(self.rules.min_sites, len(bodies))):
+            if len(asked) < needed:
                 break
             self._sum = secrets.token_hex(16)
             masked = self._try_collect(round, asked, evaluate, length, refused)
             if masked is not None:
                 return masked
             self._add_incident(round, None, "too few", f"too few sites for a sum in try {attempt + 1}")
-        if len(bodies.keys() - self._budget_spent) < FEWEST:
+        if len(bodies.keys() - self._budget_spent) < needed:
             raise BudgetSpentError(
-                f"Round {round} needs {FEWEST} sites, and {len(self._budget_spent)} have spent their privacy budgets."
+                f"Round {round} needs {needed} sites, and {len(self._budget_spent)} have spent their privacy budgets."
             )
         raise FedquiltError(
             f"Round {round} has no sum, since too few of its {len(bodies)} sites stayed to the end; see incidents.jsonl, and "
@@ -145,12 +146,13 @@ class SecureEngine(FlowerEngine):
 
     def _public_keys(self, round: int, asked: Collection[int], refused: set[int]) -> KeyTable:
         """The sites' public keys, without those that cannot be keys or that another site has too."""
-        replies = self._stage(SETUP, round, dict.fromkeys(asked, b""), len(asked), refused)
+        needed = self.rules.min_sites or len(asked)
+        replies = self._stage(SETUP, round, dict.fromkeys(asked, b""), needed, refused)
         keys = self._read(replies, lambda m, reply: read_site_keys(reply[0].get("keys")), refused)
-        purpose = sum_purpose(self.run, self._sum, round, self.range)
+        purpose, taken = sum_purpose(self.run, self._sum, round, self.range), set[Any]()
         for m in sorted(keys):
             try:
-                check_key_table({other: keys[other] for other in keys if other <= m}, purpose)
+                check_site_keys(m, keys[m], purpose, taken)
             except ValueError as error:
                 self.note_unused_upload(m, f"has bad keys ({error})")
                 refused.add(m)

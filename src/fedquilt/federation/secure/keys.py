@@ -115,14 +115,21 @@ def signed(identity: KeyPair, purpose: bytes, number: int, masking: str, sealing
     return SiteKeys(masking, sealing, identity.public, signature)
 
 
+def check_site_keys(number: int, keys: SiteKeys, purpose: bytes, taken: set[ec.EllipticCurvePublicNumbers]) -> None:
+    """ValueError where a site's keys cannot be read, are taken, or were not signed for this purpose; then they are taken."""
+    listed = {read_public_key(key).public_numbers() for key in (keys.masking, keys.sealing, keys.identity)}
+    if len(listed) != len(SiteKeys._fields) - 1 or listed & taken:
+        raise ValueError("a public key is there twice")
+    if not is_signed(keys.identity, keys.signature, "keys", purpose.hex(), number, keys.masking, keys.sealing):
+        raise ValueError(f"the keys of site {number} are not signed for this sum")
+    taken |= listed
+
+
 def check_key_table(table: KeyTable, purpose: bytes) -> None:
     """ValueError where a key cannot be read, is there twice, or was not signed for this purpose."""
-    listed = [key for keys in table.values() for key in (keys.masking, keys.sealing, keys.identity)]
-    if len({read_public_key(key).public_numbers() for key in listed}) != len(listed):
-        raise ValueError("a public key is there twice")
+    taken: set[ec.EllipticCurvePublicNumbers] = set()
     for number, keys in table.items():
-        if not is_signed(keys.identity, keys.signature, "keys", purpose.hex(), number, keys.masking, keys.sealing):
-            raise ValueError(f"the keys of site {number} are not signed for this sum")
+        check_site_keys(number, keys, purpose, taken)
 
 
 def agreed_key(private: str, public: str) -> bytes:

@@ -59,7 +59,7 @@ class SiteConfig(BaseModel):
     permits: list[str] | Literal["all"] = "all"
     dp: DpConfig | None = None
     secure_aggregation: Literal["allowed", "required"] = "allowed"
-    secure_peers: list[Annotated[str, Field(pattern="^[0-9a-f]{64}$")]] | None = None
+    secure_peers: list[str] | None = None
     device: str = "cpu"
 
     @field_validator("name")
@@ -70,6 +70,13 @@ class SiteConfig(BaseModel):
                 "a name has up to 80 letters, digits, spaces (not at its ends) and any of . _ @ + -, such as st-anna"
             )
         return name
+
+    @field_validator("secure_peers")
+    @classmethod
+    def _are_keys(cls, keys: list[str] | None) -> list[str] | None:
+        if not all(re.fullmatch(r"[0-9a-f]{64}", key) for key in keys or []):
+            raise ValueError("a key has 64 characters, as 'fedquilt site key' prints them at the other site")
+        return keys
 
 
 def read_site(path: str | os.PathLike[str]) -> SiteConfig:
