@@ -11,7 +11,15 @@ class FedquiltError(Exception):
 
 
 class MachineLimitError(FedquiltError):
-    """The machine has too little of something, such as memory or disk space. The command line exits with status 3."""
+    """The machine has too little of something, such as memory or disk space. The command line exits with status 3.
+
+    Attributes:
+        lasting: whether the same again would meet it again, so that there is no use in resuming.
+    """
+
+    def __init__(self, sentence: str, lasting: bool = False) -> None:
+        super().__init__(sentence)
+        self.lasting = lasting
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> FedquiltError:

@@ -48,7 +48,7 @@ def limits_explained(then: Callable[[], str] = lambda: AGAIN, folders: Sequence[
     try:
         yield
     except Exception as error:
-        if not _is_machines(error, running=bool(folders)):
+        if not _is_machines(error, running=bool(folders)) or getattr(error, "lasting", False):
             raise
         raise MachineLimitError(limit_sentence(error, then())) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -162,7 +163,35 @@ class BarDisplay:
 
 @contextmanager
 def watching(quiet: bool) -> Iterator[Watcher | None]:
-    """Show progress during a `with` block; yield the watcher for the training, None when quiet."""
+    """Show progress and notices during a `with` block; yield the watcher for the training, None when quiet."""
+    with showing_notices(logging.WARNING if quiet else logging.INFO), _progress(quiet) as watch:
+        yield watch
+
+
+@contextmanager
+def showing_notices(level: int) -> Iterator[None]:
+    """Print what the package logs during a `with` block on stderr, from this level on."""
+    logger, handler = logging.getLogger("fedquilt"), NoticeHandler(level)
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+class NoticeHandler(logging.Handler):
+    """Prints log records as they are, one line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print one."""
+        aside(record.getMessage())
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[Watcher | None]:
     if quiet:
         yield None
         return

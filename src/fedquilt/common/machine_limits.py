@@ -89,7 +89,9 @@ def find_limit(error: BaseException) -> Limit | None:
     """
     for each, explicit in _chain(error):
         limit = _limit(each)
-        if limit is not None and (explicit or limit.of_machine):
+        # A lock that is held has the same number as a process that cannot be started, and is handled where it is met.
+        handled = isinstance(each, BlockingIOError) and each is not error
+        if limit is not None and not handled and (explicit or limit.of_machine):
             return limit
     return None
 

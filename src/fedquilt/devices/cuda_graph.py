@@ -66,7 +66,7 @@ class CudaGraphCache(Generic[T]):
         graph = torch.cuda.CUDAGraph()
         try:
             with (
-                _without_garbage_collection(),
+                without_garbage_collection(),
                 torch.cuda.graph(graph, pool=self._pool, capture_error_mode=CAPTURE_ERROR_MODE),
             ):
                 result = function()
@@ -79,7 +79,7 @@ class CudaGraphCache(Generic[T]):
 
 
 @contextmanager
-def _without_garbage_collection() -> Iterator[None]:
+def without_garbage_collection() -> Iterator[None]:
     """Switch the cyclic garbage collector off for the block."""
     enabled = gc.isenabled()
     gc.disable()

@@ -72,6 +72,7 @@ def execute_run(
     if out is None and not new_folder:
         with worker_cluster(config):
             return run_seeds(resolved, None, watch, loggers)
+    resolved.announce_memory(config.seeds[0])  # nothing is written where it cannot fit
     folder = create_folder(resolved, out, given)
     if on_folder is not None:
         on_folder(folder.path)

@@ -37,6 +37,7 @@ from fedquilt.tasks.base import find_task
 from fedquilt.training.client_sampling import participants, some_clients
 from fedquilt.training.engines.registry import EngineOptions, make_engine
 from fedquilt.training.loop import Training
+from fedquilt.training.memory_notice import announce_memory
 from fedquilt.training.plan import Plan
 from fedquilt.training.round_store import Record
 
@@ -52,6 +53,8 @@ class ResolvedRun:
     def __init__(self, config: RunConfig, given: tuple[Graph, Protocol] | None = None) -> None:
         self._partitions: dict[int, Partition] = {}
         self._splits: dict[int, np.ndarray] = {}
+        self._memory_announced = False  # once is enough: seeds differ little
+        self._cut_clients: dict[int, list[Client]] = {}  # of a seed that trains next
         self.method = find_method(config.method)
         self.task = find_task(config.task)
         graph, self.protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
@@ -205,15 +208,36 @@ class ResolvedRun:
         """One seed's training, ready to run."""
         c = self.config
         assert c.rounds is not None
-        averaging = averaging_rule(c.aggregation, c.aggregation_trim, c.aggregation_clip)
-        method: Method = self.method(self.settings, self.context(seed), averaging)
-        options = EngineOptions(self.device, self.cohort_size, c.precision, c.workers)
-        engine = make_engine(method, self.clients(seed)[: method.context.clients], options)
+        method = self._method(seed)
+        self.announce_memory(seed)
+        clients = self._cut_clients.pop(seed, None) or self.clients(seed)
+        engine = make_engine(method, clients[: method.context.clients], self._engine_options())
         protection = self.protection(method)
         rounds = c.rounds if protection is None else protection.rounds()
         plan = Plan(rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
         transforms = [one for one in (protection, self.attack(seed)) if one is not None]
         return Training(method, engine, plan, folder, on_round, transforms)
+
+    def announce_memory(self, seed: int) -> None:
+        """Log, once, how much memory the training of a seed needs; refused where it cannot fit."""
+        if self._memory_announced:
+            return
+        self._memory_announced = True
+        c, method = self.config, self._method(seed)
+        self._cut_clients[seed] = self.clients(seed)
+        clients, changes = (
+            self._cut_clients[seed][: method.context.clients],
+            c.dp_clip is not None or c.attack is not None,
+        )
+        announce_memory(method, clients, self._engine_options(), c.participation, changes)
+
+    def _method(self, seed: int) -> Method:
+        c = self.config
+        averaging = averaging_rule(c.aggregation, c.aggregation_trim, c.aggregation_clip)
+        return self.method(self.settings, self.context(seed), averaging)
+
+    def _engine_options(self) -> EngineOptions:
+        return EngineOptions(self.device, self.cohort_size, self.config.precision, self.config.workers)
 
     def largest_cohort(self, seed: int) -> int:
         """How many clients are computed at once where nothing limits it, here or in each worker process."""

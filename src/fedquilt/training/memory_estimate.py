@@ -1,11 +1,11 @@
 """How much memory a training will need, estimated before it starts.
 
-What clients hold and compute is linear in clients and in their nodes. So two rounds are trained with two small cohorts of typical
-clients, whose memory is counted (`fedquilt.devices.memory_meter`); the difference between both is what a client adds. Clients with
-many nodes are represented by smaller ones of two sizes. What the server holds is not linear, so each method says it itself
-(`Method.server_memory`).
+What clients hold and compute is linear in clients and in their nodes. So two rounds are trained with two small cohorts of
+typical clients, whose memory is counted (`fedquilt.devices.memory_meter`); the difference between both is what a client adds.
+Clients with many nodes are represented by smaller ones of two sizes. What the server holds is not linear, so each method says
+it itself (`Method.server_memory`).
 
-    memory = fixed + 1.15 (M (data + state + models) + s working + server)
+    memory = fixed + 1.25 (M (data + state + models) + s working + server)
 
 with M clients and s of them in a cohort. The server aggregates when the cohorts are done, but its large blocks seldom fit where
 theirs were. Where states are offloaded to disk, states and models are those of one cohort.
@@ -14,7 +14,6 @@ docs/scale.md has the estimates beside what was measured.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +24,7 @@ import torch
 
 from fedquilt.cohort.client import Client
 from fedquilt.devices import offload
+from fedquilt.devices.cuda_graph import without_garbage_collection
 from fedquilt.devices.memory_meter import MemoryMeter
 from fedquilt.messages.message import Message, declared, each_tensor
 from fedquilt.methods.base import Method, RoundSizes, State
@@ -32,7 +32,7 @@ from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.engines.registry import EngineOptions
 
 FIXED = 30 * 10**6  # libraries' pages that the first round touches
-SPREAD = 1.15  # freed blocks of other sizes are not always used again
+SPREAD = 1.25  # freed blocks of other sizes are not always used again
 FEW, MORE = 2, 6  # clients of the two small cohorts
 LARGEST = 1000  # nodes of a client that is tried as it is
 
@@ -122,8 +122,14 @@ def estimate_memory(
     sizes = RoundSizes(senders, senders, round(each.upload), round(each.download))
     on_disk = count * (each.state + each.best) + senders * each.upload if disk else 0
     least = 0 if disk else count * (each.state + each.best)
-    parts = (held, working, method.server_memory(sizes))
-    return MemoryEstimate(*(round(SPREAD * part) for part in parts), round(least), round(on_disk), cohort)
+    return MemoryEstimate(
+        clients=round(SPREAD * held),
+        working=round(SPREAD * working),
+        server=round(SPREAD * method.server_memory(sizes)),
+        least=round(least),
+        offloaded=round(on_disk),
+        cohort=cohort,
+    )
 
 
 def client_memory(method: Method, clients: Sequence[Client]) -> ClientMemory:
@@ -182,17 +188,17 @@ def _try(method: Method, clients: Sequence[Client]) -> ClientMemory:
         settings = replace(settings, epochs=1)
     own = type(method)(settings, replace(method.context, clients=len(clients)), method.averaging)
     everyone = torch.tensor([client.id for client in clients])
-    gc.collect()
     server, down = own.server_start()
     meter = MemoryMeter()
-    with meter:
-        engine = InProcess(own, clients)
-        uploads, _ = engine.round(0, everyone, down, evaluate=True)
-    if not own.single_round:
-        down = own.aggregate(server, uploads, everyone, everyone)
-        del uploads
+    with without_garbage_collection():
         with meter:
-            uploads, _ = engine.round(1, everyone, down, evaluate=True)
+            engine = InProcess(own, clients)
+            uploads, _ = engine.round(0, everyone, down, evaluate=True)
+        if not own.single_round:
+            down = own.aggregate(server, uploads, everyone, everyone)
+            del uploads
+            with meter:
+                uploads, _ = engine.round(1, everyone, down, evaluate=True)
     state, models = engine.state(), engine.personal()
     storages = _storages(state)
     extra = {name: tensor for name, tensor in models.items() if not _storages({name: tensor}) & storages}

@@ -1,0 +1,127 @@
+"""The estimate is within 1.5 of what a training takes, for every method."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.memory import Point, make_method, random_clients
+
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.devices import offload
+from fedquilt.devices.memory_meter import MemoryMeter
+from fedquilt.messages.message import dense, each_tensor
+from fedquilt.messages.slicing import same_kind, slice_message
+from fedquilt.methods.base import RoundSizes, methods
+from fedquilt.training.engines.registry import EngineOptions
+from fedquilt.training.memory_estimate import LARGEST, MemoryEstimate, client_memory, estimate_memory
+
+ROOT = Path(__file__).resolve().parents[2]
+WITHIN = 1.5
+SMALL = Point("fedavg", clients=12, nodes=60, features=40, hidden=64)
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks of memory are read from Linux's /proc")
+def test_what_is_estimated_is_what_is_measured() -> None:
+    sizes = "--clients 50 --nodes 60 --features 500 --hidden 64 --json"
+    command = [sys.executable, "-m", "benchmarks.memory", *sizes.split()]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    found = {one["point"]["method"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert found.keys() == methods().keys()
+    ratios = {name: one["estimated"] / one["measured"] for name, one in found.items()}
+    assert not {name: ratio for name, ratio in ratios.items() if not 1 / WITHIN < ratio < WITHIN}
+    assert found["fedhero"]["measured"] > 3 * found["majority"]["measured"]  # there is something to estimate
+
+
+def estimated(point: Point, device: str = "cpu", workers: int | None = None) -> MemoryEstimate:
+    options = EngineOptions(torch.device(device), point.cohort_size or None, workers=workers)
+    return estimate_memory(make_method(point), random_clients(point), options, point.participation)
+
+
+@pytest.mark.parametrize("name", sorted(methods()))
+def test_what_a_server_says_of_itself_is_what_it_holds(name: str) -> None:
+    """In round 1, with the uploads of 150 clients; less than 2 MB is not looked at."""
+    point, many = replace(SMALL, method=name), 150
+    clients, method = random_clients(point)[:2], make_method(replace(point, method=name, clients=many))
+    if method.single_round:
+        assert method.server_memory(RoundSizes(many, many, 0, 0)) == 0
+        return
+    cohort, everyone = Cohort(clients), torch.arange(many)
+    state = method.start(cohort)
+    server, down = method.server_start()
+
+    def sent(round: int) -> dict:
+        upload = method.local_update(state, cohort, slice_message(down, method.downloads, 0, 2), round).upload
+        return {n: same_kind(v, dense(v).repeat(many // 2, *[1] * (dense(v).dim() - 1))) for n, v in upload.items()}
+
+    down = method.aggregate(server, sent(0), everyone, everyone)
+    uploads = sent(1)
+    with MemoryMeter() as meter:
+        server, _ = method.server_start()
+        new = method.aggregate(server, uploads, everyone, everyone)
+        with torch.no_grad():
+            method.diagnostics(server)
+    size = sum(t.numel() * t.element_size() for value in uploads.values() for t in each_tensor(value)) // many
+    said = method.server_memory(RoundSizes(many, many, size, 0))
+    made = sum(t.numel() * t.element_size() for value in new.values() for t in each_tensor(value))
+    held = max(0, meter.peak - made)
+    assert said + 2e6 > held / 1.6
+    assert said - 2e6 < held * 1.6
+
+
+def test_memory_grows_with_clients_nodes_and_features() -> None:
+    first = estimated(SMALL).total
+    for name in ("clients", "nodes", "features", "hidden"):
+        larger = estimated(replace(SMALL, **{name: 4 * getattr(SMALL, name)})).total
+        assert larger > first, name
+
+
+def test_smaller_cohorts_and_fewer_participants_work_with_less() -> None:
+    whole, parts = estimated(SMALL), estimated(replace(SMALL, cohort_size=3))
+    assert parts.cohort == 3
+    assert parts.working == pytest.approx(whole.working / 4, rel=0.1)
+    assert estimated(replace(SMALL, method="fediih", participation=0.25)).server < (
+        estimated(replace(SMALL, method="fediih")).server
+    )
+    assert estimated(SMALL, workers=3).cohort == 4
+
+
+def test_states_on_disk_are_not_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = estimated(replace(SMALL, cohort_size=3))
+    monkeypatch.setattr(offload, "THRESHOLD_BYTES", 0)
+    outside = estimated(replace(SMALL, cohort_size=3))
+    assert outside.clients < inside.clients
+    assert (outside.least, inside.offloaded) == (0, 0)
+    assert outside.offloaded > inside.least > 0
+    assert estimated(SMALL).offloaded == 0  # one cohort is all in memory
+    assert estimated(replace(SMALL, cohort_size=3), device="cuda").offloaded == 0
+
+
+def test_a_large_client_is_extrapolated_from_smaller_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = Point("fedavg", clients=3, nodes=LARGEST - 1, features=20, hidden=64)
+    method, clients = make_method(point), random_clients(point)
+    whole = client_memory(method, clients)
+    monkeypatch.setattr("fedquilt.training.memory_estimate.LARGEST", 200)
+    small = client_memory(method, clients)
+    assert small.state == whole.state
+    assert small.working == pytest.approx(whole.working, rel=0.1)
+    assert small.data == pytest.approx(whole.data, rel=0.25)
+
+
+def test_an_estimate_changes_nothing() -> None:
+    clients, method = random_clients(SMALL), make_method(SMALL)
+    before = [dict(vars(client)) for client in clients], method.settings, method.context
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    estimate_memory(method, clients, EngineOptions(torch.device("cpu")))
+    assert torch.rand(1) == expected
+    assert ([dict(vars(client)) for client in clients], method.settings, method.context) == before
