@@ -10,6 +10,7 @@ import shlex
 import shutil
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -147,8 +148,11 @@ class Campaign:
         case = Attempt(name, self.seed, number, folder, self._material(name))
         try:
             self.kinds[name].attempt(case)
-        except Failed as found:
-            failure = Failure(name, self.seed, number, found.what, str(found), case.notes)
+        except Exception as error:
+            # An error of the generator itself counts as well: nobody may take it for an attempt that found nothing.
+            what = error.what if isinstance(error, Failed) else "the generator failed"
+            text = str(error) if isinstance(error, Failed) else traceback.format_exc()
+            failure = Failure(name, self.seed, number, what, text, case.notes)
             tally.failures.append(failure)
             self._keep(failure, case.folder)
         finally:

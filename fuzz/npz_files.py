@@ -174,7 +174,7 @@ def _bomb(good: Arrays, rng: random.Random) -> bytes:
             member.write(_header((rows, 1024)))
             block = bytes(2**22)
             # Enough of it to be believed; the rest is declared.
-            for _ in range(rng.choice((1, 64, 640))):
+            for _ in range(rng.choice((1, 16, 128))):
                 member.write(block)
     return buffer.getvalue()
 
@@ -216,7 +216,7 @@ _ZIPS: dict[str, Callable[[Arrays, random.Random], bytes]] = {
     "an empty member": lambda good, rng: _with_x(good, b""),
     "a member outside": lambda good, rng: _zip(_members(good) | {"../../pwned.npy": _npy(np.zeros(3))}),
     "an empty archive": lambda good, rng: _zip({}),
-    "one array": lambda good, rng: _npy(good["edge_index"]),
+    "one array": lambda good, rng: _npy(next(iter(good.values()))),
     "a pickle": lambda good, rng: (
         b"\x80\x04\x95\x10\x00\x00\x00\x00\x00\x00\x00\x8c\x02os\x94\x8c\x06system\x94\x93\x94."
     ),

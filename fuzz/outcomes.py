@@ -13,6 +13,7 @@ from typing import Any
 _VARIES = re.compile(
     r"seconds|phases|finished|^time$|^at$|sha256|digest|seal|hash|^mac$|began|started|ended|process|host"
 )
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _LEFT_OUT = re.compile(r"\.lock$|\.png$|\.html$|\.md$|\.tex$|\.svg$|\.pdf$|^logs/|figures/|journal\.jsonl")
 
 
@@ -24,7 +25,7 @@ def outcome(folder: Path) -> dict[str, Any]:
         if path.is_file() and not _LEFT_OUT.search(name) and not path.name.endswith(".tmp"):
             try:
                 found[name] = _content(path, str(folder.resolve()))
-            except (ValueError, OSError, zipfile.BadZipFile, zlib.error) as error:
+            except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
                 found[name] = f"cannot be read: {error}"
     return found
 
@@ -37,10 +38,14 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 def steady(value: Any, place: str = "") -> Any:
     """JSON without what varies; `place` is a path that becomes @."""
     if isinstance(value, dict):
+        if "sha256" in value:  # a seal of a file, which may have times in it
+            return "sealed"
         return {name: steady(each, place) for name, each in value.items() if not _VARIES.search(name)}
     if isinstance(value, list):
         return [steady(each, place) for each in value]
-    return value.replace(place, "@") if place and isinstance(value, str) else value
+    if isinstance(value, str):
+        return "sealed" if _SHA256.fullmatch(value) else value.replace(place, "@") if place else value
+    return value
 
 
 def _content(path: Path, place: str) -> Any:

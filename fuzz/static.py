@@ -28,19 +28,20 @@ NEEDS_FALSE = {"numpy.load": "allow_pickle"}
 def forbidden(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a module that have what must not be there, each with what that is."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
-        else:
-            names = []
-        for name in names:
-            if name.split(".")[0] in MODULES or name in CALLS:
-                yield node.lineno, f"import of {name}"
-        if isinstance(node, ast.Attribute) and (name := _dotted(node)) in CALLS:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for name in _imported(node):
+                if name.split(".")[0] in MODULES or name in CALLS:
+                    yield node.lineno, f"import of {name}"
+        elif isinstance(node, ast.Attribute) and (name := _dotted(node)) in CALLS:
             yield node.lineno, name
-        if isinstance(node, ast.Call):
+        elif isinstance(node, ast.Call):
             yield from _call(node)
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)]
 
 
 def _call(node: ast.Call) -> Iterator[tuple[int, str]]:

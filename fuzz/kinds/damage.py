@@ -15,7 +15,7 @@ from fuzz.attempts import Attempt
 from fuzz.damage_bytes import copied, damage
 from fuzz.hooks import killed_after
 from fuzz.judge import FINE, Failed, judge, named, no_leftovers, numbers
-from fuzz.materials import OUT, SMALL, prepare_works
+from fuzz.materials import OUT, SMALL, Work, prepare_works
 from fuzz.outcomes import differences, outcome, steady
 from fuzz.processes import Ended, forked
 from fuzz.sites import ask_first_round, export_logits, trained_site
@@ -71,7 +71,7 @@ def prepare(folder: Path) -> dict[str, Source]:
     add("tune", works["tune"].folder, _compared(works["tune"].again))
     study = works["study"].arguments
     add("study", works["study"].folder, _command("study report", ("study", "report", *study[2:5])), _compared(study))
-    add("interrupted", _interrupted(folder, works["run"].arguments), resume, show, report)
+    add("interrupted", _interrupted(folder, works["run"]), resume, show, report)
     add("partition", _partition(folder, graph), _with_partition(graph))
     site = trained_site(folder / "site")
     predict = Reader("predict", _call(("predict", f"{OUT}/site.yaml", "--out", "p.csv")), _csv)
@@ -162,13 +162,13 @@ def _csv(place: Path, ended: Ended) -> Any:
     return {"predictions": (place / "p.csv").read_text()}
 
 
-def _interrupted(folder: Path, arguments: tuple[str, ...]) -> Path:
+def _interrupted(folder: Path, work: Work) -> Path:
     """The folder of a run that was killed in its second seed."""
     place = folder / "interrupted"
     place.mkdir()
     case = Attempt("damage", 0, 0, place, None)
-    for operations in range(90, 0, -10):  # the first that leaves a seed done and another begun
-        ended = case.unjudged(*arguments, before=killed_after(operations, place))
+    for share in (0.63, 0.7, 0.75, 0.8, 0.85, 0.9, 0.55):  # the first that leaves a seed done and another begun
+        ended = case.unjudged(*work.arguments, before=killed_after(round(share * work.operations), place))
         begun = place / OUT / "seed-1" / "checkpoints"
         if ended.status < 0 and begun.is_dir() and any(begun.glob("*.json")):
             return place / OUT

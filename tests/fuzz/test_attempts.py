@@ -22,6 +22,8 @@ def kind(found: list[float]) -> SimpleNamespace:
         if case.number % 2:
             case.note("looked")
             raise Failed("oddness", f"attempt {case.number} is odd")
+        if case.number == 4:
+            raise KeyError("a mistake of the generator")
 
     return SimpleNamespace(ABOUT="", prepare=lambda folder: "made once", attempt=attempt)
 
@@ -40,6 +42,8 @@ def test_what_is_found_is_kept_with_its_replay(tmp_path: Path, monkeypatch: pyte
         assert (tally.attempts, dict(tally.by_what)) == (4, {"oddness": 2})
         assert len(set(drawn)) == 4
         campaign.attempt("odd", 2)
+        campaign.attempt("odd", 4)
+        assert dict(tally.by_what) == {"oddness": 2, "the generator failed": 1}
     assert drawn[4] == drawn[2]
     facts = json.loads((tmp_path / "odd-7-3" / "failure.json").read_text())
     assert facts["replay"] == "python -m fuzz --only odd --seed 7 --number 3"
