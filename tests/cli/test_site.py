@@ -18,7 +18,7 @@ CLIENT = ragged_clients((40,))[0]
 
 
 def test_a_site_that_is_ready_says_what_would_leave_it(call: Callable, here: Path) -> None:
-    write_site(here, as_file(CLIENT), permits=["model.conv", "train_nodes", "figures"])
+    write_site(here, as_file(CLIENT), permits=["model.conv*", "train_nodes", "figures"])
     before = sorted(here.rglob("*"))
     called = call("site check site.yaml")
     assert called.status == 0, called.err
@@ -26,10 +26,38 @@ def test_a_site_that_is_ready_says_what_would_leave_it(call: Callable, here: Pat
     assert sorted(here.rglob("*")) == before
     assert all(name in called.out for name in methods())
     assert "How many training nodes the client has." in called.out
-    assert "model (not permitted)" in called.out
+    assert "model (not permitted in part)" in called.out
+    assert "│ model.conv* │ model.conv1.weight, model.conv1.bias, model.conv2.weight, model.conv2.bias │" in called.out
     assert "14 train, 12 val, 13 test" in called.out
     assert "no differential privacy" in called.out
-    assert called.out.endswith("Permitted: fedper, local, majority.\nSite 'st-anna' is ready.\n")
+    assert (
+        "Not ready for fedpub, which sends 'model.classifier.weight', 'model.classifier.bias', 'embedding' too"
+        in called.out
+    )
+    assert called.out.endswith(
+        "Permitted: fedper, local, majority.\nSite 'st-anna' is ready for these, and not for fedavg, fedhero, fediih, fedprox, "
+        "fedpub, fedsheafhn, fedssa, quilt.\n"
+    )
+    write_site(here, as_file(CLIENT), permits="all")
+    assert call("site check site.yaml").out.endswith("Site 'st-anna' is ready.\n")
+
+
+def test_a_site_that_says_nothing_about_permits_is_told_what_to_write(
+    call: Callable, refused: Callable, here: Path
+) -> None:
+    write_site(here, as_file(CLIENT))
+    said = call("site check site.yaml").out
+    assert "does not say what may leave (permits), so only weights and counts may" in said
+    assert (
+        "Not ready for fedpub, which sends 'embedding' too; it needs 'permits: [weights, counts, embedding]'." in said
+    )
+    assert "Losses and metrics (figures) stay here" in said
+    assert refused("site check site.yaml --method fedpub") == (
+        "Site 'st-anna' is not ready for fedpub, which sends 'embedding' too; to let that leave, write "
+        "'permits: [weights, counts, embedding]' in its site.yaml."
+    )
+    assert call("site check site.yaml --method fedpub --set matching=false").status == 0
+    assert "say which one with --method" in refused("site check site.yaml --set hidden=3")
 
 
 def test_a_site_that_permits_nothing_is_told_what_that_means(call: Callable, here: Path) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from fedquilt.federation.local.processes import ProcessGroup
 from fedquilt.federation.local.rehearsal import FLOWER_ENVIRONMENT, free_ports
-from fedquilt.federation.site.examples import write_sites
 from support.federations import ragged_clients
+from support.flower_doubles import write_open_sites
 
 pytestmark = pytest.mark.e2e
 DOCUMENT = Path(__file__).parents[2] / "docs" / "federation.md"
@@ -61,7 +61,7 @@ def test_every_command_of_the_walk_through_works(tmp_path: Path) -> None:
     do("coordinator", certificates)
     assert (machines["coordinator"] / "ca.key").stat().st_mode & 0o077 == 0
     (machines["coordinator"] / ".flwr" / "config.toml").write_text(at("coordinator", names))
-    made = write_sites(tmp_path / "made", ragged_clients((25, 31)))
+    made = write_open_sites(tmp_path / "made", ragged_clients((25, 31)))
     with ProcessGroup(tmp_path / "logs") as group:
 
         def stay(name: str, text: str, more: str = "") -> None:

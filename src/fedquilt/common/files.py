@@ -56,12 +56,15 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write named arrays to `path` atomically; Python objects, which need pickle, are refused."""
+    """Write named arrays to `path` atomically, for its owner only; Python objects, which need pickle, are refused."""
     kept: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
     objects = [name for name, array in kept.items() if array.dtype.hasobject]
     if objects:
         raise TypeError(f"array '{objects[0]}' holds Python objects, which only pickle could save")
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    with (
+        replacing(path) as temporary,
+        open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
+    ):
         np.savez_compressed(file, **kept)
 
 

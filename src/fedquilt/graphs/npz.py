@@ -63,8 +63,8 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
     )
 
 
-def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Write a graph; the file appears complete or not at all."""
+def write_npz(graph: Graph, path: str | os.PathLike[str], private: bool = False) -> None:
+    """Write a graph; the file appears complete or not at all. With `private`, only its owner may read it."""
     path = Path(path)
     arrays: dict[str, Any] = {
         "name": np.array(graph.name),
@@ -95,7 +95,8 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with open(temporary, "wb") as file:
+            flags, mode = os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if private else 0o666
+            with open(os.open(temporary, flags, mode), "wb") as file:
                 np.savez_compressed(file, **arrays)
                 file.flush()
                 os.fsync(file.fileno())

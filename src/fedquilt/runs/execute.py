@@ -89,7 +89,7 @@ def create_folder(resolved: ResolvedRun, out: Path | None, given: tuple[Graph, P
 def save_graph(folder: RunFolder, graph: Graph) -> str:
     """Keep a copy of a run's graph in its folder; returns the absolute path of the copy."""
     path = folder.path.resolve() / GRAPH_FILE
-    write_npz(graph, path)
+    write_npz(graph, path, private=True)
     return str(path)
 
 

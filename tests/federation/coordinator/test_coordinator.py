@@ -14,17 +14,16 @@ from fedquilt.errors import FedquiltError
 from fedquilt.export.sources import module_of
 from fedquilt.federation.coordinator.engine import FlowerEngine
 from fedquilt.federation.site.config import read_site
-from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.predict import predict
 from support.federations import ragged_clients, without_seconds
-from support.flower_doubles import MemoryGrid, federation, site_models, site_states
+from support.flower_doubles import MemoryGrid, federation, site_models, site_states, write_open_sites
 from support.tampering import header_of
 
 SIZES = (25, 14, 31)
 
 
 def test_without_reported_metrics_the_last_models_are_kept(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES), permits=["model", "train_nodes"]))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES), permits=["model", "train_nodes"]))
 
     def tell(text: str) -> None:
         if text.startswith("Round 2"):
@@ -62,7 +61,7 @@ PROTECTED = {"clip": 1.0, "noise": 20.0, "delta": 1e-5, "epsilon": 0.85}
 
 def test_a_run_ends_when_all_budgets_are_spent(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
-    paths = write_sites(tmp_path, ragged_clients(SIZES), dp={**PROTECTED, "report": True})
+    paths = write_open_sites(tmp_path, ragged_clients(SIZES), dp={**PROTECTED, "report": True})
     there = federation(tmp_path, ragged_clients(SIZES), MemoryGrid(paths), method="fedavg", rounds=9)
     there.run()
     records = there.folder.seed(3).records()
@@ -91,7 +90,7 @@ def test_a_coordinator_restarted_after_its_last_round_knows_what_was_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("dp_accounting")
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES), dp={**PROTECTED, "epsilon": None}))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES), dp={**PROTECTED, "epsilon": None}))
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -115,7 +114,7 @@ class KilledError(Exception):
 def test_a_killed_coordinator_goes_on(name: str, when: str, tmp_path: Path) -> None:
     plain = federation(tmp_path / "b", ragged_clients(SIZES), method=name, rounds=4)
     plain.run()
-    grid = MemoryGrid(write_sites(tmp_path / "a", ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path / "a", ragged_clients(SIZES)))
 
     def die(who: int, message: Message, reply: Message) -> Message | None:
         if (who, header_of(message).get("round")) == (1001, 2):  # two sites have trained, the third has not
@@ -147,7 +146,7 @@ def test_a_killed_coordinator_goes_on(name: str, when: str, tmp_path: Path) -> N
 
 
 def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     first = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
     sent = len(grid.sent)
     assert federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run() == first

@@ -23,7 +23,7 @@ def rehearse(
         out: the folder to write. A rehearsal that was stopped goes on in its folder.
         say: called with each line about the progress.
     """
-    with prepared(sites, options, out) as (copies, run_config):
+    with prepared(sites, options, out, say) as (copies, run_config):
         say(f"Starting Flower's SuperLink and {len(copies)} SuperNodes on this machine ...")
         with Rehearsal(copies, out / LOGS, private=out / PRIVATE) as rehearsal:
             return rehearsal.run(run_config, say)
