@@ -1,14 +1,23 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
+from fedquilt.federation.site.budget import Budget
 from fedquilt.federation.site.config import SiteConfig, read_site
+from fedquilt.federation.site.ledger import Ledger
+from fedquilt.federation.site.log import SiteLog
+from fedquilt.federation.site.state import SiteState
+from fedquilt.messages.message import TensorSpec
 from fedquilt.methods.base import methods
+from fedquilt.privacy.accountant import spent_epsilon
+from fedquilt.privacy.dp import DpConfig
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 from support.federations import ragged_clients
@@ -133,3 +142,35 @@ def test_the_help_says_what_a_site_is(call: Callable) -> None:
     assert set(yaml.safe_load(example)) == {"name", "graph", "state", "permits"}
     assert "SITE is the site's site.yaml" in call("site check --help").out
     assert "FOLDER is the folder to write" in call("site example --help").out
+
+
+def test_the_status_of_a_site(call: Callable, refused: Callable, here: Path) -> None:
+    write_site(here, as_file(CLIENT))
+    assert "never" in call("site status").out  # site.yaml in this folder
+    assert "cannot be read" in refused("site status nowhere.yaml")
+    run = here / "state" / "0123abcd"
+    Ledger(run).write(2, {"model.w": torch.ones(1, 5)}, (TensorSpec("model.*", "All."),))
+    SiteState(run).note(method="fedavg", rounds=9, trained=3, last="2026-11-16T15:00:00+00:00")
+    for number in range(25):
+        SiteLog(here / "state").incident("refused", f"Number [bold]{number}[/].", "0123abcd")
+    called = call("site status site.yaml")
+    assert called.status == 0, called.err
+    for said in (
+        "fedavg",
+        "3 of 9",
+        "model.w",
+        "2026-11-16T15:00:00+00:00",
+        "20 bytes",
+        "refused: Number [bold]24[/].",
+    ):
+        assert said in called.out
+    assert called.out.endswith("5 incidents before these are in incidents.jsonl of the state folder.\n")
+    found = json.loads(call("site status site.yaml --json").out)
+    assert (found["rounds"], found["left"], found["incident_count"]) == (3, {"model.w": {"times": 1, "bytes": 20}}, 25)
+
+
+def test_the_status_of_a_site_with_a_budget(call: Callable, here: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    write_site(here, as_file(CLIENT), dp={"clip": 1.0, "noise": 4.0, "epsilon": 50.0})
+    Budget(here / "state", DpConfig(clip=1.0, noise=4.0)).spend(4.0)
+    assert f"{spent_epsilon(4.0, 1, 1e-5):.3g} of 50, in 1 uploads" in call("site status").out

@@ -140,12 +140,12 @@ def test_requests_are_limited_and_the_first_too_many_is_an_incident(tmp_path: Pa
 def test_a_model_that_is_too_large_is_refused_before_it_is_made(tmp_path: Path, name: str) -> None:
     clients = ragged_clients((9,))
     quota = keeper(tmp_path)
-    quota.check_size(make_method(name, clients), 100_000)
+    quota.check_size(make_method(name, clients, make_task(clients, features=10_000)))
     if name == "majority":
         return
     large = make_method(name, clients, make_task(clients, features=100_000), hidden=10_000)
     with pytest.raises(QuotaError, match="larger than site 'a' permits"):
-        quota.check_size(large, 9)
+        quota.check_size(large)
 
 
 def test_the_size_is_at_least_that_of_what_is_held(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import yaml
 
 from fedquilt.common.files import plain, write_text
 from fedquilt.common.lock import HeldError, locked
+from fedquilt.common.private_files import make_private_folder
 from fedquilt.common.writable import check_folder_writable, refused_where_unwritable
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FIXED_FIELDS, FederationConfig
@@ -156,5 +157,6 @@ def _copies(configs: Sequence[SiteConfig], out: Path) -> list[Path]:
 def _copy(config: SiteConfig, path: Path, out: Path) -> Path:
     """Write a site.yaml for the rehearsal, with its state folder under `out`."""
     values = config.model_dump(exclude_none=True) | {"state": str(out / SITES / config.name / "state")}
+    make_private_folder(path.parent)
     write_text(path, yaml.safe_dump(values, sort_keys=False))
     return path

@@ -41,7 +41,7 @@ class Quota(BaseModel):
         days: a finished run is kept for at least so many days.
         gigabytes: the most disk space that all runs and ledgers take together.
         requests: the most requests of each kind that are answered in a day (UTC).
-        numbers: the most numbers that a run's weights and widest layer may have here, 4 bytes each (`Method.size`).
+        numbers: the most numbers that a run's weights and its widest layer over 5,000 nodes may have (`Method.size`).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

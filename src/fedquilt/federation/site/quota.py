@@ -20,6 +20,7 @@ from fedquilt.federation.site.state import LEDGERS, SiteState, make_private, mak
 from fedquilt.methods.base import Method
 
 GIGABYTE = 10**9
+USUAL_NODES = 5000  # for which the size of a run is estimated
 ABANDONED_DAYS = 30.0  # a run without a request for so long is taken as finished
 _DAY = 86_400.0
 _LOCK, _LOCK_SECONDS = ".quota.lock", 10.0
@@ -46,7 +47,7 @@ def usage(state: Path) -> Usage:
 class QuotaKeeper:
     """Refuses what is beyond a site's quota, and deletes old runs where that makes room.
 
-    Nothing here depends on the site's graph: names, sizes and times of what earlier requests left, and the request.
+    Nothing here reads the site's graph: only names, sizes and times of what earlier requests left, and the request.
     """
 
     def __init__(self, config: SiteConfig, log: SiteLog) -> None:
@@ -73,10 +74,13 @@ class QuotaKeeper:
             self._make_room(run)
             make_private(self.state / run)
 
-    def check_size(self, method: Method, nodes: int) -> None:
-        """Refuse a method whose weights or layers would be too large here; nothing of them is made for that."""
-        asked = method.size(nodes)
-        if asked > self.quota.numbers:
+    def check_size(self, method: Method) -> None:
+        """Refuse a method whose weights or layers would be too large here; nothing of them is made for that.
+
+        The number of nodes is a usual one and not the site's own: by asking for more and more hidden units, a coordinator
+        would learn that from where refusals begin, without noise and unpaid.
+        """
+        if method.size(USUAL_NODES) > self.quota.numbers:
             raise QuotaError(
                 f"The run's model is larger than site '{self.config.name}' permits ('numbers' of its quota); ask for a smaller "
                 "one, such as with fewer hidden units."

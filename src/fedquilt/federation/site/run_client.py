@@ -57,7 +57,7 @@ class RunClient:
         context, graph = self.method.context, site.graph
         if (graph.features, self.method.task.outputs(graph)) != (context.features, context.outputs):
             raise RefusedError(f"Site '{site.config.name}' has other features or classes than the run.")
-        site.quota.check_size(self.method, graph.nodes)
+        site.quota.check_size(self.method)
         with _refused():
             check_permits(site.config.name, site.config.permits, self.method, self.expected.upload_names)
 
