@@ -70,7 +70,8 @@ def test_sites_that_do_not_fit_are_refused(refused: Callable, here: Path, sites:
     assert "site 'd' has 4; all sites need the same" in refused(f"rehearse --sites {sites},d/site.yaml")
     site(here, "e", own_graph(), permits=["train_nodes"])
     said = refused(f"rehearse --sites {sites},e/site.yaml --method fedavg")
-    assert "Site 'e' does not permit 'model.*' to leave, which fedavg sends" in said
+    assert "Site 'e' does not permit 'model.conv1.weight'" in said
+    assert "or ask that site to write 'permits: [train_nodes, weights]' in its site.yaml" in said
 
 
 @pytest.mark.parametrize(

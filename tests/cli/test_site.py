@@ -1,15 +1,24 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
+from fedquilt.federation.site.budget import Budget
 from fedquilt.federation.site.config import SiteConfig, read_site
+from fedquilt.federation.site.ledger import Ledger
+from fedquilt.federation.site.log import SiteLog
+from fedquilt.federation.site.state import SiteState
+from fedquilt.messages.message import TensorSpec
 from fedquilt.methods.base import methods
+from fedquilt.privacy.accountant import spent_epsilon
+from fedquilt.privacy.dp import DpConfig
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 from support.federations import ragged_clients
@@ -19,7 +28,7 @@ CLIENT = ragged_clients((40,))[0]
 
 
 def test_a_site_that_is_ready_says_what_would_leave_it(call: Callable, here: Path) -> None:
-    write_site(here, as_file(CLIENT), permits=["model.conv", "train_nodes", "figures"])
+    write_site(here, as_file(CLIENT), permits=["model.conv*", "train_nodes", "figures"])
     before = sorted(here.rglob("*"))
     called = call("site check site.yaml")
     assert called.status == 0, called.err
@@ -27,10 +36,38 @@ def test_a_site_that_is_ready_says_what_would_leave_it(call: Callable, here: Pat
     assert sorted(here.rglob("*")) == before
     assert all(name in called.out for name in methods())
     assert "How many training nodes the client has." in called.out
-    assert "model (not permitted)" in called.out
+    assert "model (not permitted in part)" in called.out
+    assert "│ model.conv* │ model.conv1.weight, model.conv1.bias, model.conv2.weight, model.conv2.bias │" in called.out
     assert "14 train, 12 val, 13 test" in called.out
     assert "no differential privacy" in called.out
-    assert called.out.endswith("Permitted: fedper, local, majority.\nSite 'st-anna' is ready.\n")
+    assert (
+        "Not ready for fedpub, which sends 'model.classifier.weight', 'model.classifier.bias', 'embedding' too"
+        in called.out
+    )
+    assert called.out.endswith(
+        "Permitted: fedper, local, majority.\nSite 'st-anna' is ready for these, and not for fedavg, fedhero, fediih, fedprox, "
+        "fedpub, fedsheafhn, fedssa, quilt.\n"
+    )
+    write_site(here, as_file(CLIENT), permits="all")
+    assert call("site check site.yaml").out.endswith("Site 'st-anna' is ready.\n")
+
+
+def test_a_site_that_says_nothing_about_permits_is_told_what_to_write(
+    call: Callable, refused: Callable, here: Path
+) -> None:
+    write_site(here, as_file(CLIENT))
+    said = call("site check site.yaml").out
+    assert "does not say what may leave (permits), so only weights and counts may" in said
+    assert (
+        "Not ready for fedpub, which sends 'embedding' too; it needs 'permits: [weights, counts, embedding]'." in said
+    )
+    assert "Losses and metrics (figures) stay here" in said
+    assert refused("site check site.yaml --method fedpub") == (
+        "Site 'st-anna' is not ready for fedpub, which sends 'embedding' too; to let that leave, write "
+        "'permits: [weights, counts, embedding]' in its site.yaml."
+    )
+    assert call("site check site.yaml --method fedpub --set matching=false").status == 0
+    assert "say which one with --method" in refused("site check site.yaml --set hidden=3")
 
 
 def test_a_site_that_permits_nothing_is_told_what_that_means(call: Callable, here: Path) -> None:
@@ -122,3 +159,35 @@ def test_the_help_says_what_a_site_is(call: Callable) -> None:
     assert set(yaml.safe_load(example)) == {"name", "graph", "state", "permits"}
     assert "SITE is the site's site.yaml" in call("site check --help").out
     assert "FOLDER is the folder to write" in call("site example --help").out
+
+
+def test_the_status_of_a_site(call: Callable, refused: Callable, here: Path) -> None:
+    write_site(here, as_file(CLIENT))
+    assert "never" in call("site status").out  # site.yaml in this folder
+    assert "cannot be read" in refused("site status nowhere.yaml")
+    run = here / "state" / "0123abcd"
+    Ledger(run).write(2, {"model.w": torch.ones(1, 5)}, (TensorSpec("model.*", "All."),))
+    SiteState(run).note(method="fedavg", rounds=9, trained=3, last="2026-11-16T15:00:00+00:00")
+    for number in range(25):
+        SiteLog(here / "state").incident("refused", f"Number [bold]{number}[/].", "0123abcd")
+    called = call("site status site.yaml")
+    assert called.status == 0, called.err
+    for said in (
+        "fedavg",
+        "3 of 9",
+        "model.w",
+        "2026-11-16T15:00:00+00:00",
+        "20 bytes",
+        "refused: Number [bold]24[/].",
+    ):
+        assert said in called.out
+    assert called.out.endswith("5 incidents before these are in incidents.jsonl of the state folder.\n")
+    found = json.loads(call("site status site.yaml --json").out)
+    assert (found["rounds"], found["left"], found["incident_count"]) == (3, {"model.w": {"times": 1, "bytes": 20}}, 25)
+
+
+def test_the_status_of_a_site_with_a_budget(call: Callable, here: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    write_site(here, as_file(CLIENT), dp={"clip": 1.0, "noise": 4.0, "epsilon": 50.0})
+    Budget(here / "state", DpConfig(clip=1.0, noise=4.0)).spend(4.0)
+    assert f"{spent_epsilon(4.0, 1, 1e-5):.3g} of 50, in 1 uploads" in call("site status").out

@@ -10,9 +10,8 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from fedquilt.federation import client_app
 from fedquilt.federation.flower_messages import unpack
-from fedquilt.federation.site.examples import write_sites
 from support.federations import ragged_clients
-from support.flower_doubles import MemoryGrid
+from support.flower_doubles import MemoryGrid, write_open_sites
 
 
 def test_importing_it_does_not_import_pytorch() -> None:
@@ -23,7 +22,7 @@ def test_importing_it_does_not_import_pytorch() -> None:
 
 
 def test_a_message_without_a_header_is_answered(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients((12,))))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients((12,))))
     content = RecordDict({"header": ConfigRecord({"json": "{"})})
     (reply,) = grid.pull_messages(grid.push_messages([Message(content, 1000, "query")]))
     assert unpack(reply.content)[0] == {"refused": "The request cannot be read."}

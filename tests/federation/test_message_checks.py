@@ -75,10 +75,11 @@ def test_a_dummy_client_trains_once_for_each_kind_of_round(
 def test_a_coordinator_trains_few_dummies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = trained_dummies(monkeypatch)
     federation(tmp_path, ragged_clients((25, 14)), method="fedavg", rounds=6).run()
-    # The coordinator in rounds 0 and 1; each answer is given by a new process, which trains one to know downloads.
+    # The coordinator once for permits, and in rounds 0 and 1; each answer (six rounds and the end) is given by a new process,
+    # which trains one to know downloads and permits.
     assert len([round for _, round in trained if round == 1]) == 1
     assert {round for _, round in trained} == {0, 1}
-    assert len(trained) == 2 + 2 * 6
+    assert len(trained) == 3 + 2 * 7
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,8 @@ from flwr.app import Context, RecordDict
 
 from fedquilt.errors import FedquiltError
 from fedquilt.federation import server_app
-from fedquilt.federation.site.examples import write_sites
 from support.federations import ragged_clients
-from support.flower_doubles import MemoryGrid
+from support.flower_doubles import MemoryGrid, write_open_sites
 
 USUAL = {"sites": 2, "method": "fedavg", "rounds": 2, "settings": '{"hidden": 8}', "wait": 5.0, "timeout": 5.0}
 
@@ -29,7 +28,7 @@ def context(**run_config: Any) -> Context:
 
 
 def test_a_run_config_is_run_to_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients((25, 14))))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients((25, 14))))
     with caplog.at_level(logging.INFO, "flwr"):
         server_app.main(grid, context(out=str(tmp_path / "run")))
     result = json.loads((tmp_path / "run" / "result.json").read_bytes())

@@ -20,13 +20,12 @@ from fedquilt.federation.local.keys import make_certificates, make_node_key
 from fedquilt.federation.local.processes import MARK
 from fedquilt.federation.local.rehearsal import HOST, Rehearsal, free_ports
 from fedquilt.federation.nginx.config_files import find_nginx
-from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.ledger import Ledger
 from fedquilt.runs.folder import RunFolder
 from fedquilt.training.plan import Plan
 from support.clients import assert_near
 from support.federations import make_method, make_task, make_training, ragged_clients
-from support.flower_doubles import site_models, site_states
+from support.flower_doubles import site_models, site_states, write_open_sites
 from support.rehearsals import SIZES, USUAL, until
 
 pytestmark = pytest.mark.e2e
@@ -89,7 +88,7 @@ def test_killed_sites_coordinators_and_superlinks_come_back_and_nothing_is_lost(
     clients, rounds, settings = ragged_clients(SIZES), 7, {"hidden": 8}
     out = tmp_path / "run"
     order = {**USUAL, "out": str(out), "method": "fedpub", "rounds": rounds, "settings": settings}
-    sites = write_sites(tmp_path, clients)
+    sites = write_open_sites(tmp_path, clients)
     with Rehearsal(sites, tmp_path / "logs") as rehearsal:
         # A node whose key is not registered, and one that trusts another authority: neither gets in.
         stranger, wrong = make_node_key(tmp_path / "stranger/key").with_suffix(""), tmp_path / "wrong"
@@ -227,7 +226,7 @@ def test_a_hostile_site_is_left_out_and_bytes_are_as_counted(tmp_path: Path) -> 
     clients, out = ragged_clients(SIZES), tmp_path / "run"
     settings = {"hidden": 1024}
     order = {**USUAL, "out": str(out), "method": "fedavg", "rounds": 4, "settings": settings, "min-sites": 2}
-    with weighed(write_sites(tmp_path, clients), tmp_path) as (rehearsal, scales):
+    with weighed(write_open_sites(tmp_path, clients), tmp_path) as (rehearsal, scales):
         rehearsal.run(order)
     incidents = [json.loads(line) for line in (out / "incidents.jsonl").read_text().splitlines()]
     assert [(i["round"], i["site"], i["what"]) for i in incidents] == [(r, "site-1", "upload") for r in range(4)]
@@ -246,7 +245,7 @@ def test_a_hostile_site_is_left_out_and_bytes_are_as_counted(tmp_path: Path) -> 
 
 
 def test_a_killed_rehearsal_leaves_nothing_running(tmp_path: Path) -> None:
-    sites = ",".join(map(str, write_sites(tmp_path, ragged_clients(SIZES))))
+    sites = ",".join(map(str, write_open_sites(tmp_path, ragged_clients(SIZES))))
     command = [sys.executable, "-m", "fedquilt", "rehearse", "--sites", sites, "--out", str(tmp_path / "out")]
     command += ["--method", "fedavg", "--set", "hidden=8", "--rounds", "50"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)

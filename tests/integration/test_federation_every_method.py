@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from fedquilt.federation.local.rehearsal import Rehearsal
-from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.state import SiteState
 from fedquilt.methods.base import methods
 from fedquilt.runs.folder import RunFolder
 from fedquilt.training.plan import Plan
 from support.clients import assert_near
 from support.federations import make_method, make_task, make_training, ragged_clients
+from support.flower_doubles import write_open_sites
 from support.rehearsals import SIZES, USUAL, until
 
 pytestmark = pytest.mark.long
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 
 def test_every_method_trains_over_flower_as_in_process(tmp_path: Path) -> None:
     clients, rounds = ragged_clients(SIZES), 2
-    with Rehearsal(write_sites(tmp_path, clients), tmp_path / "logs") as rehearsal:
+    with Rehearsal(write_open_sites(tmp_path, clients), tmp_path / "logs") as rehearsal:
         for name in methods():
             settings = {} if name == "majority" else {"hidden": 8}
             order = {**USUAL, "out": str(tmp_path / name), "method": name, "rounds": rounds, "settings": settings}

@@ -14,12 +14,11 @@ from google.protobuf.message import DecodeError
 from safetensors.torch import save
 
 from fedquilt.federation.flower_messages import pack, unpack
-from fedquilt.federation.site.examples import write_sites
 from fedquilt.messages.message import Sparse, Value, dense
 from fedquilt.messages.wire import decode, encode
 from fedquilt.methods.base import methods
 from support.federations import ragged_clients
-from support.flower_doubles import MemoryGrid, federation, site_states
+from support.flower_doubles import MemoryGrid, federation, site_states, write_open_sites
 from support.tampering import HOSTILE, W, at, changed, header_of, put, with_content, with_header, with_upload
 
 SIZES = (25, 14, 31)
@@ -70,7 +69,7 @@ BAD: dict[str, tuple[Callable, str]] = {
 def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     """The same training when site 1 is not there in round 1."""
     folder = tmp_path_factory.mktemp("alone")
-    grid = MemoryGrid(write_sites(folder, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(folder, ragged_clients(SIZES)))
     there = federation(folder, ragged_clients(SIZES), grid, method="fedavg", min_sites=1, timeout=0.3, rounds=3)
     seen: list[int] = []
 
@@ -87,7 +86,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_upload_is_left_out_and_named(kind: str, alone: tuple[Any, Path], tmp_path: Path) -> None:
     does, says = BAD[kind]
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     grid.tamper = at(1, does)
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", min_sites=1, timeout=0.3, rounds=3)
     there.run()
@@ -122,7 +121,7 @@ def test_whatever_numbers_a_site_sends_the_others_keep_finite_models(name: str, 
         made = VALUES[kind](tensor.float()).to(tensor.dtype)
         return Sparse(made) if isinstance(value, Sparse) else made
 
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     grid.tamper = at(1, with_upload(lambda m: encode({name: bad(value) for name, value in m.items()})))
     there = federation(tmp_path, ragged_clients(SIZES), grid, method=name, rounds=4)
     there.run()
@@ -145,7 +144,7 @@ def test_whatever_numbers_a_site_sends_the_others_keep_finite_models(name: str, 
     ids=str,
 )
 def test_whatever_a_site_says_the_others_train_on(header: dict[str, Any], tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     grid.tamper = at(1, with_header(header))
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3)
     there.run()
@@ -173,7 +172,7 @@ def test_one_long_upload_ruins_nobody(name: str, sites: int, protected: bool, tm
             reply.content = pack(unpack(reply.content)[0], encode({**long, **counts}))
         return reply
 
-    grid = MemoryGrid(write_sites(tmp_path, clients))
+    grid = MemoryGrid(write_open_sites(tmp_path, clients))
     grid.tamper = does
     there = federation(tmp_path, clients, grid, method=name, rounds=3)
     there.run()

@@ -21,8 +21,8 @@ import pytest
 from fedquilt.federation.local.processes import ProcessGroup
 from fedquilt.federation.local.rehearsal import CONNECTED, FLOWER_ENVIRONMENT, free_ports
 from fedquilt.federation.nginx.config_files import find_nginx
-from fedquilt.federation.site.examples import write_sites
 from support.federations import ragged_clients
+from support.flower_doubles import write_open_sites
 from support.nginx import needs_nginx
 from support.rehearsals import until
 
@@ -114,7 +114,7 @@ def test_every_command_of_the_walk_through_works(tmp_path: Path) -> None:
     machines.do("coordinator", certificates)
     assert (coordinator / "ca.key").stat().st_mode & 0o077 == 0
     (coordinator / ".flwr" / "config.toml").write_text(machines.at("coordinator", names))
-    made = write_sites(tmp_path / "made", ragged_clients((25, 31)))
+    made = write_open_sites(tmp_path / "made", ragged_clients((25, 31)))
     with machines.running():
         machines.stay("coordinator", superlink)
         for write, start in ((proxy, start_proxy), (asking, start_asking)):

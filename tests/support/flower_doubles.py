@@ -113,6 +113,11 @@ def loaded_sites() -> Iterator[None]:
         yield
 
 
+def write_open_sites(folder: Path, clients: Sequence[Client], **fields: Any) -> list[Path]:
+    """Sites that permit everything to leave, unless `fields` say otherwise."""
+    return write_sites(folder, clients, **{"permits": "all", **fields})
+
+
 def federation(
     folder: Path,
     clients: Sequence[Client],
@@ -122,7 +127,7 @@ def federation(
 ) -> Coordinator:
     """A federation of these clients in memory, as the tests of methods have theirs."""
     if grid is None:
-        grid = MemoryGrid(write_sites(folder, clients, **(site or {})))
+        grid = MemoryGrid(write_open_sites(folder, clients, **(site or {})))
     small: dict[str, Any] = {} if options.get("method") == "majority" else {"hidden": 8}
     given = small | options.pop("settings", {})
     defaults = {"seed": 3, "dataset": "ragged", "partition": "disjoint", "timeout": 5.0, "wait": 5.0, "rounds": 3}

@@ -40,8 +40,8 @@ def methods(
 
 
 def short(name: str) -> str:
-    """Return a message's name without the pattern: `model.*` becomes `model`."""
-    return name.removesuffix("*").removesuffix(".")
+    """Return a message's name as a permit of a site has it: `model.*` becomes `model`, `model.conv*` stays."""
+    return name.removesuffix(".*")
 
 
 def meanings(settings: type) -> dict[str, str]:

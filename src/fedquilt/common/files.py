@@ -20,16 +20,16 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on every system
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """Give a temporary file in the same folder; when the block ends, what was written there replaces `path`.
 
     When the block raises, `path` is untouched and the temporary file is deleted. Missing folders are made. The file has a name
-    that nobody can guess and is made here, so that no link can be in its place.
+    that nobody can guess and is made here, so that no link can be in its place, with the rights `mode`, less the umask.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, 0o666))
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, mode))
     try:
         yield temporary
         sync_file(temporary)
@@ -54,7 +54,7 @@ def sync_file(path: Path) -> None:
 
 
 def open_to_append(path: Path, mode: int = 0o666) -> FileIO:
-    """Open a file, without a buffer, to append bytes to; it is made with the rights `mode`, less the umask. A link is not followed."""
+    """Open a file, without a buffer, to append bytes to; it is made with the rights `mode`, less the umask. No link is followed."""
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NOFOLLOW, mode), "ab", buffering=0)
 
 
@@ -86,13 +86,16 @@ def json_text(value: Any) -> str:
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write named arrays to `path` atomically; Python objects, which need pickle, are refused."""
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray], mode: int = 0o666) -> None:
+    """Write named arrays to `path` atomically, for its owner only; Python objects, which need pickle, are refused."""
     kept: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
     objects = [name for name, array in kept.items() if array.dtype.hasobject]
     if objects:
         raise TypeError(f"array '{objects[0]}' holds Python objects, which only pickle could save")
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    with (
+        replacing(path) as temporary,
+        open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
+    ):
         np.savez_compressed(file, **kept)
 
 

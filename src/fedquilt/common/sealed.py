@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedquilt.common.files import plain, replacing, write_json
+from fedquilt.common.files import plain, replacing
 from fedquilt.common.json_text import read_json
 from fedquilt.common.machine_limits import find_limit
+from fedquilt.common.private_files import OWNER_FILE, write_private_json
 
 if TYPE_CHECKING:
     import torch
@@ -29,22 +30,23 @@ class DamagedError(Exception):
 def write_pair(stem: Path, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
     """Write `<stem>.safetensors`, then `<stem>.json`, each atomically; the JSON file seals the pair.
 
-    The JSON file comes second, so a process killed in between leaves a pair that does not verify.
+    The JSON file comes second, so a process killed in between leaves a pair that does not verify. Both hold models, so only
+    their owner may read them.
     """
     from safetensors.torch import save_file
 
     facts = plain(facts)
-    with replacing(tensor_path(stem)) as temporary:
+    with replacing(tensor_path(stem), OWNER_FILE) as temporary:
         save_file(_separate(tensors), temporary)
         tensors_sha256 = file_sha256(Path(temporary))
     seal = {"facts": facts, "tensors_sha256": tensors_sha256, "facts_sha256": facts_sha256(facts)}
-    write_json(facts_path(stem), seal)
+    write_private_json(facts_path(stem), seal)
 
 
 def write_facts(path: Path, facts: Mapping[str, Any]) -> None:
     """Write facts to a JSON file of their own, atomically, with the hash that verifies them."""
     facts = plain(facts)
-    write_json(path, {"facts": facts, "facts_sha256": facts_sha256(facts)})
+    write_private_json(path, {"facts": facts, "facts_sha256": facts_sha256(facts)})
 
 
 def read_facts(path: Path) -> dict[str, Any]:

@@ -39,14 +39,34 @@ class ExpectedMessages:
         self.cohort = Cohort([method.task.example_client(method.context.features, method.context.outputs)])
         self._forms: dict[Hashable, Message] = {}
 
-    @cached_property
+    @property
     def downloads(self) -> Message:
         """All that a client is ever sent: before the first round, and after it."""
+        first, later = self._downloads
+        return first | later
+
+    @cached_property
+    def _downloads(self) -> tuple[Message, Message]:
+        """What a client is sent before the first round, and after it."""
         server, first = self.method.server_start()
         first = slice_message(first, self.method.downloads, 0, 1)
         upload = self.upload_form(0, first)
         later = self.method.aggregate(server, upload, self.cohort.ids, self.cohort.ids)
-        return first | slice_message(later, self.method.downloads, 0, 1)
+        return first, slice_message(later, self.method.downloads, 0, 1)
+
+    @cached_property
+    def upload_names(self) -> list[str]:
+        """The name of every tensor that a client uploads in some round.
+
+        They are the dummy client's in its first round, in the second one where the first has nothing of an upload that is
+        declared as a pattern, and all that the method says it sends, which may be in other rounds only.
+        """
+        first, later = self._downloads
+        names = list(self.upload_form(0, first))
+        sent = self.method.sent_uploads()
+        if any("*" in spec.name and not any(declared([spec], name) for name in names) for spec in sent):
+            names += self.upload_form(1, later)
+        return list(dict.fromkeys([*names, *(spec.name for spec in sent if "*" not in spec.name)]))
 
     def upload_form(self, round: int, down: Message) -> Message:
         """An upload of this round after `down` (one client's); only names, dtypes and shapes mean anything.

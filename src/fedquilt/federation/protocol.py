@@ -15,7 +15,7 @@ from typing import Any, Literal
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.config import is_site_name
 from fedquilt.methods.base import Method, RunContext, find_method
-from fedquilt.methods.settings import build_settings
+from fedquilt.methods.settings import as_dict, build_settings
 from fedquilt.tasks.metric import Metric
 from fedquilt.training.engines.base import EVALUATION_FIELDS
 
@@ -26,6 +26,8 @@ SECURE_STAGES = SETUP, SHARE, CONFIRM, UNMASK = "secure-setup", "secure-share", 
 # The most that a request may ask for, so that a site's work ends.
 MAX_CLIENTS, MAX_EPOCHS, MAX_ROUNDS = 10_000, 10_000, 10**7
 MAX_RANGE = 2.0**20  # of a number in secure aggregation, so that bits behind the point are left
+MAX_SETTING = 10_000  # of whole numbers among a method's settings, such as its hidden units
+MAX_PERMITS, MAX_PERMIT_LETTERS = 1000, 200  # of what a site says it permits
 # A header and a blob of tensors.
 Reply = tuple[dict[str, Any], bytes]
 
@@ -112,6 +114,9 @@ class Request:
         settings = build_settings(method, context, self.settings)
         if getattr(settings, "epochs", 1) > MAX_EPOCHS:
             raise RefusedError(f"The run asks for more than {MAX_EPOCHS:,} epochs a round.")
+        for name, value in as_dict(settings).items():
+            if type(value) is int and abs(value) > MAX_SETTING:
+                raise RefusedError(f"The run asks for {name}={value}, and a site permits at most {MAX_SETTING:,}.")
         return method(settings, context)
 
 
@@ -143,7 +148,11 @@ class Introduction:
             raise ValueError("it has no name, or none that can be used")
         sizes = all(type(n) is int and 0 < n < 2**31 for n in (values["features"], values["classes"]))
         permits = values["permits"]
-        listed = isinstance(permits, list) and all(isinstance(name, str) for name in permits)
+        listed = (
+            isinstance(permits, list)
+            and len(permits) <= MAX_PERMITS
+            and all(isinstance(name, str) and len(name) <= MAX_PERMIT_LETTERS for name in permits)
+        )
         if not sizes or not (permits == "all" or listed) or not isinstance(values["protected"], bool):
             raise ValueError("what it says of its graph cannot be read")
         if not all(isinstance(values[names], str | None) for names in ("feature_names", "class_names")):

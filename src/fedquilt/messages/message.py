@@ -15,6 +15,8 @@ from torch import Tensor
 
 from fedquilt.devices.offload import release_pages
 
+WEIGHTS, COUNTS, OTHER = "weights", "counts", "other"  # kinds of uploads
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -25,12 +27,19 @@ class TensorSpec:
         reveals: one sentence, in plain words, about what the receiver learns from it.
         shared: the same tensor for every client (downloads only); otherwise the leading axis is the client.
         count: whether it is a count, such as of training nodes (uploads only). Under differential privacy a 1 is sent instead.
+        weights: whether it is trained parameters of the model, or how training changed them (uploads only).
     """
 
     name: str
     reveals: str
     shared: bool = False
     count: bool = False
+    weights: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What an upload is: WEIGHTS, COUNTS or OTHER. A site lets the first two leave unless it says otherwise."""
+        return COUNTS if self.count else WEIGHTS if self.weights else OTHER
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,10 @@ the only things that cross between a client and the server (see `fedquilt.messag
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
@@ -248,6 +249,15 @@ class Method(ABC):
     def personal_shapes(self) -> dict[str, tuple[int, ...]] | None:
         """The shapes of a personal model's weights, without a client axis; None where they are unknown before `start`."""
         return None
+
+    def size(self, nodes: int) -> int:
+        """Roughly how many numbers a site with so many nodes holds at once: the model's weights, and its widest layer.
+
+        A site refuses a run that is too large for it (`quota` in its site.yaml). Override it where something else is larger.
+        """
+        weights = sum(math.prod(shape) for shape in (self.personal_shapes() or {}).values())
+        widths = [width for field in fields(self.settings) if type(width := getattr(self.settings, field.name)) is int]
+        return weights + nodes * max(widths, default=0)
 
     # -- clients that come after training ----------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ TRAIN_NODES = TensorSpec("train_nodes", "How many training nodes the client has.
 WEIGHTS = TensorSpec(
     MODEL + "*",
     "The client's model after training: an attacker with it may infer properties of the client's nodes.",
+    weights=True,
 )
 AVERAGE = TensorSpec(MODEL + "*", "The average of the participants' models.", shared=True)
 

@@ -150,6 +150,7 @@ class FedHERO(AdamMethod):
             MODEL + "*",
             "The layers that work on the latent graph, the structure learner and the projection after training (or what "
             "`share` says): an attacker with them may infer properties of the client's nodes.",
+            weights=True,
         ),
         TensorSpec(NODES, "How many nodes the client has.", count=True),
     )

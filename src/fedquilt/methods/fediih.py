@@ -179,6 +179,7 @@ class FedIIH(AdamMethod):
         TensorSpec(
             MODEL + "*",
             "The client's projection and classifier: an attacker with them may infer properties of its nodes.",
+            weights=True,
         ),
         TensorSpec(MEAN, "The mean over the client's nodes of each latent factor: what its nodes are like on average."),
         TensorSpec(LOGVAR, "The mean over the client's nodes of each factor's log-variance."),

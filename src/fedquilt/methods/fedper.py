@@ -19,7 +19,7 @@ class FedPer(FedAvg):
     title = "FedPer"
     paper = "Arivazhagan et al., 2019"
     uploads = (
-        TensorSpec(MODEL + "conv*", "The client's graph layers after training, without its classifier."),
+        TensorSpec(MODEL + "conv*", "The client's graph layers after training, without its classifier.", weights=True),
         TRAIN_NODES,
     )
     downloads = (TensorSpec(MODEL + "conv*", "The average of the participants' graph layers.", shared=True),)

@@ -123,6 +123,7 @@ class FedPub(BackboneMethod):
             MODEL + "*",
             "The client's model after training, without the entries its mask removed: which entries are missing tells "
             "which features and hidden units it does not use.",
+            weights=True,
         ),
         TensorSpec(EMBEDDING, "The mean output of the client's masked model on a random graph (or on its own)."),
         TensorSpec(LABEL_SHARE, "How the client's training labels are distributed over the classes."),

@@ -146,6 +146,7 @@ class FedSheafHN(BackboneMethod):
             UPDATE + "*",
             "How training changed the weights that the client was given, which are the graph layers (with generates=model, the "
             "classifier too): an attacker with it may infer properties of the client's nodes.",
+            weights=True,
         ),
         TensorSpec(
             EMBEDDING, "The mean over the client's nodes of what its second graph layer gives, every few rounds."
@@ -173,6 +174,11 @@ class FedSheafHN(BackboneMethod):
             attention=settings.attention,
             outputs=self.generated,
         )
+
+    def size(self, nodes: int) -> int:
+        """Besides, the networks that write weights: a site makes them once, to learn what downloads look like."""
+        trunk, written = (sum(map(math.prod, s.values())) for s in (self.net.trunk_shapes(), self.generated))
+        return super().size(nodes) + trunk + self.settings.width * written
 
     @classmethod
     def defaults(cls, context: RunContext) -> dict[str, Any]:

@@ -158,7 +158,11 @@ class FedSSA(AdamMethod):
     settings: FedSSASettings
     host_server = True  # k-means branches on values
     uploads = (
-        TensorSpec(FILTER, "The coefficients of the client's graph filter: roughly, how alike neighbours are there."),
+        TensorSpec(
+            FILTER,
+            "The coefficients of the client's graph filter: roughly, how alike neighbours are there.",
+            weights=True,
+        ),
         TensorSpec(ENERGY, "The mean of the client's features in each spectral band, projected to a few dimensions."),
         TensorSpec(MEAN, "The mean of each class in a latent space whose encoder stays at the client."),
         TensorSpec(COVARIANCE, "How each class spreads in that latent space."),
@@ -207,6 +211,11 @@ class FedSSA(AdamMethod):
         """What is shared: the structure, the classes, both or nothing."""
         asked = self.settings.structural if name in (FILTER, ENERGY) else self.settings.semantic
         return super().sends(name) and asked
+
+    def size(self, nodes: int) -> int:
+        """Besides, the polynomial signals of all nodes, and the classes' covariances."""
+        context, s = self.context, self.settings
+        return super().size(nodes) + nodes * context.features * self.orders + context.outputs * s.latent**2
 
     # -- at the client -------------------------------------------------------------------------------------------
 

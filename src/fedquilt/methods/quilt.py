@@ -101,7 +101,11 @@ class Quilt(BackboneMethod):
     settings: QuiltSettings
     uploads = (
         WEIGHTS,
-        TensorSpec(FILTER, "The coefficients of the client's graph filters; only if you ask for it with share=filter."),
+        TensorSpec(
+            FILTER,
+            "The coefficients of the client's graph filters; only if you ask for it with share=filter.",
+            weights=True,
+        ),
         TensorSpec(
             FEATURES_SEEN,
             "For each feature, how many training nodes have it, themselves or in a neighbour.",

@@ -100,7 +100,7 @@ def create_folder(resolved: ResolvedRun, out: Path | None, given: tuple[Graph, P
 
 def save_graph(folder: Path, place: Path, graph: Graph) -> str:
     """Keep a copy of a run's graph in its folder; returns the absolute path that it has once the folder is at `place`."""
-    write_npz(graph, folder / GRAPH_FILE)
+    write_npz(graph, folder / GRAPH_FILE, private=True)
     return str(place.resolve() / GRAPH_FILE)
 
 

@@ -168,7 +168,7 @@ class Search:
                 return self._run_trials(optuna.storages.InMemoryStorage(), trials, timeout, None, watch)
             with storage.open_journal(into, self.facts(), anyway) as journal:
                 if self._given is not None and not (into / GRAPH_FILE).exists():
-                    write_npz(self._given[0], into / GRAPH_FILE)
+                    write_npz(self._given[0], into / GRAPH_FILE, private=True)
                 return self._run_trials(journal, trials, timeout, into, watch)
 
     def _run_trials(

@@ -15,18 +15,17 @@ from fedquilt.errors import FedquiltError
 from fedquilt.export.sources import module_of
 from fedquilt.federation.coordinator.engine import FlowerEngine
 from fedquilt.federation.site.config import read_site
-from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.predict import predict
 from fedquilt.runs.folder import RunFolder
 from support.federations import ragged_clients, without_seconds
-from support.flower_doubles import MemoryGrid, federation, site_models, site_states
+from support.flower_doubles import MemoryGrid, federation, site_models, site_states, write_open_sites
 from support.tampering import header_of
 
 SIZES = (25, 14, 31)
 
 
 def test_without_reported_metrics_the_last_models_are_kept(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES), permits=["model", "train_nodes"]))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES), permits=["model", "train_nodes"]))
 
     def tell(text: str) -> None:
         if text.startswith("Round 2"):
@@ -64,7 +63,7 @@ PROTECTED = {"clip": 1.0, "noise": 20.0, "delta": 1e-5, "epsilon": 0.85}
 
 def test_a_run_ends_when_all_budgets_are_spent(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
-    paths = write_sites(tmp_path, ragged_clients(SIZES), dp={**PROTECTED, "report": True})
+    paths = write_open_sites(tmp_path, ragged_clients(SIZES), dp={**PROTECTED, "report": True})
     there = federation(tmp_path, ragged_clients(SIZES), MemoryGrid(paths), method="fedavg", rounds=9)
     there.run()
     records = there.folder.seed(3).records()
@@ -93,7 +92,7 @@ def test_a_coordinator_restarted_after_its_last_round_knows_what_was_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("dp_accounting")
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES), dp={**PROTECTED, "epsilon": None}))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES), dp={**PROTECTED, "epsilon": None}))
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -117,7 +116,7 @@ class KilledError(Exception):
 def test_a_killed_coordinator_goes_on(name: str, when: str, tmp_path: Path) -> None:
     plain = federation(tmp_path / "b", ragged_clients(SIZES), method=name, rounds=4)
     plain.run()
-    grid = MemoryGrid(write_sites(tmp_path / "a", ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path / "a", ragged_clients(SIZES)))
 
     def die(who: int, message: Message, reply: Message) -> Message | None:
         if (who, header_of(message).get("round")) == (1001, 2):  # two sites have trained, the third has not
@@ -149,7 +148,7 @@ def test_a_killed_coordinator_goes_on(name: str, when: str, tmp_path: Path) -> N
 
 
 def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     first = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
     sent = len(grid.sent)
     assert federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run() == first
@@ -160,7 +159,7 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
 
 def stopped(tmp_path: Path) -> MemoryGrid:
     """A federation whose coordinator was stopped after its second round."""
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
 
     def tell(text: str) -> None:
         if text.startswith("Round 2"):
@@ -211,7 +210,7 @@ def test_metrics_of_a_coordinator_are_sealed_by_its_checkpoint(tmp_path: Path) -
 
 
 def test_the_result_of_a_coordinator_that_was_changed_is_not_believed(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
     path = tmp_path / "run" / "result.json"
     result = json.loads(path.read_text())
@@ -226,7 +225,7 @@ def test_the_result_of_a_coordinator_that_was_changed_is_not_believed(tmp_path: 
 def test_a_coordinator_that_is_killed_before_its_config_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
 
     def die(*_: Any) -> None:
         raise KilledError

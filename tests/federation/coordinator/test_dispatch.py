@@ -12,14 +12,13 @@ from google.protobuf.message import DecodeError
 from fedquilt.federation.coordinator.dispatch import NoReply, RequestBatch
 from fedquilt.federation.flower_messages import unpack
 from fedquilt.federation.protocol import HELLO, VERSION
-from fedquilt.federation.site.examples import write_sites
 from support.federations import ragged_clients
-from support.flower_doubles import MemoryGrid
+from support.flower_doubles import MemoryGrid, write_open_sites
 
 
 @pytest.fixture
 def grid(tmp_path: Path) -> MemoryGrid:
-    return MemoryGrid(write_sites(tmp_path, ragged_clients((12, 9, 9))))
+    return MemoryGrid(write_open_sites(tmp_path, ragged_clients((12, 9, 9))))
 
 
 def test_every_reply_comes_once_with_its_node(grid: MemoryGrid) -> None:

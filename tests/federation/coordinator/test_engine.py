@@ -11,9 +11,8 @@ import torch
 from flwr.app import Message
 
 from fedquilt.errors import FedquiltError
-from fedquilt.federation.site.examples import write_sites
 from support.federations import ragged_clients, without_seconds
-from support.flower_doubles import MemoryGrid, federation, site_models
+from support.flower_doubles import MemoryGrid, federation, site_models, write_open_sites
 from support.tampering import HOSTILE, W, at, changed, header_of, put, with_header
 
 SIZES = (25, 14, 31)
@@ -23,7 +22,7 @@ SIZES = (25, 14, 31)
 def test_a_bad_upload_stops_a_run_only_where_it_insists_on_all_sites(
     min_sites: int, goes_on: bool, tmp_path: Path
 ) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     grid.tamper = at(1, changed(W, put(3, float("nan"))))
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", min_sites=min_sites)
     if goes_on:
@@ -36,7 +35,7 @@ def test_a_bad_upload_stops_a_run_only_where_it_insists_on_all_sites(
 
 @pytest.mark.parametrize("figures", [[0.1, 0.1, 7.0, 0.5, 1.0], [0.1, 0.1, 0.5, 0.5, 0.0], ["x"] * 5, [1.0], "x"])
 def test_metrics_that_are_not_possible_are_left_out(figures: Any, tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     grid.tamper = at(1, with_header({"figures": figures}))
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3)
     there.run()
@@ -55,7 +54,7 @@ def test_a_round_waits_for_sites_that_it_needs(tmp_path: Path) -> None:
             return None
         return reply
 
-    grid = MemoryGrid(write_sites(tmp_path / "a", ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path / "a", ragged_clients(SIZES)))
     grid.tamper = lose
     there = federation(tmp_path / "a", ragged_clients(SIZES), grid, method="fedpub", timeout=0.5, rounds=4)
     there.run()
@@ -70,7 +69,7 @@ def test_a_round_waits_for_sites_that_it_needs(tmp_path: Path) -> None:
 
 
 def test_too_few_sites_stop_the_run_with_a_sentence(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     grid.tamper = at(2, lambda reply: None)
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", timeout=0.3, tries=2, rounds=4)
     with pytest.raises(FedquiltError, match="Round 2 got uploads that can be used from 2 of 3 sites and needs 3"):

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from fedquilt.errors import FedquiltError
-from fedquilt.federation.site.examples import write_sites
+from fedquilt.federation.site.state import run_folders
 from support.federations import ragged_clients
-from support.flower_doubles import MemoryGrid, edit_site, federation
+from support.flower_doubles import MemoryGrid, edit_site, federation, write_open_sites
 
 SIZES = (25, 14, 31)
 
 
 def test_sites_with_other_features_or_classes_are_refused(tmp_path: Path) -> None:
     clients = ragged_clients(SIZES)
-    paths = write_sites(tmp_path / "a", clients[:2]) + write_sites(
+    paths = write_open_sites(tmp_path / "a", clients[:2]) + write_open_sites(
         tmp_path / "b", ragged_clients((9, 9, 31), classes=5)[2:]
     )
     with pytest.raises(
@@ -40,13 +40,16 @@ def test_sites_whose_names_are_in_another_order_are_refused(what: str, tmp_path:
 
 
 def test_a_method_that_a_site_does_not_permit_is_refused_before_training(tmp_path: Path) -> None:
-    paths = write_sites(tmp_path, ragged_clients(SIZES))
+    paths = write_open_sites(tmp_path, ragged_clients(SIZES))
     edit_site(paths[1], permits=["train_nodes", "figures"])
-    with pytest.raises(
-        FedquiltError, match=r"'site-1' does not permit 'model.\*' to leave.*all sites permit: local, majority"
-    ):
+    with pytest.raises(FedquiltError) as error:
         federation(tmp_path, ragged_clients(SIZES), MemoryGrid(paths), method="fedavg").run()
-    assert not (tmp_path / "site-1/state").exists()
+    assert str(error.value) == (
+        "Site 'site-1' does not permit 'model.conv1.weight', 'model.conv1.bias', 'model.conv2.weight' and 3 more to leave, "
+        "which fedavg sends; choose a method that all sites permit (local, majority), or ask that site to write "
+        "'permits: [train_nodes, figures, weights]' in its site.yaml."
+    )
+    assert run_folders(tmp_path / "site-1/state") == []
 
 
 @pytest.mark.parametrize(

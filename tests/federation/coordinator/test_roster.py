@@ -8,9 +8,8 @@ import pytest
 from flwr.app import Message
 
 from fedquilt.federation.flower_messages import pack
-from fedquilt.federation.site.examples import write_sites
 from support.federations import ragged_clients, without_seconds
-from support.flower_doubles import MemoryGrid, federation
+from support.flower_doubles import MemoryGrid, federation, write_open_sites
 from support.tampering import HOSTILE
 
 SIZES = (25, 14, 31)
@@ -26,7 +25,7 @@ def test_a_site_that_could_not_say_hello_is_asked_again(tmp_path: Path, monkeypa
             reply.content = pack({"refused": "The site failed; its own log says why."})
         return reply
 
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     grid.tamper = fail_once
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg")
     there.run()
@@ -35,7 +34,7 @@ def test_a_site_that_could_not_say_hello_is_asked_again(tmp_path: Path, monkeypa
 
 
 def test_a_site_that_comes_back_as_another_node_is_known_again(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=4)
 
     def tell(text: str) -> None:
@@ -51,7 +50,7 @@ def test_a_site_that_comes_back_as_another_node_is_known_again(tmp_path: Path) -
 
 
 def test_nobody_takes_the_name_of_a_site_that_is_there(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     grid.sites[3000] = grid.sites[1000]
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg")
     there.run()

@@ -28,7 +28,7 @@ def report(folder: Path, **fields: Any) -> Any:
 
 def test_a_site_that_is_ready(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
-    found = report(tmp_path)
+    found = report(tmp_path, permits="all")
     assert found.graph.nodes == 40
     assert found.split == "given"
     labelled = CLIENT.graph.y >= 0
@@ -40,11 +40,54 @@ def test_a_site_that_is_ready(tmp_path: Path) -> None:
 
 
 def test_each_method_says_what_it_would_send(tmp_path: Path) -> None:
-    lines = {line.method: line for line in report(tmp_path, permits=["train_nodes", "model.conv"]).methods}
-    assert [spec.name for spec in lines["fedavg"].refused] == ["model.*"]
-    assert [spec.name for spec in lines["fedavg"].uploads] == ["model.*", "train_nodes"]
-    assert lines["fedper"].refused == []
+    found = report(tmp_path, permits=["train_nodes", "model.conv*"])
+    lines = {line.method: line for line in found.methods}
+    assert lines["fedavg"].refused == ["model.classifier.weight", "model.classifier.bias"]
+    assert lines["fedavg"].needs == "permits: [train_nodes, model.conv*, weights]"
+    assert [spec.name for spec, _ in lines["fedavg"].uploads] == ["model.*", "train_nodes"]
+    assert (lines["fedper"].refused, lines["fedper"].needs) == ([], None)
     assert lines["local"].uploads == []
+    layers = ["model.conv1.weight", "model.conv1.bias", "model.conv2.weight", "model.conv2.bias"]
+    assert found.permits == {"train_nodes": ["train_nodes"], "model.conv*": layers}
+
+
+def test_a_site_that_says_nothing_lets_weights_and_counts_leave(tmp_path: Path) -> None:
+    found = report(tmp_path)
+    assert not found.says_permits
+    assert found.site.permits == ["weights", "counts"]
+    assert found.permitted == ["fedavg", "fedhero", "fedper", "fedprox", "local", "majority", "quilt"]
+    assert not found.reports_metrics
+    needs = {line.method: line.needs for line in found.methods if line.refused}
+    assert needs == {
+        "fediih": "permits: [weights, counts, latent.mean, latent.logvar]",
+        "fedpub": "permits: [weights, counts, embedding]",
+        "fedsheafhn": "permits: [weights, counts, embedding]",
+        "fedssa": "permits: [weights, counts, energy, class.mean, class.covariance]",
+    }
+    assert "train_nodes" in found.permits["counts"]
+    assert "embedding" not in found.permits["weights"]
+
+
+@pytest.mark.parametrize("method", methods())
+def test_the_line_that_a_method_needs_makes_the_site_ready_for_it(tmp_path: Path, method: str) -> None:
+    line = next(line for line in report(tmp_path).methods if line.method == method)
+    if line.needs is not None:
+        with pytest.raises(FedquiltError, match=f"'st-anna' is not ready for {method}, which sends .*write 'permits: "):
+            check_site(tmp_path / "site.yaml", method)
+        (tmp_path / "site.yaml").write_text((tmp_path / "site.yaml").read_text() + line.needs + "\n")
+    assert check_site(tmp_path / "site.yaml", method).permitted == [method]
+
+
+def test_a_method_is_checked_with_its_settings(tmp_path: Path) -> None:
+    report(tmp_path)
+    path = tmp_path / "site.yaml"
+    assert check_site(path, "fedpub", {"matching": False}).permitted == ["fedpub"]
+    with pytest.raises(
+        FedquiltError, match=r"which sends 'label_share' too; .* 'permits: \[weights, counts, label_share\]'"
+    ):
+        check_site(path, "fedpub", {"similarity": "label"})
+    with pytest.raises(FedquiltError, match="There is no method 'fedpup'"):
+        check_site(path, "fedpup")
     assert not report(tmp_path, permits=["model"]).reports_metrics
     assert report(tmp_path, permits=["model", "figures"]).reports_metrics
 
@@ -61,6 +104,10 @@ def test_each_method_says_what_it_would_send(tmp_path: Path) -> None:
         ({"device": "abacus"}, "There is no device 'abacus'"),
         ({"device": "meta"}, "There is no device 'meta'; use auto, cpu or cuda"),
         ({"device": "cuda:x"}, "There is no device 'cuda:x'"),
+        ({"permits": ["model.conv"]}, "write 'model.conv*' to permit 'model.conv1.bias'"),
+        ({"quota": {"rums": 3}}, "there is no field of quota 'rums'; did you mean 'runs'?"),
+        ({"quota": {"runs": 0}}, "quota.runs=0 is not possible"),
+        ({"quota": 3}, "it has to hold names and values, such as {runs: 100"),
         ({"permits": ["model."]}, "There is no upload 'model.'; did you mean 'model'?"),
     ],
 )

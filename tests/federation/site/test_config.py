@@ -28,7 +28,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         site = read_site(given)
         assert Path(site.graph) == tmp_path / "hospital" / "data" / "graph.npz"
         assert Path(site.state).resolve() == tmp_path / "kept"
-    assert site.permits == "all"
+    assert site.permits == ["weights", "counts"]
     assert site.dp is None
     absolute = read_site(write(tmp_path, f"{{name: a, graph: /g.npz, state: {tmp_path}/s}}"))
     assert (absolute.graph, absolute.state) == ("/g.npz", f"{tmp_path}/s")
@@ -148,6 +148,6 @@ def test_the_example_in_the_docs_is_a_site(tmp_path: Path) -> None:
     text = (Path(__file__).parents[3] / "docs" / "sites.md").read_text()
     example = text.split("```yaml\n")[1].split("```")[0]
     site = read_site(write(tmp_path, example))
-    assert site.permits == ["model.conv", "train_nodes", "figures"]
+    assert site.permits == ["model.conv*", "train_nodes", "figures"]
     assert site.dp is not None
     assert set(site.model_fields_set) == set(SiteConfig.model_fields)

@@ -34,6 +34,7 @@ def test_a_line_for_every_tensor(tmp_path: Path) -> None:
         "dtype": "float32",
         "bytes": 16,
         "norm": 5.0,
+        "noise": None,
         "reveals": "The model.",
     }
     assert sparse == first | {"name": "model.s", "bytes": 9}
@@ -44,6 +45,7 @@ def test_a_line_for_every_tensor(tmp_path: Path) -> None:
         "dtype": "int64",
         "bytes": 8,
         "norm": 7.0,
+        "noise": None,
         "reveals": "How many.",
     }
     ledger.write(4, {"train_nodes": torch.tensor([7])}, (NODES,))

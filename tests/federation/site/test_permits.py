@@ -1,4 +1,4 @@
-"""What may leave a site: names, patterns, and the methods that remain."""
+"""What may leave a site: one rule about the names of tensors, and the methods that remain."""
 
 from __future__ import annotations
 
@@ -15,133 +15,217 @@ from fedquilt.federation.site.permits import (
     check_permit_names,
     check_permits,
     check_upload_names,
+    default_names,
     is_permitted,
+    line_to_add,
+    permits_needed,
     permitted_methods,
-    refused_uploads,
+    refused_names,
+    upload_names,
 )
-from fedquilt.messages.message import TensorSpec, declared
-from fedquilt.methods.base import methods
+from fedquilt.messages.message import COUNTS, OTHER, WEIGHTS, TensorSpec, declared
+from fedquilt.methods.base import Method, methods
 from fedquilt.methods.fedavg import FedAvg
 from support.federations import make_method, make_task, ragged_clients, registered, tapped_run
 
-NAMES = sorted({spec.name for method in methods().values() for spec in method.uploads})
+NAMES = sorted({name for names in default_names().values() for name in names})
+SPECS = FedAvg.uploads
 
 
-def site(permits: Any) -> SiteConfig:
-    return SiteConfig(name="st-anna", graph="g", state="s", permits=permits)
+def refuse(permits: Any, method: Method) -> str:
+    """The sentence with which a method is refused."""
+    with pytest.raises(FedquiltError) as error:
+        check_permits("st-anna", permits, method, upload_names(method))
+    return str(error.value)
 
 
-def test_a_permit_is_a_name_a_pattern_or_the_beginning_of_names() -> None:
+def test_a_permit_is_a_name_the_part_before_a_dot_or_a_pattern() -> None:
     assert is_permitted(["train_nodes"], "train_nodes")
     assert not is_permitted(["train_nodes"], "train_nodes_of_each_class")
     assert not is_permitted(["train"], "train_nodes")
-    for wide in ("model", "model.*", "mod*", "*"):
-        assert is_permitted([wide], "model.*")
-        assert is_permitted([wide], "model.conv*")
-        assert is_permitted([wide], "model.conv1.weight")
-    for narrow in ("model.conv", "model.conv*"):
-        assert is_permitted([narrow], "model.conv*")
-        assert not is_permitted([narrow], "model.*")  # it stands for more than is permitted
-        assert not is_permitted([narrow], "model.classifier.weight")
+    for wide in ("model", "model.conv1", "model.conv1.weight", "model.*", "model.conv*", "mod*", "*.weight", "*"):
+        assert is_permitted([wide], "model.conv1.weight"), wide
+    for narrow in ("model.conv", "model.con", "model.conv2", "model.", "mod", "model.conv?.weight", "model.conv[1]*"):
+        assert not is_permitted([narrow], "model.conv1.weight"), narrow
+    assert not is_permitted(["model.conv*"], "model.classifier.weight")
     assert not is_permitted(["model"], "modelling")
     assert not is_permitted([], "anything")
     assert is_permitted("all", "anything")
 
 
+def test_weights_and_counts_are_what_methods_declare_to_be_that() -> None:
+    assert is_permitted(["weights"], "model.conv1.weight", SPECS)
+    assert not is_permitted(["weights"], "train_nodes", SPECS)
+    assert is_permitted(["counts"], "train_nodes", SPECS)
+    for word in ("weights", "counts", "other"):
+        assert not is_permitted([word], "secret", (TensorSpec("secret", "Everything."),))
+        assert not is_permitted([word], "undeclared", SPECS)
+
+
+def test_every_upload_is_of_the_kind_that_its_sentence_says() -> None:
+    kinds = {f"{name}: {spec.name}": spec.kind for name, method in methods().items() for spec in method.uploads}
+    other = {
+        "fediih: latent.mean",
+        "fediih: latent.logvar",
+        "fedpub: embedding",
+        "fedpub: label_share",
+        "fedsheafhn: embedding",
+        "fedssa: energy",
+        "fedssa: class.mean",
+        "fedssa: class.covariance",
+    }
+    assert {name for name, kind in kinds.items() if kind == OTHER} == other
+    counts = ("nodes", "train_nodes", "seen.features", "seen.classes", "class.count")
+    assert {name for name, kind in kinds.items() if kind == COUNTS} == {k for k in kinds if k.split(": ")[1] in counts}
+    assert TensorSpec("new", "A method's own.").kind == OTHER  # unless it says what it is
+    assert TensorSpec("new", "Both.", count=True, weights=True).kind == COUNTS
+
+
+def test_by_default_weights_and_counts_leave() -> None:
+    silent = SiteConfig(name="st-anna", graph="g", state="s")
+    assert silent.permits == [WEIGHTS, COUNTS]
+    assert permitted_methods(silent.permits) == ["fedavg", "fedhero", "fedper", "fedprox", "local", "majority", "quilt"]
+    method = make_method("fedpub", ragged_clients((9,)))
+    with pytest.raises(FedquiltError, match="does not permit 'embedding' to leave, which fedpub sends"):
+        check_permits(silent.name, silent.permits, method, upload_names(method))
+
+
 @given(st.sets(st.sampled_from(NAMES)))
 def test_permitted_methods_send_permitted_names_only(permits: set[str]) -> None:
-    chosen = site(sorted(permits))
-    allowed = permitted_methods(chosen)
+    allowed = permitted_methods(sorted(permits))
     assert {"local", "majority"} <= set(allowed)
-    clients = ragged_clients((9, 9))
-    for name in methods():
-        refused = refused_uploads(chosen.permits, make_method(name, clients))
+    for name, method in methods().items():
+        refused = refused_names(sorted(permits), default_names()[name], method.uploads)
         assert (name in allowed) == (not refused)
-        assert not {spec.name for spec in refused} & permits
+        assert not set(refused) & permits
 
 
-def test_everything_is_permitted_unless_said_otherwise() -> None:
-    assert permitted_methods(site("all")) == list(methods())
-    assert permitted_methods(site([])) == ["local", "majority"]
-    assert permitted_methods(site(["model.conv", "train_nodes"])) == ["fedper", "local", "majority"]
+def test_everything_is_permitted_to_whoever_says_so() -> None:
+    assert permitted_methods("all") == list(methods())
+    assert permitted_methods([]) == ["local", "majority"]
+    assert permitted_methods(["model.conv*", "train_nodes"]) == ["fedper", "local", "majority"]
+    assert permitted_methods("all", ["weights", "train_nodes"]) == ["fedavg", "fedper", "fedprox", "local", "majority"]
 
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in methods()),
     *(("fedpub", {"similarity": kind}) for kind in ("label", "parameter")),
     ("fedpub", {"matching": False}),
+    ("fedavg", {"model": "gat"}),
     *(("fedhero", {"share": kind}) for kind in ("gcn", "all", "none")),
     ("quilt", {"evidence": False}),
     ("quilt", {"share": "filter"}),
     ("fedsheafhn", {"client_vector": "one-hot"}),
+    ("fedsheafhn", {"generates": "model", "refresh": 2}),
     ("fedssa", {"semantic": False}),
 ]
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=str)
-def test_what_is_said_to_leave_covers_what_does(name: str, settings: dict[str, Any]) -> None:
-    """The uploads of a real training: none that was not announced."""
+def test_the_names_that_are_asked_about_are_those_that_leave(name: str, settings: dict[str, Any]) -> None:
+    """Known before training, without anyone's data: the names of a real training's uploads, no more and no less."""
     clients = ragged_clients((12, 9, 14))
     method = make_method(name, clients, make_task(clients), **settings)
-    announced = method.sent_uploads()
-    _, tap = tapped_run(method, clients, 2, 1.0)
-    for upload in tap.ups:
-        for sent in upload:
-            assert declared(announced, sent) is not None, sent
-    if not any(tap.ups):
-        assert announced == []
+    _, tap = tapped_run(method, clients, 3, 1.0)
+    left = {sent for upload in tap.ups for sent in upload}
+    assert set(upload_names(method)) == left
+    for sent in left:
+        assert declared(method.sent_uploads(), sent) is not None, sent
+    needed = permits_needed(left, method.uploads)
+    assert refused_names(needed, left, method.uploads) == []
 
 
 def test_a_refused_upload_is_named_with_the_methods_that_would_work() -> None:
     method = make_method("fedavg", ragged_clients((9,)))
-    with pytest.raises(FedquiltError) as error:
-        check_permits(site(["train_nodes", "model.conv"]), method)
-    assert str(error.value) == (
-        "Site 'st-anna' does not permit 'model.*' to leave, which fedavg sends; permitted methods: fedper, local, majority."
+    assert refuse(["train_nodes", "model.conv*"], method) == (
+        "Site 'st-anna' does not permit 'model.classifier.weight', 'model.classifier.bias' to leave, which fedavg sends; "
+        "permitted methods: fedper, local, majority."
     )
-    check_permits(site(["train_nodes", "model"]), method)
+    assert "'model.conv1.weight', 'model.conv1.bias', 'model.conv2.weight' and 3 more to" in refuse(["counts"], method)
+    check_permits("st-anna", ["train_nodes", "model"], method, upload_names(method))
 
 
 def test_settings_decide_what_is_sent() -> None:
     clients = ragged_clients((9,))
-    only = site(["model", "embedding"])
-    check_permits(only, make_method("fedpub", clients))
-    with pytest.raises(FedquiltError, match="'label_share'"):
-        check_permits(only, make_method("fedpub", clients, similarity="label"))
-    with pytest.raises(FedquiltError, match="'train_nodes'"):
-        check_permits(only, make_method("fedpub", clients, matching=False))
-    check_permits(site([]), make_method("fedhero", clients, share="none"))
-    with pytest.raises(FedquiltError, match="'model\\.\\*'"):
-        check_permits(site(["nodes"]), make_method("fedhero", clients))
+    only = ["model", "embedding"]
+    assert refused_names(only, upload_names(make_method("fedpub", clients)), methods()["fedpub"].uploads) == []
+    assert "'label_share'" in refuse(only, make_method("fedpub", clients, similarity="label"))
+    assert "'train_nodes'" in refuse(only, make_method("fedpub", clients, matching=False))
+    assert upload_names(make_method("fedhero", clients, share="none")) == []
+    assert "'model.projection.weight'" in refuse(["nodes"], make_method("fedhero", clients))
+
+
+def test_the_line_to_add_is_the_one_that_works() -> None:
+    clients = ragged_clients((9,))
+    for name in methods():
+        method = make_method(name, clients)
+        for before in ([], ["weights", "counts"], ["model.conv1"], ["figures"]):
+            line = line_to_add(before, upload_names(method), method.uploads)
+            permits = line.removeprefix("permits: [").removesuffix("]")
+            after = permits.split(", ") if permits else []
+            assert refused_names(after, upload_names(method), method.uploads) == []
+            assert after[: len(before)] == before
+    method = make_method("fedpub", clients)
+    line = line_to_add(["weights", "counts"], upload_names(method), method.uploads, ["figures"])
+    assert line == "permits: [weights, counts, embedding, figures]"
 
 
 def test_a_message_is_looked_through_again_before_it_leaves() -> None:
     message = {"model.conv1.weight": torch.zeros(1), "train_nodes": torch.zeros(1)}
-    check_upload_names(site(["model", "train_nodes"]), message)
+    for permits in (["model", "train_nodes"], ["weights", "counts"]):
+        check_upload_names("st-anna", permits, message, SPECS)
     with pytest.raises(FedquiltError, match="does not permit 'train_nodes' to leave; nothing was sent"):
-        check_upload_names(site(["model"]), message)
+        check_upload_names("st-anna", ["model"], message, SPECS)
+    with pytest.raises(FedquiltError, match="does not permit 'secret'"):
+        check_upload_names("st-anna", ["weights", "counts"], {"secret": torch.zeros(1)}, SPECS)
 
 
 def test_a_mistyped_permit_is_refused() -> None:
-    check_permit_names("all")
-    check_permit_names([*NAMES, "model", "class", "figures", "model.conv*"])
-    with pytest.raises(FedquiltError, match="There is no upload 'train_node'; did you mean 'train_nodes'"):
-        check_permit_names(["model", "train_node"])
+    check_permit_names("all", {})
+    known = [
+        *NAMES,
+        "weights",
+        "counts",
+        "model",
+        "class",
+        "figures",
+        "model.conv*",
+        "label_share",
+        "update.classifier",
+    ]
+    check_permit_names(known, default_names())
+    with pytest.raises(FedquiltError, match="There is no upload 'train_nods'; did you mean 'train_nodes'"):
+        check_permit_names(["model", "train_nods"], default_names())
 
 
-def test_a_dot_at_the_end_is_refused() -> None:
-    """It would permit `model.*` as a method declares it, and no tensor of it."""
-    assert not is_permitted(["model."], "model.*")
-    assert not is_permitted(["model."], "model.conv1.weight")
+def test_a_permit_that_stands_for_nothing_is_refused_with_the_one_that_was_meant() -> None:
+    """The docs once had it: it is how FedPer's uploads begin, and no name of any of them."""
+    with pytest.raises(FedquiltError) as error:
+        check_permit_names(["model.conv", "train_nodes", "figures"], default_names())
+    assert str(error.value) == (
+        "The permit 'model.conv' is neither a name nor the part of one before a dot; write 'model.conv*' to permit "
+        "'model.conv1.bias', 'model.conv1.weight', 'model.conv2.bias' and 1 more."
+    )
     with pytest.raises(FedquiltError, match=r"There is no upload 'model\.'; did you mean 'model'"):
-        check_permit_names(["model."])
+        check_permit_names(["model."], default_names())
+
+
+def test_names_of_other_settings_are_known_where_they_are_asked_about() -> None:
+    gat = make_method("fedavg", ragged_clients((9,)), model="gat")
+    (own, *_) = sorted(set(upload_names(gat)) - set(NAMES))
+    with pytest.raises(FedquiltError):
+        check_permit_names([own], default_names())
+    check_permit_names([own], {"fedavg": upload_names(gat)})
 
 
 def test_a_new_method_is_known_by_what_it_declares() -> None:
     class Own(FedAvg):
-        uploads = (TensorSpec("secret", "Everything."),)
+        uploads = (*FedAvg.uploads, TensorSpec("secret", "Everything."))
+
+        def upload(self, state: Any, personal: Any, cohort: Any, down: Any) -> Any:
+            return super().upload(state, personal, cohort, down) | {"secret": torch.ones(cohort.clients, 1)}
 
     with registered(Own, "own"):
-        check_permit_names(["secret"])
-        assert "own" in permitted_methods(site(["secret"]))
-        assert "own" not in permitted_methods(site(["model", "train_nodes"]))
+        check_permit_names(["secret"], default_names())
+        assert "own" in permitted_methods(["weights", "counts", "secret"])
+        assert "own" not in permitted_methods(["weights", "counts"])

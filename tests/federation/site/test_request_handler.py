@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.request_handler import RequestHandler
 from support.federations import ragged_clients
+from support.flower_doubles import edit_site, write_open_sites
 
 HELLO = {"kind": "hello", "version": 1}
 
 
 def test_a_change_of_the_site_is_seen(tmp_path: Path) -> None:
-    (path,) = write_sites(tmp_path, ragged_clients((12,)))
+    (path,) = write_open_sites(tmp_path, ragged_clients((12,)))
     handler = RequestHandler()
     assert handler.reply(str(path), HELLO, b"")[0]["permits"] == "all"
-    path.write_text(path.read_text() + "permits: [train_nodes]\n")
+    edit_site(path, permits=["train_nodes"])
     assert handler.reply(str(path), HELLO, b"")[0]["permits"] == ["train_nodes"]
-    other = write_sites(tmp_path / "other", ragged_clients((12,), classes=4))[0]
+    other = write_open_sites(tmp_path / "other", ragged_clients((12,), classes=4))[0]
     (path.parent / "graph.npz").write_bytes((other.parent / "graph.npz").read_bytes())
     assert handler.reply(str(path), HELLO, b"")[0]["classes"] == 4
 
@@ -34,7 +34,7 @@ def test_a_change_of_the_site_is_seen(tmp_path: Path) -> None:
     ],
 )
 def test_requests_that_make_no_sense_are_refused(header: dict[str, Any], says: str, tmp_path: Path) -> None:
-    (path,) = write_sites(tmp_path, ragged_clients((12,)))
+    (path,) = write_open_sites(tmp_path, ragged_clients((12,)))
     reply, body = RequestHandler().reply(str(path), header, b"")
     assert says in reply["refused"]
     assert body == b""

@@ -16,7 +16,6 @@ from flwr.app import Message
 from fedquilt.federation.flower_messages import pack, unpack
 from fedquilt.federation.protocol import ROUND, Request
 from fedquilt.federation.site.config import read_site
-from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.ledger import Ledger
 from fedquilt.federation.site.predict import predict
 from fedquilt.federation.site.request_handler import RequestHandler
@@ -24,8 +23,9 @@ from fedquilt.federation.site.run_client import RunClient
 from fedquilt.federation.site.site import open_site
 from fedquilt.graphs.npz import read_npz, write_npz
 from fedquilt.messages.wire import decode, encode
-from support.federations import make_method, make_task, ragged_clients
-from support.flower_doubles import MemoryGrid, ask, edit_site, federation, site_models, site_states
+from fedquilt.methods.fedavg import FedAvg
+from support.federations import make_method, make_task, ragged_clients, registered
+from support.flower_doubles import MemoryGrid, ask, edit_site, federation, site_models, site_states, write_open_sites
 from support.tampering import W, header_of
 
 SIZES = (25, 14, 31)
@@ -33,17 +33,17 @@ SIZES = (25, 14, 31)
 
 def test_a_site_refuses_by_itself_too(tmp_path: Path) -> None:
     """A coordinator that asks all the same gets a sentence."""
-    paths = write_sites(tmp_path, ragged_clients(SIZES))
+    paths = write_open_sites(tmp_path, ragged_clients(SIZES))
     grid = MemoryGrid(paths)
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", min_sites=2, timeout=1.0)
     there.say = lambda text: edit_site(paths[1], permits=["train_nodes"]) if "sites are there" in text else None
     there.run()
-    assert "does not permit 'model.*'" in there.incidents.all[0]["reason"]
+    assert "does not permit 'model.conv1.weight'" in there.incidents.all[0]["reason"]
     assert there.folder.seed(3).records()[0]["participants"] == [0, 2]
 
 
 def test_metrics_are_not_sent_where_they_are_not_permitted(tmp_path: Path) -> None:
-    paths = write_sites(tmp_path, ragged_clients(SIZES))
+    paths = write_open_sites(tmp_path, ragged_clients(SIZES))
     edit_site(paths[1], permits=["model", "train_nodes"])
     there = federation(tmp_path, ragged_clients(SIZES), MemoryGrid(paths), method="fedavg")
     there.run()
@@ -63,7 +63,7 @@ def test_the_ledger_has_every_byte_that_the_coordinator_counts(settings: dict[st
 
 
 def test_what_crosses_is_what_is_counted_and_little_more(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     replies: list[int] = []
 
     def weigh(node: int, message: Any, reply: Any) -> Any:
@@ -90,7 +90,7 @@ PROTECTED = {"clip": 1.0, "noise": 20.0, "delta": 1e-5, "epsilon": 0.85}
 
 def test_noise_is_added_at_the_site_and_its_budget_ends_its_part(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
-    paths = write_sites(tmp_path, ragged_clients(SIZES))
+    paths = write_open_sites(tmp_path, ragged_clients(SIZES))
     edit_site(paths[1], dp=PROTECTED)
     there = federation(
         tmp_path, ragged_clients(SIZES), MemoryGrid(paths), method="fedpub", rounds=9, settings={"threshold": 0.5}
@@ -117,7 +117,7 @@ def test_a_coordinator_learns_nothing_from_what_breaks_training(tmp_path: Path) 
     pytest.importorskip("dp_accounting")
     clients = ragged_clients(SIZES)
     clients[1].graph.x[:, 0] = 0.0
-    grid = MemoryGrid(write_sites(tmp_path, clients, dp=PROTECTED))
+    grid = MemoryGrid(write_open_sites(tmp_path, clients, dp=PROTECTED))
     federation(tmp_path, clients, grid, method="fedavg", rounds=1).run()
     header = next(unpack(m.content)[0] for _, m in grid.sent if unpack(m.content)[0]["kind"] == "round")
     weights = {n: torch.zeros(t.shape[1:]) for n, t in site_states(tmp_path)[0].items() if n.startswith("model.")}
@@ -153,9 +153,47 @@ def test_a_coordinator_learns_nothing_from_what_breaks_training(tmp_path: Path) 
     assert all(one["spent"] for one in said)
 
 
+def test_nothing_is_paid_for_what_may_not_leave(tmp_path: Path) -> None:
+    """Five requests for a method that the site does not permit: five refusals, no folder, and no epsilon."""
+    pytest.importorskip("dp_accounting")
+    (path,) = write_open_sites(tmp_path, ragged_clients(SIZES[:1]), dp=PROTECTED, permits=["model.conv", "train_nodes"])
+    for round in range(5):
+        said, upload = RequestHandler().reply(str(path), {**first_round("fedper"), "round": round}, b"")
+        assert "does not permit 'model.conv1.weight'" in said["refused"]
+        assert upload == b""
+    budget = open_site(path).budget
+    assert (budget.spent(), budget.uploads) == (0.0, 0)
+    assert not (tmp_path / "site-0/state" / RUN).exists()
+    edit_site(path, permits=["model.conv*", "train_nodes"])
+    said, upload = RequestHandler().reply(str(path), first_round("fedper"), b"")
+    assert "refused" not in said
+    assert budget.uploads == 1
+    assert {line["paid"] for line in Ledger(tmp_path / "site-0/state" / RUN).lines()} == {1}
+
+
+class Odd(FedAvg):
+    """What it sends beside its declared weights depends on the data: under dp, that must not show."""
+
+    def upload(self, state: Any, personal: Any, cohort: Any, down: Any) -> Any:
+        sent = super().upload(state, personal, cohort, down)
+        own = int(cohort.nodes.sum()) == SIZES[0]
+        return {name: value for name, value in sent.items() if "bias" not in name} if own else sent
+
+
+def test_an_upload_of_another_form_leaves_as_noise(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    with registered(Odd, "odd"):
+        (path,) = write_open_sites(tmp_path, ragged_clients(SIZES[:1]), dp=PROTECTED)
+        said, upload = RequestHandler().reply(str(path), first_round("odd"), b"")
+        expected = set(RunClient(open_site(path), Request.from_header(first_round("odd"))).expected.upload_names)
+    assert "refused" not in said
+    assert set(decode(upload)) == expected
+    assert any("bias" in name for name in expected)
+
+
 def test_an_answer_from_before_the_site_was_protected_is_not_given_again(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
-    paths = write_sites(tmp_path, ragged_clients(SIZES))
+    paths = write_open_sites(tmp_path, ragged_clients(SIZES))
     grid = MemoryGrid(paths)
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=1).run()
     node, last = next(x for x in reversed(grid.sent) if unpack(x[1].content)[0]["kind"] == "round")
@@ -181,7 +219,7 @@ def test_metrics_of_an_evaluation_are_in_the_ledger(tmp_path: Path) -> None:
 
 
 def test_a_model_that_was_never_trained_does_not_replace_one_that_was(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
     before = predict(read_site(tmp_path / "site-0/site.yaml")).values
     header = next(unpack(m.content)[0] for _, m in grid.sent if unpack(m.content)[0]["kind"] == "finish")
@@ -194,7 +232,7 @@ def test_a_model_that_was_never_trained_does_not_replace_one_that_was(tmp_path: 
     "wrong", [{"epochs": 10**9}, {"clients": 10**6}, {"clients": 1}, {"features": 10.0}, {"seed": "x"}], ids=str
 )
 def test_work_without_end_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg").run()
     node, last = next(x for x in reversed(grid.sent) if unpack(x[1].content)[0]["kind"] == "round")
     header, body = unpack(last.content)
@@ -204,7 +242,7 @@ def test_work_without_end_is_refused(wrong: dict[str, Any], tmp_path: Path) -> N
 
 def test_an_answer_with_noise_that_is_asked_for_again_is_the_same_and_costs_nothing(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES), dp={"clip": 1.0, "noise": 20.0, "delta": 1e-5}))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES), dp={"clip": 1.0, "noise": 20.0, "delta": 1e-5}))
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=2)
     there.run()
     last = next(m for node, m in reversed(grid.sent) if unpack(m.content)[0]["kind"] == "round" and node == 1000)
@@ -238,7 +276,7 @@ def test_a_site_does_not_take_everything_from_its_coordinator(
 ) -> None:
     if "gave no" in says:  # such weights do not even get there
         monkeypatch.setattr("fedquilt.federation.message_checks.LARGEST", 1e13)
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3).run()
     before = site_states(tmp_path)[0]
     node, last = next(x for x in reversed(grid.sent) if header_of(x[1])["kind"] == "round")
@@ -253,7 +291,7 @@ def test_a_site_does_not_take_everything_from_its_coordinator(
 
 
 def test_an_old_request_is_refused(tmp_path: Path) -> None:
-    grid = MemoryGrid(write_sites(tmp_path, ragged_clients(SIZES)))
+    grid = MemoryGrid(write_open_sites(tmp_path, ragged_clients(SIZES)))
     federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=4).run()
     before = site_states(tmp_path)
     old = next(m for node, m in grid.sent if header_of(m).get("round") == 1 and node == 1000)
@@ -287,18 +325,18 @@ with SiteState(sys.argv[1]).lock():
 """
 
 
-def first_round() -> dict[str, Any]:
+def first_round(name: str = "fedavg") -> dict[str, Any]:
     """The header of a request for round 0 of a run with one site."""
     clients = ragged_clients(SIZES[:1])
-    method = make_method("fedavg", clients, make_task(clients))
+    method = make_method(name, clients, make_task(clients))
     context = method.context.to_dict()
-    return {"version": 1, **Request(ROUND, RUN, 0, 0, -1, 0, 5, "fedavg", {"hidden": 8}, context).to_header()}
+    return {"version": 1, **Request(ROUND, RUN, 0, 0, -1, 0, 5, name, {"hidden": 8}, context).to_header()}
 
 
 def test_two_processes_give_one_answer(tmp_path: Path) -> None:
     """Both are asked for the same round at once: the site trains, pays and notes it once, and answers twice."""
     pytest.importorskip("dp_accounting")
-    (site,) = write_sites(tmp_path, ragged_clients(SIZES[:1]), dp=PROTECTED)
+    (site,) = write_open_sites(tmp_path, ragged_clients(SIZES[:1]), dp=PROTECTED)
     (tmp_path / "request").write_text(json.dumps(first_round()))
     started = []
     for n in range(2):
@@ -324,7 +362,7 @@ def test_a_site_that_works_in_another_process_refuses_and_later_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fedquilt.federation.site.run_client.LOCK_SECONDS", 0.1)
-    (site,) = write_sites(tmp_path, ragged_clients(SIZES[:1]))
+    (site,) = write_open_sites(tmp_path, ragged_clients(SIZES[:1]))
     handler, request = RequestHandler(), first_round()
     command = [sys.executable, "-c", HOLD, str(tmp_path / "site-0/state" / RUN)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
@@ -346,7 +384,7 @@ def test_a_site_that_works_in_another_process_refuses_and_later_answers(
 
 
 def test_a_client_is_kept_for_the_requests_of_its_run(tmp_path: Path) -> None:
-    (path,) = write_sites(tmp_path, ragged_clients(SIZES[:1]))
+    (path,) = write_open_sites(tmp_path, ragged_clients(SIZES[:1]))
     site, request = open_site(path), Request.from_header(first_round())
     client = RunClient(site, request)
     assert client.serves(replace(request, round=3, kind="evaluate", best=2))
@@ -357,7 +395,7 @@ def test_a_client_is_kept_for_the_requests_of_its_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", ["labels", "split"])
 def test_a_site_does_not_go_on_with_another_graph(tmp_path: Path, part: str, caplog: pytest.LogCaptureFixture) -> None:
     clients = ragged_clients(SIZES)
-    paths = write_sites(tmp_path, clients)
+    paths = write_open_sites(tmp_path, clients)
 
     def stop(text: str) -> None:
         if text.startswith("Round 2"):

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.site import open_site
 from support.federations import make_method, ragged_clients
+from support.flower_doubles import write_open_sites
 
 
 def test_an_introduction_has_hashes_of_names_and_not_the_names(tmp_path: Path) -> None:
     (client,) = ragged_clients((12,))
     names = tuple(f"secret-{n}" for n in range(client.graph.classes))
     named = replace(client, graph=replace(client.graph, class_names=names))
-    (path,) = write_sites(tmp_path, [named], permits=["model"])
+    (path,) = write_open_sites(tmp_path, [named], permits=["model"])
     introduction = open_site(path).introduction()
     assert (introduction.name, introduction.features, introduction.classes) == ("site-0", 10, 3)
     assert introduction.class_names == hashlib.sha256(json.dumps(names).encode()).hexdigest()
@@ -28,7 +28,7 @@ def test_an_introduction_has_hashes_of_names_and_not_the_names(tmp_path: Path) -
 
 
 def test_state_and_ledger_of_a_run_share_a_folder(tmp_path: Path) -> None:
-    site = open_site(write_sites(tmp_path, ragged_clients((12,)))[0])
+    site = open_site(write_open_sites(tmp_path, ragged_clients((12,)))[0])
     assert site.state("0123abcd").folder == site.ledger("0123abcd").path.parent == tmp_path / "site-0/state/0123abcd"
 
 
@@ -36,7 +36,7 @@ def test_metrics_are_reported_while_the_budget_lasts(tmp_path: Path) -> None:
     pytest.importorskip("dp_accounting")
     dp = {"clip": 1.0, "noise": 20.0, "delta": 1e-5, "epsilon": 0.85}
     plain, silent, reporting, quiet = (
-        open_site(write_sites(tmp_path / name, ragged_clients((12,)), **fields)[0])
+        open_site(write_open_sites(tmp_path / name, ragged_clients((12,)), **fields)[0])
         for name, fields in {
             "a": {},
             "b": {"permits": ["model"]},
@@ -52,6 +52,6 @@ def test_metrics_are_reported_while_the_budget_lasts(tmp_path: Path) -> None:
 
 def test_noise_is_for_methods_that_send_something(tmp_path: Path) -> None:
     clients = ragged_clients((12,))
-    protected = open_site(write_sites(tmp_path, clients, dp={"clip": 1.0, "noise": 2.0, "delta": 1e-5})[0])
+    protected = open_site(write_open_sites(tmp_path, clients, dp={"clip": 1.0, "noise": 2.0, "delta": 1e-5})[0])
     assert protected.privatiser(make_method("fedavg", clients), 3) is not None
     assert protected.privatiser(make_method("local", clients), 3) is None

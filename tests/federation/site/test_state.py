@@ -64,7 +64,7 @@ def test_a_kill_while_a_model_is_saved_leaves_the_one_before(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(sealed, "replacing" if step == "tensors" else "write_json", killed)
+        patched.setattr(sealed, "replacing" if step == "tensors" else "write_private_json", killed)
         with pytest.raises(KeyboardInterrupt):
             state.save_model(tensors(3.0), {"round": 3.0})
     kept = state.load_model()

@@ -9,7 +9,7 @@ from fedquilt.federation.coordinator.config import FederationConfig
 from fedquilt.federation.protocol import Introduction
 from fedquilt.federation.secure.keys import FEWEST
 from fedquilt.federation.secure.tables import SITE_LIMIT
-from fedquilt.federation.site.permits import default_methods, refused_uploads
+from fedquilt.federation.site.permits import in_words, line_to_add, permitted_methods, refused_names, upload_names
 from fedquilt.federation.site.secure_uploads import check_sums_enough
 from fedquilt.methods.averaging import Averaging
 from fedquilt.methods.base import Method, RunContext, find_method
@@ -64,19 +64,17 @@ def check_secure_aggregation(config: FederationConfig, sites: Sequence[Introduct
 
 
 def check_permitted(sites: Sequence[Introduction], method: Method) -> None:
-    """Refuse a method that sends what a site does not permit."""
+    """Refuse a method that sends what a site does not permit, and say what that site would have to add."""
+    names = upload_names(method)
     for site in sites:
-        refused = refused_uploads(site.permits, method)
+        refused = refused_names(site.permits, names, method.uploads)
         if refused:
-            possible = [name for name, other in default_methods().items() if _all_permit(sites, other)]
+            possible = permitted_methods(*(site.permits for site in sites))
             raise FedquiltError(
-                f"Site '{site.name}' does not permit '{refused[0].name}' to leave, which {method.name} sends; "
-                f"methods that all sites permit: {', '.join(possible)}."
+                f"Site '{site.name}' does not permit {in_words(refused)} to leave, which {method.name} sends; choose a method "
+                f"that all sites permit ({', '.join(possible)}), or ask that site to write "
+                f"'{line_to_add(site.permits, names, method.uploads)}' in its site.yaml."
             )
-
-
-def _all_permit(sites: Sequence[Introduction], method: Method) -> bool:
-    return not any(refused_uploads(site.permits, method) for site in sites)
 
 
 def check_same_widths(sites: Sequence[Introduction]) -> None:

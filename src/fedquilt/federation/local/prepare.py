@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import yaml
 from fedquilt.common.files import plain, write_text
 from fedquilt.common.json_text import read_json
 from fedquilt.common.lock import HeldError, locked
+from fedquilt.common.private_files import make_private_folder
 from fedquilt.common.writable import check_folder_writable, refused_where_unwritable
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FIXED_FIELDS, FederationConfig
@@ -22,7 +23,10 @@ from fedquilt.federation.coordinator.planning import check_same_widths, plan_met
 from fedquilt.federation.local.rehearsal import find_tool
 from fedquilt.federation.site.check import check_site
 from fedquilt.federation.site.config import SITE_YAML, SiteConfig, read_site
+from fedquilt.federation.site.permits import DEFAULT_PERMITS, METRICS_PERMIT, permits_needed, upload_names
 from fedquilt.federation.site.site import Site
+from fedquilt.methods.base import RunContext, find_method
+from fedquilt.methods.settings import resolve_settings
 from fedquilt.runs.folder import FEDERATION
 
 ADVICE = "choose another --out"
@@ -31,11 +35,12 @@ RUN, SITES, LOGS, PRIVATE, LOCK = "run", "sites", "logs", "private", ".lock"
 
 @contextmanager
 def prepared(
-    sites: Sequence[Path], options: Mapping[str, Any], out: Path
+    sites: Sequence[Path], options: Mapping[str, Any], out: Path, say: Callable[[str], None] = lambda text: None
 ) -> Iterator[tuple[list[Path], dict[str, Any]]]:
     """Lock `out` for the block and copy the sites there; gives the copied site.yaml files and the whole run config.
 
-    What cannot work is refused with a sentence, before anything is written.
+    What cannot work is refused with a sentence, before anything is written. `say` is called with what the sites need for a real
+    federation and do not say yet.
     """
     find_tool("flower-superlink")
     out = _writable_path(out)
@@ -43,6 +48,7 @@ def prepared(
     configs = sorted((read_site(path) for path in sites), key=lambda config: config.name)
     run_config = {**options, "sites": len(sites), "out": str(out / RUN)}
     federation = FederationConfig.read(run_config)
+    configs, note = _with_permits(configs, federation)
     _check_sites(configs, federation, out)
     _check_folder(configs, federation, out)
     with ExitStack() as held:
@@ -51,6 +57,8 @@ def prepared(
             held.enter_context(locked(out / LOCK, out))
             _check_folder(configs, federation, out)  # again: another rehearsal may have written to it meanwhile
             copies = _copies(configs, out)
+        if note:
+            say(note)
         yield copies, run_config
 
 
@@ -60,6 +68,28 @@ def _writable_path(out: Path) -> Path:
         out = out.resolve()
     check_folder_writable(out, ADVICE)
     return out
+
+
+def _with_permits(configs: Sequence[SiteConfig], federation: FederationConfig) -> tuple[list[SiteConfig], str]:
+    """The sites, where those that do not say what may leave permit what the method needs, and a sentence that says so.
+
+    In a rehearsal nothing leaves this machine. A site.yaml that says what may leave is kept to.
+    """
+    silent = [config.name for config in configs if "permits" not in config.model_fields_set]
+    if not silent:
+        return list(configs), ""
+    kind = find_method(federation.method)
+    context = RunContext(
+        federation.dataset, federation.partition, federation.metric, 8, 2, len(configs), federation.epochs or 1, 0
+    )
+    method = kind(*resolve_settings(kind, context, federation.settings, federation.epochs or None))
+    needed = permits_needed(upload_names(method), method.uploads)
+    word = list(dict.fromkeys([*DEFAULT_PERMITS, *needed, METRICS_PERMIT]))
+    note = (
+        f"{', '.join(silent)}: no word about what may leave (permits). Nothing leaves this machine in a rehearsal, so it lets "
+        f"out what {federation.method} sends; for a federation write 'permits: [{', '.join(word)}]' in site.yaml."
+    )
+    return [c.model_copy(update={"permits": word}) if c.name in silent else c for c in configs], note
 
 
 def _check_sites(configs: Sequence[SiteConfig], federation: FederationConfig, out: Path) -> None:
@@ -128,5 +158,6 @@ def _copies(configs: Sequence[SiteConfig], out: Path) -> list[Path]:
 def _copy(config: SiteConfig, path: Path, out: Path) -> Path:
     """Write a site.yaml for the rehearsal, with its state folder under `out`."""
     values = config.model_dump(exclude_none=True) | {"state": str(out / SITES / config.name / "state")}
+    make_private_folder(path.parent)
     write_text(path, yaml.safe_dump(values, sort_keys=False))
     return path

@@ -23,7 +23,7 @@ def rehearse(
         out: the folder to write. A rehearsal that was stopped goes on in its folder.
         say: called with each line about the progress.
     """
-    with prepared(sites, options, out) as (copies, run_config):
+    with prepared(sites, options, out, say) as (copies, run_config):
         rehearsal = Rehearsal(copies, out / LOGS, private=out / PRIVATE)
         if rehearsal.nginx is None:
             say("nginx 1.20 or newer is not installed: sites connect to the SuperLink itself, without its proxy.")

@@ -63,10 +63,10 @@ def find_nginx() -> str | None:
 def _version(program: str) -> tuple[int, ...]:
     """The first two numbers of nginx's version; (0, 0) where it does not say."""
     try:
-        said = subprocess.run([program, "-v"], capture_output=True, text=True, timeout=10).stderr
+        found = subprocess.run([program, "-v"], capture_output=True, text=True, timeout=10)  # noqa: S603 - nginx, and no shell
     except (OSError, subprocess.TimeoutExpired):
         return 0, 0
-    numbers = re.search(r"/(\d+)\.(\d+)", said)
+    numbers = re.search(r"/(\d+)\.(\d+)", found.stderr)
     return tuple(map(int, numbers.groups())) if numbers else (0, 0)
 
 

@@ -9,5 +9,6 @@ site.py             `Site`: the graph, split, budget, state and ledger that a si
 
 permits.py, budget.py, ledger.py   what may leave, what privacy was spent, what left
 state.py                           what is saved of each run
-check.py, examples.py, predict.py  the commands `site check`, `site example` and `predict`
+quota.py, contacts.py, log.py      how much a coordinator gets, when it asked, and what happened
+check.py, status.py, examples.py, predict.py   the commands `site check`, `site status`, `site example` and `predict`
 """

@@ -1,4 +1,4 @@
-"""A site's differential-privacy budget: what it has spent over all its runs, in a file on its own disk."""
+"""A site's differential-privacy budget: what it has spent over all its runs, in a file on its own disk and in its ledgers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import math
 import os
 from pathlib import Path
 
-from fedquilt.common.files import write_json
 from fedquilt.common.json_text import read_json
 from fedquilt.common.lock import locked
+from fedquilt.common.private_files import write_private_json
 from fedquilt.errors import FedquiltError
+from fedquilt.federation.site.ledger import Payment, read_payments
+from fedquilt.federation.site.state import make_state_private
 from fedquilt.privacy.accountant import spent_epsilon
 from fedquilt.privacy.dp import BudgetSpentError, DpConfig
 
@@ -23,6 +25,9 @@ class Budget:
 
     Uploads with noise s_1, .., s_T (standard deviations over the clip norm) cost as much as one with noise s where
     1 / s^2 = sum_t 1 / s_t^2. So the file holds two numbers: the count of uploads and this sum, the precision.
+
+    The ledgers have the noise of every upload that left. What was spent is the larger of what the file and the ledgers say: a
+    file that was deleted, or put back from a copy, does not give anything back, and neither do ledgers that are gone.
     """
 
     def __init__(self, folder: str | os.PathLike[str], config: DpConfig) -> None:
@@ -43,12 +48,12 @@ class Budget:
         limit = self.config.epsilon
         return limit is None or self._epsilon(self._read()[1] + noise**-2) <= limit * (1.0 + _ROUNDING)
 
-    def spend(self, noise: float) -> float:
-        """Pay for one more upload with this noise, before it leaves; returns epsilon after it.
+    def spend(self, noise: float) -> Payment:
+        """Pay for one more upload with this noise, before it leaves.
 
         BudgetSpentError where it would exceed the budget; HeldError where another process holds the file for too long.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_state_private(self.path.parent)
         with locked(self.path.with_name(".privacy.lock"), self.path, LOCK_SECONDS):
             uploads, precision = self._read()
             after = self._epsilon(precision + noise**-2)
@@ -58,18 +63,32 @@ class Budget:
                     f"Another upload would bring this site's epsilon from {self._epsilon(precision):.3g} to {after:.3g}, "
                     f"over its budget of {limit:g}: nothing is sent any more."
                 )
-            write_json(self.path, {"uploads": uploads + 1, "precision": precision + noise**-2})
-        return after
+            write_private_json(self.path, {"uploads": uploads + 1, "precision": precision + noise**-2})
+        return Payment(uploads + 1, noise, after)
 
     def _epsilon(self, precision: float) -> float:
         return spent_epsilon(1.0 / math.sqrt(precision), 1, self.config.delta) if precision else 0.0
 
     def _read(self) -> tuple[int, float]:
+        """The count of uploads and their precision: the larger of what the file and the ledgers say."""
+        noted, ledgers = self._noted(), read_payments(self.path.parent)
+        if noted is None:
+            if ledgers.silent:
+                raise FedquiltError(
+                    f"{self.path}, where this site notes what privacy it has spent, is missing, and the ledgers of "
+                    f"{ledgers.silent} runs do not say how much noise their uploads had (an earlier version wrote them): put "
+                    'the file back, or, where those runs had no dp, write {"uploads": 0, "precision": 0} to it.'
+                )
+            noted = (0, 0.0)
+        return max(noted[0], ledgers.uploads), max(noted[1], ledgers.precision)
+
+    def _noted(self) -> tuple[int, float] | None:
+        """What the file says; None where there is none."""
         try:
             saved = read_json(self.path)
             uploads, precision = int(saved["uploads"]), float(saved["precision"])
         except FileNotFoundError:
-            return 0, 0.0
+            return None
         except (ValueError, KeyError, TypeError):
             uploads, precision = -1, math.nan
         if uploads < 0 or not 0 <= precision < math.inf:

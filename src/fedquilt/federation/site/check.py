@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,16 +17,24 @@ from fedquilt.federation.site.budget import Budget
 from fedquilt.federation.site.config import SiteConfig, load_site_graph, read_site, site_split, split_name
 from fedquilt.federation.site.permits import (
     METRICS_PERMIT,
+    METRICS_SPEC,
+    Permits,
     check_permit_names,
+    covers,
     default_methods,
+    default_names,
+    in_words,
     is_permitted,
-    refused_uploads,
+    line_to_add,
+    refused_names,
+    upload_names,
 )
 from fedquilt.graphs.check import GraphReport, describe_graph
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
-from fedquilt.messages.message import TensorSpec
-from fedquilt.methods.base import Method
+from fedquilt.messages.message import TensorSpec, declared
+from fedquilt.methods.base import Method, find_method
+from fedquilt.methods.settings import build_settings
 from fedquilt.privacy.accountant import affordable_uploads, noise_for, spent_epsilon
 
 MANY_UPLOADS = 10**6
@@ -33,15 +43,36 @@ EXAMPLE_ROUNDS = (1, 10, 100)
 
 @dataclass(frozen=True)
 class MethodUploads:
-    """What a method with default settings would send from a site, and which of that is not permitted.
+    """What a method would send from a site, and which of that is not permitted.
 
-    `unmaskable`: the site demands secure aggregation, and the method's server needs single uploads.
+    Attributes:
+        method: its name.
+        uploads: what it declares, with the names of the tensors that it sends of each.
+        refused: the names of tensors that may not leave.
+        needs: the line of site.yaml with which they may; None where nothing is refused.
+        unmaskable: the site demands secure aggregation, and the method's server needs single uploads.
     """
 
     method: str
-    uploads: list[TensorSpec]
-    refused: list[TensorSpec]
+    uploads: list[tuple[TensorSpec, list[str]]]
+    refused: list[str]
+    needs: str | None
     unmaskable: bool = False
+
+    @classmethod
+    def of(cls, method: Method, names: Sequence[str], site: SiteConfig) -> MethodUploads:
+        """What a method would send from a site, whose tensors have these names."""
+        specs, permits = method.uploads, site.permits
+        refused = refused_names(permits, names, specs)
+        of_spec = [(spec, [name for name in names if declared(specs, name) == spec]) for spec in specs]
+        needs = line_to_add(permits, names, specs) if refused else None
+        unmaskable = site.secure_aggregation == "required" and bool(names and method.single_uploads)
+        return cls(method.name, [(spec, sent) for spec, sent in of_spec if sent], refused, needs, unmaskable)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all tensors that it sends."""
+        return [name for _, sent in self.uploads for name in sent]
 
 
 @dataclass(frozen=True)
@@ -52,6 +83,8 @@ class SiteReport:
         site: its configuration; graph: the statistics of its graph.
         split: how nodes are split; parts: how many train, validate and test.
         methods: what each method would send.
+        permits: each permit, with the names of the tensors that it lets leave.
+        says_permits: whether site.yaml says what is permitted, or leaves it to the default.
         reports_metrics: whether losses and metrics are reported.
         privacy: what differential privacy does here, in sentences.
     """
@@ -61,6 +94,8 @@ class SiteReport:
     split: str
     parts: tuple[int, int, int]
     methods: list[MethodUploads]
+    permits: dict[str, list[str]]
+    says_permits: bool
     reports_metrics: bool
     privacy: list[str]
 
@@ -70,30 +105,62 @@ class SiteReport:
         return [line.method for line in self.methods if not line.refused and not line.unmaskable]
 
 
-def check_site(path: str | os.PathLike[str]) -> SiteReport:
-    """Try everything that a site.yaml says; nothing is written."""
+def check_site(
+    path: str | os.PathLike[str], method: str | None = None, settings: Mapping[str, Any] | None = None
+) -> SiteReport:
+    """Try everything that a site.yaml says; nothing is written.
+
+    With `method`, the site has to permit what that method sends with these settings, and it is the only one that is described.
+    """
     site = read_site(path)
-    check_permit_names(site.permits)
     pick_device(site.device, asked="device:")
     graph = load_site_graph(site)
     parts = _parts(site, graph)
     check_folder_writable(Path(site.state), name="The state folder")
-    methods = default_methods(graph.features, graph.classes)
-    return SiteReport(
+    chosen, sent = default_methods(), default_names()
+    if method is not None:
+        kind, context = find_method(method), chosen[method].context
+        chosen = {method: kind(build_settings(kind, context, settings or {}), context)}
+        sent = {method: upload_names(chosen[method])}
+    methods = [MethodUploads.of(each, sent[name], site) for name, each in chosen.items()]
+    check_permit_names(site.permits, {line.method: line.names for line in methods})
+    report = SiteReport(
         site=site,
         graph=describe_graph(graph),
         split=split_name(site, graph),
         parts=parts,
-        methods=[_uploads(site, n, m) for n, m in methods.items()],
+        methods=methods,
+        permits=_matches(site.permits, methods),
+        says_permits="permits" in site.model_fields_set,
         reports_metrics=is_permitted(site.permits, METRICS_PERMIT) and (site.dp is None or site.dp.report),
-        privacy=[*_privacy(site, methods), *_secure(site)],
+        privacy=[*_privacy(site, chosen), *_secure(site)],
     )
+    if method is not None:
+        _check_ready(report, methods[0])
+    return report
 
 
-def _uploads(site: SiteConfig, name: str, method: Method) -> MethodUploads:
-    sent = method.sent_uploads()
-    unmaskable = site.secure_aggregation == "required" and bool(sent and method.single_uploads)
-    return MethodUploads(name, sent, refused_uploads(site.permits, method), unmaskable)
+def _check_ready(report: SiteReport, line: MethodUploads) -> None:
+    """Refuse a site that does not permit what a method needs."""
+    if line.refused:
+        raise FedquiltError(
+            f"Site '{report.site.name}' is not ready for {line.method}, which sends {in_words(line.refused)} too; to let "
+            f"that leave, write '{line.needs}' in its site.yaml."
+        )
+    if line.unmaskable:
+        raise FedquiltError(
+            f"Site '{report.site.name}' is not ready for {line.method}, whose server needs single uploads: it demands secure "
+            "aggregation (secure_aggregation: required in its site.yaml)."
+        )
+
+
+def _matches(permits: Permits, methods: Sequence[MethodUploads]) -> dict[str, list[str]]:
+    """Each permit with the names of the methods' tensors that it stands for."""
+    sent = [(name, spec) for line in methods for spec, names in line.uploads for name in names]
+    sent.append((METRICS_PERMIT, METRICS_SPEC))
+    patterns = ["*"] if permits == "all" else permits
+    found = {permit: dict.fromkeys(name for name, spec in sent if covers(permit, name, spec)) for permit in patterns}
+    return {permit: list(names) for permit, names in found.items()}
 
 
 def _secure(site: SiteConfig) -> list[str]:

@@ -15,6 +15,7 @@ from fedquilt.cohort.client import Client
 from fedquilt.common.validation import first_problem
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError, unknown
+from fedquilt.federation.site.permits import DEFAULT_PERMITS
 from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
@@ -32,6 +33,26 @@ def is_site_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and bool(name.strip(". ")) and name == name.strip()
 
 
+class Quota(BaseModel):
+    """What a coordinator may take up of a site.
+
+    Attributes:
+        runs: the most runs whose folders are kept; for another one the oldest finished run is deleted, but never its ledger.
+        days: a finished run is kept for at least so many days.
+        gigabytes: the most disk space that all runs and ledgers take together.
+        requests: the most requests of each kind that are answered in a day (UTC).
+        numbers: the most numbers that a run's weights and its widest layer over 5,000 nodes may have (`Method.size`).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    runs: Annotated[int, Field(ge=1, le=100_000)] = 100
+    days: Annotated[float, Field(ge=0, le=36_500)] = 7
+    gigabytes: Annotated[float, Field(gt=0, le=1e6)] = 10
+    requests: Annotated[int, Field(ge=1, le=10**9)] = 20_000
+    numbers: Annotated[int, Field(ge=1, le=10**15)] = 1_000_000_000
+
+
 class SiteConfig(BaseModel):
     """A site as its site.yaml describes it.
 
@@ -42,10 +63,11 @@ class SiteConfig(BaseModel):
             one, else 20/40/40.
         keep_copies: "neighbours", "features" or "both": nodes that are equal in that are in one part of the split, as in a run.
         state: the folder for everything private, and for the ledger.
-        permits: the uploads that may leave, by the names that methods declare, or "all".
+        permits: the tensors that may leave (`fedquilt.federation.site.permits.covers`), or "all".
         dp: differential privacy for what leaves; None: none.
         secure_aggregation: "required": uploads leave only masked, as part of a sum over several sites.
         secure_peers: the keys of the other sites (`fedquilt site key`), where only theirs may be in the sum; None: any.
+        quota: how much a coordinator may take up of the site.
         device: where the site trains and predicts.
     """
 
@@ -56,10 +78,11 @@ class SiteConfig(BaseModel):
     split: str | None = None
     keep_copies: KeepCopies | None = None
     state: Annotated[str, Field(min_length=1)]
-    permits: list[str] | Literal["all"] = "all"
+    permits: list[str] | Literal["all"] = Field(default_factory=lambda: list(DEFAULT_PERMITS))
     dp: DpConfig | None = None
     secure_aggregation: Literal["allowed", "required"] = "allowed"
     secure_peers: list[str] | None = None
+    quota: Quota = Quota()
     device: str = "cpu"
 
     @field_validator("name")
@@ -134,10 +157,11 @@ def _wrong(path: Path, values: Any, error: ValidationError) -> FedquiltError:
     where = [part for part in problem.path if isinstance(part, str) and not part.startswith(("list[", "literal["))]
     if where and where[0] == "permits":
         return FedquiltError(
-            f"In {path}, permits has to be 'all' or a list of upload names, such as [model, train_nodes]."
+            f"In {path}, permits has to be 'all' or a list of upload names, such as [weights, counts, figures]."
         )
     if problem.kind == "extra_forbidden":
-        return _in(path, unknown(f"field of {where[0]}", where[-1], DpConfig.model_fields))
+        fields = (Quota if where[0] == "quota" else DpConfig).model_fields
+        return _in(path, unknown(f"field of {where[0]}", where[-1], fields))
     given: Any = values
     for part in where:
         given = given.get(part) if isinstance(given, dict) else None
@@ -147,5 +171,7 @@ def _wrong(path: Path, values: Any, error: ValidationError) -> FedquiltError:
         )
     if where == ["dp"] and problem.kind == "model_type":
         problem = replace(problem, text="it has to hold names and values, such as {clip: 1.0, noise: 4.0}")
+    if where == ["quota"] and problem.kind == "model_type":
+        problem = replace(problem, text="it has to hold names and values, such as {runs: 100, gigabytes: 10}")
     shown = ".".join(where) + (f"={given!r}" if not isinstance(given, dict) and given is not None else "")
     return FedquiltError(problem.sentence(f"In {path}, {shown}"))

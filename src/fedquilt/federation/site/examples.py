@@ -11,6 +11,7 @@ import yaml
 
 from fedquilt.cohort.client import Client
 from fedquilt.common.files import write_text
+from fedquilt.common.private_files import make_private_folder
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.config import SITE_YAML
 from fedquilt.graphs.npz import write_npz
@@ -29,7 +30,7 @@ def write_example_sites(folder: Path, **options: Any) -> list[Path]:
 def write_sites(folder: Path, clients: Sequence[Client], **fields: Any) -> list[Path]:
     """Write a folder for each client, with its graph and split and a site.yaml; returns the site.yaml files by name.
 
-    `fields` are added to every site.yaml.
+    Only this user may look into the folders. `fields` are added to every site.yaml.
     """
     digits = len(str(len(clients) - 1))
     paths = []
@@ -37,9 +38,10 @@ def write_sites(folder: Path, clients: Sequence[Client], **fields: Any) -> list[
         name = f"site-{client.id:0{digits}}"
         site = folder / name
         masks = {part: client.split == code for part, code in zip(PARTS, (TRAIN, VAL, TEST), strict=True)}
-        write_npz(replace(client.graph, name=name, masks=masks), site / "graph.npz")
         values = {"name": name, "graph": "graph.npz", "split": "given", "state": "state", **fields}
         try:
+            make_private_folder(site)
+            write_npz(replace(client.graph, name=name, masks=masks), site / "graph.npz", private=True)
             write_text(site / SITE_YAML, yaml.safe_dump(values, sort_keys=False))
         except OSError as error:
             raise FedquiltError(f"{site} cannot be written to ({error.strerror}); choose another folder.") from error

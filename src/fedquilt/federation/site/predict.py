@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from fedquilt.cohort.client import Client
-from fedquilt.common.files import write_text
+from fedquilt.common.private_files import write_private_bytes
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
@@ -51,11 +51,11 @@ class Predictions:
         return self.task.prediction_rows(self.ids.tolist(), self.values, self.names)
 
     def write(self, path: Path) -> None:
-        """As a csv file, which appears complete or not at all."""
+        """As a csv file that only its owner may read; it appears complete or not at all."""
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(self.rows())
         try:
-            write_text(path, text.getvalue())
+            write_private_bytes(path, text.getvalue().encode("utf-8"))
         except OSError as error:
             raise FedquiltError(f"{path} cannot be written: {error.strerror}; choose another --out.") from error
 

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedquilt.common.printable import printable_logger
+from fedquilt.common.printable import printable, printable_logger
+from fedquilt.errors import FedquiltError
 from fedquilt.federation.protocol import HELLO, VERSION, RefusedError, Reply, Request
 from fedquilt.federation.site.config import SiteConfig, read_site
+from fedquilt.federation.site.quota import QuotaError
 from fedquilt.federation.site.run_client import RunClient
 from fedquilt.federation.site.site import Site
 from fedquilt.privacy.dp import BudgetSpentError
@@ -28,24 +30,47 @@ class RequestHandler:
     def reply(self, site_file: str, header: Mapping[str, Any], body: bytes) -> Reply:
         """The reply to a request. Only refusals on purpose name their reason; other errors go to the site's log."""
         try:
-            return self._answer(self._load_site(site_file), header, body)
-        except RefusedError as error:
-            _log.error("%s", error)
+            site = self._load_site(site_file)
+            site.quota.count(header.get("kind"))
+        except QuotaError as error:  # the site's log has the first of these; a line for each would have no end
             return {"refused": str(error)}, b""
-        except BudgetSpentError as error:
-            _log.error("%s", error)
-            return {"refused": str(error), "spent": True}, b""
         except Exception:
-            _log.exception("A request could not be fulfilled.")
-            return {"refused": "The site failed; its own log says why."}, b""
+            return self._failed()
+        try:
+            return self._answer(site, header, body)
+        except QuotaError as error:
+            return self._refused(site, header, error, "quota")
+        except RefusedError as error:
+            return self._refused(site, header, error, "refused")
+        except BudgetSpentError as error:
+            said, upload = self._refused(site, header, error, "budget")
+            return said | {"spent": True}, upload
+        except Exception as error:
+            _note_incident(site, header, "failed", f"{type(error).__name__}: {error}")
+            return self._failed()
+
+    def _refused(self, site: Site, header: Mapping[str, Any], error: FedquiltError, what: str) -> Reply:
+        _log.error("%s", error)
+        _note_incident(site, header, what, str(error))
+        return {"refused": str(error)}, b""
+
+    def _failed(self) -> Reply:
+        """The reply after an error that the coordinator is not told."""
+        _log.exception("A request could not be fulfilled.")
+        return {"refused": "The site failed; its own log says why."}, b""
 
     def _answer(self, site: Site, header: Mapping[str, Any], body: bytes) -> Reply:
+        """The reply to a request that is within the limit on requests."""
         if header.get("version") != VERSION:
             raise RefusedError("The coordinator has another version of fedquilt than this site; install the same.")
         if header.get("kind") == HELLO:
-            return site.introduction().to_header(), b""
+            introduction = site.introduction().to_header()
+            site.log.note("A coordinator asked who this site is, and was told its name, its widths and its permits.")
+            return introduction, b""
         request = Request.from_header(header)
-        return self._run_client(site, request).answer(request, body)
+        client = self._run_client(site, request)
+        site.quota.admit(request.run)
+        return client.answer(request, body)
 
     def _load_site(self, site_file: str) -> Site:
         """The site as it is now: its site.yaml is read each time, its graph when the files changed."""
@@ -62,6 +87,14 @@ class RequestHandler:
             self._client = None  # frees its memory before another is made
             self._client = RunClient(site, request)
         return self._client
+
+
+def _note_incident(site: Site, header: Mapping[str, Any], what: str, reason: str) -> None:
+    """Note an incident in the site's log, with the run and the round that the request names."""
+    run, round = header.get("run"), header.get("round")
+    site.log.incident(
+        what, reason, printable(run[:64]) if isinstance(run, str) else None, round if type(round) is int else None
+    )
 
 
 def _graph_version(config: SiteConfig) -> tuple[tuple[str, int, int], ...]:

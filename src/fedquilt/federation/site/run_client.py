@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -22,12 +23,13 @@ from fedquilt.common.lock import HeldError
 from fedquilt.common.printable import printable_logger
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.message_checks import BadMessageError, ExpectedMessages, read_download
-from fedquilt.federation.protocol import EVALUATE, ROUND, RefusedError, Reply, Request
+from fedquilt.federation.protocol import EVALUATE, FINISH, ROUND, RefusedError, Reply, Request
+from fedquilt.federation.site.ledger import Payment
 from fedquilt.federation.site.permits import METRICS_SPEC, check_permits, check_upload_names
 from fedquilt.federation.site.secure_uploads import SecureUploads, check_secure, ledger_specs
 from fedquilt.federation.site.site import Site
 from fedquilt.graphs.fingerprint import array_digest, fingerprints
-from fedquilt.messages.message import Message, dense, moved
+from fedquilt.messages.message import Message, dense, message_bytes, moved
 from fedquilt.messages.wire import encode
 from fedquilt.methods.base import State
 from fedquilt.methods.personal_model import model_facts
@@ -37,14 +39,15 @@ from fedquilt.training.engines.in_process import InProcess
 LOCK_SECONDS = 60.0  # how long a request waits for another process of the site that works on the same run
 _ANSWER = "answer"  # the name of the last answer's bytes among a saved state's tensors
 _log = printable_logger("fedquilt.site")
-# What a round of training gives: the engine after it, the uploads, and the evaluation where one was asked for.
-Trained = tuple[InProcess, Message, Evaluation | None]
+# What a round of training gives: the engine after it, the uploads, the evaluation where one was asked for, and what was paid.
+Trained = tuple[InProcess, Message, Evaluation | None, Payment | None]
 
 
 class RunClient:
     """The site's client of a run. It is kept between requests, so that the cohort is prepared once.
 
-    Raises RefusedError where the run does not fit the site's graph, or sends what the site does not permit.
+    Raises RefusedError where the run does not fit the site's graph, is too large for it, or sends what the site does not
+    permit. None of that looks at the site's data, spends anything or makes a folder.
     """
 
     def __init__(self, site: Site, request: Request) -> None:
@@ -56,10 +59,9 @@ class RunClient:
         context, graph = self.method.context, site.graph
         if (graph.features, self.method.task.outputs(graph)) != (context.features, context.outputs):
             raise RefusedError(f"Site '{site.config.name}' has other features or classes than the run.")
-        try:
-            check_permits(site.config, self.method)
-        except FedquiltError as error:
-            raise RefusedError(str(error)) from error
+        site.quota.check_size(self.method)
+        with _refused():
+            check_permits(site.config.name, site.config.permits, self.method, self.expected.upload_names)
 
     def serves(self, request: Request) -> bool:
         """Whether a request is of the run, the method and the client that this was made for."""
@@ -72,12 +74,15 @@ class RunClient:
             reports = self.site.reports_metrics(request.rounds)  # decided before this request spends anything
             if request.secure is not None:
                 secure = SecureUploads(self.site.config, self.state.folder, self.method, request)
-                return secure.answer(body, lambda download: self._train_round(request, download, reports))
-            if request.kind == ROUND:
-                return self._train_round(request, body, reports)
-            if request.kind == EVALUATE:
-                return self._evaluate(request, reports), b""
-            return self._finish(request), b""
+                reply = secure.answer(body, lambda download: self._train_round(request, download, reports))
+            elif request.kind == ROUND:
+                reply = self._train_round(request, body, reports)
+            elif request.kind == EVALUATE:
+                reply = self._evaluate(request, reports), b""
+            else:
+                reply = self._finish(request), b""
+            self._note_request(request)
+            return reply
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -111,9 +116,9 @@ class RunClient:
         down = self._read_download(body)
         ready = time.perf_counter()
         train = self._train if self.site.config.dp is None else self._train_with_noise
-        engine, uploads, evaluation = train(request, state, down)
+        engine, uploads, evaluation, payment = train(request, state, down)
         trained = time.perf_counter()
-        check_upload_names(self.site.config, uploads)
+        self._check_upload_names(uploads)
         upload = encode(uploads)
         metrics = evaluation if reports else None
         answer = {
@@ -121,7 +126,7 @@ class RunClient:
             "epsilon": None if self.site.budget is None else self.site.budget.spent(),
             "seconds": {"prepare": ready - began, "train": trained - ready},
         }
-        self._write_ledger(request, uploads, metrics)
+        self._write_ledger(request, uploads, metrics, payment)
         facts = {
             "before": before,
             "coordinator": request.coordinator,
@@ -156,22 +161,27 @@ class RunClient:
         engine = self._engine_at(state)
         uploads, evaluation = engine.round(request.round, torch.tensor([self.number]), down, request.evaluate)
         _check_finite(request.round, engine.state())
-        return engine, moved(uploads, torch.device("cpu")), evaluation
+        return engine, moved(uploads, torch.device("cpu")), evaluation, None
 
     def _train_with_noise(self, request: Request, state: State | None, down: Message) -> Trained:
         """Train a round under differential privacy: uploads are clipped and noised.
 
-        The site pays before anything looks at its data, and then always sends an upload of the same form: a refusal that
-        depends on the data would reveal it, exactly and unpaid. Training that fails, or gives numbers that are not finite,
-        counts as no change.
+        What may not leave is refused first, by the names in an upload of a dummy client: that costs nothing, since it does not
+        depend on the data. Then the site pays, before anything looks at its data, and always sends an upload of that form: a
+        refusal that depends on the data would reveal it, exactly and unpaid. Training that fails, gives numbers that are not
+        finite, or an upload of another form counts as no change.
         """
         privatiser = self.site.privatiser(self.method, request.rounds)
         form: Message = {}
+        payment: Payment | None = None
         if privatiser is not None and self.site.budget is not None:
             form = self.expected.upload_form(request.round, down)
-            self.site.budget.spend(privatiser.noise)
+            self._check_upload_names(form)
+            payment = self.site.budget.spend(privatiser.noise)
         try:
-            engine, uploads, evaluation = self._train(request, state, down)
+            engine, uploads, evaluation, _ = self._train(request, state, down)
+            if _shapes(uploads) != _shapes(form):
+                raise ValueError("the upload has not the form that was expected")
         except Exception:
             _log.exception("Training in round %d failed; what leaves is noise.", request.round)
             engine, evaluation = self._engine_at(state), None
@@ -179,7 +189,7 @@ class RunClient:
         if privatiser is not None:
             known = self.method.public_start() | down
             uploads = privatiser.applied(uploads, self.method.uploads, request.round, known=known)
-        return engine, uploads, evaluation
+        return engine, uploads, evaluation, payment
 
     def _engine_at(self, state: State | None) -> InProcess:
         """The engine with this site as its only client, at a saved state; None: at the start of training."""
@@ -257,12 +267,41 @@ class RunClient:
         facts = {"round": request.best, "finished": finished, "trained": state is not None, "run": request.run}
         self.state.save_model(tensors, facts | model_facts(self.method, self.site.client(self.number, self.method)))
 
-    def _write_ledger(self, request: Request, uploads: Message, metrics: Evaluation | None) -> None:
-        """Write a line for every tensor that is about to leave, metrics included."""
-        leaving, specs = ledger_specs(self.method, request, uploads)
-        if metrics is not None:
-            leaving |= {METRICS_SPEC.name: metrics.stacked().T}
-        self.site.ledger(request.run).write(request.round, leaving, (*specs, METRICS_SPEC))
+    def _check_upload_names(self, names: Iterable[str]) -> None:
+        """Refuse a message with a name that may not leave."""
+        with _refused():
+            check_upload_names(self.site.config.name, self.site.config.permits, names, self.method.uploads)
+
+    def _write_ledger(
+        self, request: Request, uploads: Message, metrics: Evaluation | None, payment: Payment | None = None
+    ) -> None:
+        """Write a line for every tensor that is about to leave, metrics included; `payment` is for the uploads."""
+        ledger, (uploads, declared) = self.site.ledger(request.run), ledger_specs(self.method, request, uploads)
+        specs = (*declared, METRICS_SPEC)
+        ledger.write(request.round, uploads, specs, payment)
+        figures: Message = {} if metrics is None else {METRICS_SPEC.name: metrics.stacked().T}
+        ledger.write(request.round, figures, specs)
+        leaving = uploads | figures
+        if leaving:
+            size = sum(message_bytes(leaving, specs, 1).values())
+            spent = "" if payment is None else f"; epsilon is {payment.epsilon:.3g} now"
+            self.site.log.note(
+                f"Round {request.round} of run {request.run} ({request.method}): {len(leaving)} tensors leave, {size:,} bytes"
+                f"{spent}: {', '.join(leaving)}"
+            )
+
+    def _note_request(self, request: Request) -> None:
+        """Note what the run is and when it was last asked for, for `fedquilt site status` and the quota."""
+        now, before = datetime.now(UTC), self.state.facts()
+        at, trained = now.isoformat(timespec="seconds"), before.get("trained")
+        trained = trained if type(trained) is int else 0
+        facts: dict[str, Any] = {"method": request.method, "rounds": request.rounds, "first": before.get("first", at)}
+        if request.kind == ROUND:
+            facts |= {"round": request.round, "trained": trained + (before.get("round") != request.round)}
+        finished = request.kind == FINISH or (request.kind == EVALUATE and before.get("finished") is True)
+        self.state.note(**facts, last=at, last_seconds=now.timestamp(), finished=finished)
+        if request.kind == FINISH:
+            self.site.log.note(f"Run {request.run} ({request.method}) is finished; its best round is {request.best}.")
 
     def _terms_hash(self, request: Request) -> str:
         """A hash of the request and of the site's rules: an answer is repeated only where both are the same."""
@@ -270,6 +309,19 @@ class RunClient:
         asked = [request.method, request.settings, request.task, request.client, request.rounds, request.evaluate]
         dp = None if config.dp is None else config.dp.model_dump()
         return hashlib.sha256(json.dumps([*asked, dp, config.permits], sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Turn what is wrong inside the block into a refusal, whose sentence the coordinator is sent."""
+    try:
+        yield
+    except FedquiltError as error:
+        raise RefusedError(str(error)) from error
+
+
+def _shapes(message: Message) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(dense(value).shape) for name, value in message.items()}
 
 
 def _identity(request: Request) -> str:

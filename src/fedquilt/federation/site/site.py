@@ -14,7 +14,9 @@ from fedquilt.federation.protocol import Introduction
 from fedquilt.federation.site.budget import Budget
 from fedquilt.federation.site.config import SiteConfig, load_site_graph, read_site, site_client
 from fedquilt.federation.site.ledger import Ledger
+from fedquilt.federation.site.log import SiteLog
 from fedquilt.federation.site.permits import METRICS_PERMIT, is_permitted
+from fedquilt.federation.site.quota import QuotaKeeper
 from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import Method
@@ -28,6 +30,8 @@ class Site:
         self.config = config
         self.device = pick_device(config.device, asked="device:")
         self.budget = None if config.dp is None else Budget(config.state, config.dp)
+        self.log = SiteLog(config.state)
+        self.quota = QuotaKeeper(config, self.log)
 
     @cached_property
     def graph(self) -> Graph:
