@@ -11,7 +11,6 @@ import pytest
 
 from fedquilt.common.private_files import (
     append_private,
-    create_private,
     make_private_folder,
     write_private_bytes,
     write_private_json,
@@ -50,13 +49,6 @@ def test_nobody_reads_it_while_it_is_written(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(Path, "write_bytes", watched)
     write_private_bytes(tmp_path / "file", b"secret")
     assert seen == [0o600]
-
-
-def test_a_new_file_does_not_replace_one_that_is_there(tmp_path: Path) -> None:
-    create_private(tmp_path / "file")
-    assert mode(tmp_path / "file") == 0o600
-    with pytest.raises(FileExistsError):
-        create_private(tmp_path / "file")
 
 
 def test_folders_that_are_made_are_private_and_others_stay(tmp_path: Path) -> None:

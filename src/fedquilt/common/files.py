@@ -54,7 +54,7 @@ def sync_file(path: Path) -> None:
 
 
 def open_to_append(path: Path, mode: int = 0o666) -> FileIO:
-    """Open a file, without a buffer, to append bytes to; it is made with the rights `mode`, less the umask. No link is followed."""
+    """Open a file to append bytes to, unbuffered; it is made with the rights `mode`, less the umask. No link is followed."""
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NOFOLLOW, mode), "ab", buffering=0)
 
 

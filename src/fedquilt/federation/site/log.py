@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedquilt.common.printable import printable, shortened
 from fedquilt.common.json_lines import JsonLines
 from fedquilt.common.lock import HeldError, locked
+from fedquilt.common.printable import printable, shortened
 from fedquilt.common.private_files import append_private
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.state import make_state_private
