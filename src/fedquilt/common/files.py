@@ -28,7 +28,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(8)}{TEMPORARY}")
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, mode))
     try:
         yield temporary
@@ -86,16 +86,13 @@ def json_text(value: Any) -> str:
     return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write_npz(path: Path, arrays: Mapping[str, np.ndarray], mode: int = 0o666) -> None:
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray], mode: int = 0o600) -> None:
     """Write named arrays to `path` atomically, for its owner only; Python objects, which need pickle, are refused."""
     kept: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
     objects = [name for name, array in kept.items() if array.dtype.hasobject]
     if objects:
         raise TypeError(f"array '{objects[0]}' holds Python objects, which only pickle could save")
-    with (
-        replacing(path) as temporary,
-        open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
-    ):
+    with replacing(path, mode) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, **kept)
 
 
