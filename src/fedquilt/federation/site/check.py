@@ -24,7 +24,7 @@ from fedquilt.graphs.check import GraphReport, describe_graph
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.messages.message import TensorSpec
-from fedquilt.methods.base import Method
+from fedquilt.methods.base import Method, find_method
 from fedquilt.privacy.accountant import affordable_uploads, noise_for, spent_epsilon
 
 MANY_UPLOADS = 10**6
@@ -33,15 +33,11 @@ EXAMPLE_ROUNDS = (1, 10, 100)
 
 @dataclass(frozen=True)
 class MethodUploads:
-    """What a method with default settings would send from a site, and which of that is not permitted.
-
-    `unmaskable`: the site demands secure aggregation, and the method's server needs single uploads.
-    """
+    """What a method with default settings would send from a site, and which of that is not permitted."""
 
     method: str
     uploads: list[TensorSpec]
     refused: list[TensorSpec]
-    unmaskable: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +63,27 @@ class SiteReport:
     @property
     def permitted(self) -> list[str]:
         """The methods that may run here."""
-        return [line.method for line in self.methods if not line.refused and not line.unmaskable]
+        return [line.method for line in self.methods if not line.refused and line.method not in self.unmaskable]
+
+    @property
+    def unmaskable(self) -> list[str]:
+        """The methods whose server needs single uploads, where the site demands secure aggregation."""
+        demanded = self.site.secure_aggregation == "required"
+        return [
+            line.method
+            for line in self.methods
+            if demanded and line.uploads and find_method(line.method).single_uploads
+        ]
+
+    @property
+    def masking(self) -> list[str]:
+        """What secure aggregation does here, in sentences."""
+        if self.site.secure_aggregation != "required":
+            return []
+        return [
+            "Uploads leave only masked, as parts of sums over three or more sites (secure_aggregation: required); methods whose "
+            "server needs single uploads do not run here."
+        ]
 
 
 def check_site(path: str | os.PathLike[str]) -> SiteReport:
@@ -84,26 +100,10 @@ def check_site(path: str | os.PathLike[str]) -> SiteReport:
         graph=describe_graph(graph),
         split=split_name(site, graph),
         parts=parts,
-        methods=[_uploads(site, n, m) for n, m in methods.items()],
+        methods=[MethodUploads(n, m.sent_uploads(), refused_uploads(site.permits, m)) for n, m in methods.items()],
         reports_metrics=is_permitted(site.permits, METRICS_PERMIT) and (site.dp is None or site.dp.report),
-        privacy=[*_privacy(site, methods), *_secure(site)],
+        privacy=_privacy(site, methods),
     )
-
-
-def _uploads(site: SiteConfig, name: str, method: Method) -> MethodUploads:
-    sent = method.sent_uploads()
-    unmaskable = site.secure_aggregation == "required" and bool(sent and method.single_uploads)
-    return MethodUploads(name, sent, refused_uploads(site.permits, method), unmaskable)
-
-
-def _secure(site: SiteConfig) -> list[str]:
-    """What secure aggregation does here, in sentences."""
-    if site.secure_aggregation != "required":
-        return []
-    return [
-        "Uploads leave only masked, as parts of sums over three or more sites (secure_aggregation: required); methods whose "
-        "server needs single uploads do not run here."
-    ]
 
 
 def _parts(site: SiteConfig, graph: Graph) -> tuple[int, int, int]:

@@ -44,9 +44,9 @@ class SiteConfig(BaseModel):
         state: the folder for everything private, and for the ledger.
         permits: the uploads that may leave, by the names that methods declare, or "all".
         dp: differential privacy for what leaves; None: none.
+        device: where the site trains and predicts.
         secure_aggregation: "required": uploads leave only masked, as part of a sum over several sites.
         secure_peers: the keys of the other sites (`fedquilt site key`), where only theirs may be in the sum; None: any.
-        device: where the site trains and predicts.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -58,9 +58,9 @@ class SiteConfig(BaseModel):
     state: Annotated[str, Field(min_length=1)]
     permits: list[str] | Literal["all"] = "all"
     dp: DpConfig | None = None
+    device: str = "cpu"
     secure_aggregation: Literal["allowed", "required"] = "allowed"
     secure_peers: list[str] | None = None
-    device: str = "cpu"
 
     @field_validator("name")
     @classmethod
