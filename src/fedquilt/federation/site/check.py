@@ -81,8 +81,8 @@ class SiteReport:
         if self.site.secure_aggregation != "required":
             return []
         return [
-            "Uploads leave only masked, as parts of sums over three or more sites (secure_aggregation: required); methods whose "
-            "server needs single uploads do not run here."
+            "Uploads leave only masked, as parts of sums over three or more sites (secure_aggregation: required); methods "
+            "whose server needs single uploads do not run here."
         ]
 
 
