@@ -93,7 +93,7 @@ class LoadedGrid(Grid):
 
 def measured(clients: Sequence[Any], folder: Path, secure: bool, rounds: int, method: str) -> dict[str, float]:
     """Medians over the rounds but the first, in which sites prepare their graphs."""
-    grid = LoadedGrid(write_sites(folder, clients))
+    grid = LoadedGrid(write_sites(folder, clients, permits="all"))
     config = FederationConfig(
         out=str(folder / "run"), sites=len(clients), method=method, rounds=rounds, secure_aggregation=secure
     )
@@ -113,7 +113,7 @@ def measured(clients: Sequence[Any], folder: Path, secure: bool, rounds: int, me
 
 def with_processes(clients: Sequence[Any], folder: Path, secure: bool, rounds: int, method: str) -> dict[str, float]:
     """The median seconds of a round but the first with Flower's processes."""
-    sites = write_sites(folder / "sites", clients)
+    sites = write_sites(folder / "sites", clients, permits="all")
     order = {"sites": len(clients), "method": method, "rounds": rounds, "wait": 300.0, "secure-aggregation": secure}
     with Rehearsal(sites, folder / "logs") as rehearsal:
         rehearsal.run({**order, "out": str(folder / "run")})

@@ -57,7 +57,7 @@ def test_a_secure_run_with_drop_outs_is_the_plain_run_without_their_uploads(name
     clients, runs = ragged_clients(SIZES), []
     options = {"method": name, "rounds": 5, "timeout": 0.2, "tries": 1, "min_sites": 3}
     for folder in (tmp_path / "secure", tmp_path / "plain"):
-        grid = LossyGrid(write_sites(folder, clients))
+        grid = LossyGrid(write_sites(folder, clients, permits="all"))
         runs.append(federation(folder, clients, grid, secure_aggregation=folder.name == "secure", **options))
         runs[-1].run()
     one, two = runs
@@ -76,7 +76,7 @@ def test_a_secure_run_with_drop_outs_is_the_plain_run_without_their_uploads(name
 
 def test_what_the_coordinator_receives_of_a_site_is_unrelated_to_its_upload(tmp_path: Path) -> None:
     clients = ragged_clients((25, 14, 31))
-    grid = MemoryGrid(write_sites(tmp_path, clients))
+    grid = MemoryGrid(write_sites(tmp_path, clients, permits="all"))
     received: dict[int, np.ndarray] = {}
 
     def listen(node: int, message: Message, reply: Message) -> Message:

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 
 def test_sites_that_demand_masks_train_as_clients_in_process(tmp_path: Path) -> None:
     clients = ragged_clients(SIZES)
-    sites = write_sites(tmp_path, clients, secure_aggregation="required")
+    sites = write_sites(tmp_path, clients, permits="all", secure_aggregation="required")
     keys = [fingerprint(site_identity(path.parent / "state").public) for path in sites]
     for m, path in enumerate(sites):
         edit_site(path, secure_peers=[key for other, key in enumerate(keys) if other != m])

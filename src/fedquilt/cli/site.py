@@ -64,7 +64,7 @@ def check(
     _describe(report)
     _permits_table(report)
     _uploads_table(report)
-    for sentence in report.privacy:
+    for sentence in (*report.privacy, *report.masking):
         say(f"Privacy: {sentence}")
     for warning in report.graph.warnings:
         say(f"Warning: {warning}")
@@ -176,7 +176,7 @@ def _uploads_table(report: SiteReport) -> None:
     for heading in ("Method", "Permitted", "It sends", "Kind", "What that reveals"):
         table.add_column(heading)
     for line in report.methods:
-        verdict = "no" if line.refused else "not masked" if line.unmaskable else "yes"
+        verdict = "no" if line.refused else "not masked" if line.method in report.unmaskable else "yes"
         if not line.uploads:
             table.add_row(line.method, verdict, "nothing", "", "")
         for number, (spec, names) in enumerate(line.uploads):

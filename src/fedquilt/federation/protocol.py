@@ -23,9 +23,9 @@ VERSION = 1  # of this protocol
 HELLO, ROUND, EVALUATE, FINISH = "hello", "round", "evaluate", "finish"
 # The stages of secure aggregation before and after a round (`fedquilt.federation.secure`).
 SECURE_STAGES = SETUP, SHARE, CONFIRM, UNMASK = "secure-setup", "secure-share", "secure-confirm", "secure-unmask"
+MAX_RANGE = 2.0**20  # of a number in secure aggregation, so that bits behind the point are left
 # The most that a request may ask for, so that a site's work ends.
 MAX_CLIENTS, MAX_EPOCHS, MAX_ROUNDS = 10_000, 10_000, 10**7
-MAX_RANGE = 2.0**20  # of a number in secure aggregation, so that bits behind the point are left
 MAX_SETTING = 10_000  # of whole numbers among a method's settings, such as its hidden units
 MAX_PERMITS, MAX_PERMIT_LETTERS = 1000, 200  # of what a site says it permits
 # A header and a blob of tensors.

@@ -114,12 +114,12 @@ class Method(ABC):
         Settings: a frozen dataclass (`fedquilt.methods.settings`).
         settings_before: what models were trained with before a setting existed, where that is not its default.
         uploads, downloads: every name that crosses, with a sentence about what it reveals.
+        single_uploads: why the server has to see each client's upload, as the end of a sentence that begins with "its";
+            empty where sums over clients are enough (`summands`, `aggregate_sums`), so that secure aggregation works.
         searched: the settings that `fedquilt tune` searches; names that Settings lacks are skipped.
         single_round: one round is enough, since nothing is learned over rounds.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
             CUDA graph.
-        single_uploads: why the server has to see each client's upload, as the end of a sentence that begins with "its";
-            empty where sums over clients are enough (`summands`, `aggregate_sums`), so that secure aggregation works.
         admits: a client that did not train can be given a model afterwards, by `newcomer_state`, `newcomer_download` and
             `newcomer_update`.
     """
@@ -131,11 +131,11 @@ class Method(ABC):
     settings_before: ClassVar[Mapping[str, Any]] = {}
     uploads: ClassVar[tuple[TensorSpec, ...]] = ()
     downloads: ClassVar[tuple[TensorSpec, ...]] = ()
+    single_uploads: ClassVar[str] = "server is not written for sums of uploads"
     searched: ClassVar[tuple[str, ...]] = ("lr", "weight_decay", "dropout")
     single_round: ClassVar[bool] = False
     host_server: ClassVar[bool] = False
     admits: ClassVar[bool] = False
-    single_uploads: ClassVar[str] = "server is not written for sums of uploads"
 
     def __init__(self, settings: Any, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         """`averaging` is the rule by which the server averages, where it does."""

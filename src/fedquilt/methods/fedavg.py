@@ -52,11 +52,6 @@ class FedAvg(BackboneMethod):
         message: Message = {MODEL + name: w for name, w in personal.items() if self.shares(name)}
         return message | {"train_nodes": cohort.train_count}
 
-    def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
-        """sum_m n_m w_m / sum_m n_m for every shared weight."""
-        nodes = dense(uploads["train_nodes"])
-        return {n: self.averaging.average(dense(value), nodes) for n, value in uploads.items() if n != "train_nodes"}
-
     def summands(self, uploads: Message) -> State:
         """n_m w_m for every shared weight, and n_m."""
         return weighted_summands(uploads, TRAIN_NODES.name)
@@ -64,3 +59,8 @@ class FedAvg(BackboneMethod):
     def aggregate_sums(self, server: State, sums: State, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m."""
         return {**mean_of_sums(sums, TRAIN_NODES.name)}
+
+    def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
+        """sum_m n_m w_m / sum_m n_m for every shared weight."""
+        nodes = dense(uploads["train_nodes"])
+        return {n: self.averaging.average(dense(value), nodes) for n, value in uploads.items() if n != "train_nodes"}

@@ -350,11 +350,14 @@ class FedHERO(AdamMethod):
         """Write what `diagnostics` returns, from the clients' weights [M', ...] (None: unknown) and their mean [...]."""
         layers = [name for name in mean if name.startswith((MODEL + GLOBAL, MODEL + LOCAL))]
         learner = [name for name in mean if name.startswith(MODEL + LEARNER)]
-        found = {WEIGHT_NORM: length(mean.values()), LAYER_SPREAD: spread(sent, mean, layers)}
+        unknown = torch.tensor(torch.nan)
+        layer_spread = unknown if sent is None else spread(sent, mean, layers)
+        found = {WEIGHT_NORM: length(mean.values()), LAYER_SPREAD: layer_spread}
         if learner:
             start = {name: server[START + name.removeprefix(MODEL)] for name in learner}
             moved = length(mean[name] - start[name] for name in learner)
-            found |= {LEARNER_SPREAD: spread(sent, mean, learner), LEARNER_CHANGE: moved / length(start.values())}
+            learner_spread = unknown if sent is None else spread(sent, mean, learner)
+            found |= {LEARNER_SPREAD: learner_spread, LEARNER_CHANGE: moved / length(start.values())}
         for name, value in found.items():
             server[DIAGNOSTIC + name].copy_(value)
 
@@ -374,10 +377,8 @@ def length(tensors: Iterable[Tensor]) -> Tensor:
     return torch.stack([tensor.square().sum() for tensor in tensors]).sum().sqrt()
 
 
-def spread(sent: State | None, mean: State, names: Sequence[str]) -> Tensor:
-    """mean_m |w_m - w| / |w| over the weights `names` of M' clients [M', ...] and their mean w: a scalar; NaN without them."""
-    if sent is None:
-        return torch.tensor(torch.nan)
+def spread(sent: State, mean: State, names: Sequence[str]) -> Tensor:
+    """mean_m |w_m - w| / |w| over the weights `names` of M' clients [M', ...] and their mean w: a scalar."""
     apart = torch.stack([_apart(sent[name], mean[name]) for name in names]).sum(0).sqrt()
     return apart.mean() / length(mean[name] for name in names).clamp_min(1e-12)
 

@@ -33,7 +33,7 @@ def secure(folder: Path, grid: MemoryGrid | None = None, **options: Any) -> Coor
 
 
 def grid_of(folder: Path, tamper: Callable[..., Any], sites: int = 4) -> MemoryGrid:
-    grid = MemoryGrid(write_sites(folder, ragged_clients(SIZES[:sites])))
+    grid = MemoryGrid(write_sites(folder, ragged_clients(SIZES[:sites]), permits="all"))
     grid.tamper = tamper
     return grid
 
@@ -128,7 +128,7 @@ def test_shares_and_signatures_of_another_form_are_done_without(tamper: Any, tmp
 
 def test_a_site_that_is_asked_in_the_clear_refuses_where_it_demands_masks(tmp_path: Path) -> None:
     """It comes to demand them while a run goes on."""
-    paths = write_sites(tmp_path, ragged_clients(SIZES))
+    paths = write_sites(tmp_path, ragged_clients(SIZES), permits="all")
     grid = MemoryGrid(paths)
 
     def demand(node: int, message: Message, reply: Message) -> Message:

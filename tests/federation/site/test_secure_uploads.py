@@ -33,7 +33,7 @@ def refusal(path: Path, body: bytes = b"", **changes: Any) -> str:
 
 
 def test_a_site_that_demands_masks_sends_nothing_in_the_clear(tmp_path: Path) -> None:
-    path = write_sites(tmp_path, CLIENTS, secure_aggregation="required")[0]
+    path = write_sites(tmp_path, CLIENTS, permits="all", secure_aggregation="required")[0]
     assert "demands secure aggregation and sends nothing in the clear" in refusal(path)
     assert not list(tmp_path.glob("site-0/state/*/ledger.jsonl"))
     assert not list(tmp_path.glob("site-0/state/*/rounds"))
@@ -60,7 +60,7 @@ def test_a_site_that_demands_masks_sends_nothing_in_the_clear(tmp_path: Path) ->
 def test_requests_that_make_no_sense_are_refused(
     changes: dict[str, Any], body: bytes, says: str, tmp_path: Path
 ) -> None:
-    path = write_sites(tmp_path, CLIENTS)[0]
+    path = write_sites(tmp_path, CLIENTS, permits="all")[0]
     assert says in refusal(path, body, secure=SECURE, **changes)
 
 

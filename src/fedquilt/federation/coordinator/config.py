@@ -25,9 +25,9 @@ from fedquilt.tasks.base import find_task
 
 # Fields that must not change when a run is resumed.
 FIXED_FIELDS = (
+    *("secure_aggregation", "secure_range"),
     *("method", "settings", "rounds", "epochs", "seed", "sites", "dataset", "partition", "metric", "participation"),
     *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip"),
-    *("secure_aggregation", "secure_range"),
 )
 
 
@@ -84,6 +84,16 @@ class FederationConfig(BaseModel):
     timeout: Annotated[float, Field(gt=0), _own("Seconds that a site has to answer.")] = 600.0
     tries: Annotated[Count, _own("How often a round is asked for before the run stops.")] = 3
     wait: Annotated[float, Field(ge=0), _own("Seconds to wait for all sites at the start.")] = 600.0
+    secure_aggregation: Annotated[
+        bool,
+        Field(alias="secure-aggregation"),
+        _own("Sites mask their uploads, and only sums over three or more of them can be read (docs/privacy.md)."),
+    ] = False
+    secure_range: Annotated[
+        float,
+        Field(ge=1, le=MAX_RANGE, alias="secure-range"),
+        _own("With secure-aggregation: the largest size of a weight; larger ones are cut to it, and counted."),
+    ] = 64.0
     norm_limit: Annotated[
         float,
         Field(gt=1, alias="norm-limit"),
@@ -96,17 +106,6 @@ class FederationConfig(BaseModel):
     aggregation_clip: Annotated[
         float, _bounds("aggregation_clip"), Field(alias="aggregation-clip"), _option("aggregation_clip")
     ] = 1.0
-
-    secure_aggregation: Annotated[
-        bool,
-        Field(alias="secure-aggregation"),
-        _own("Sites mask their uploads, and only sums over three or more of them can be read (docs/privacy.md)."),
-    ] = False
-    secure_range: Annotated[
-        float,
-        Field(ge=1, le=MAX_RANGE, alias="secure-range"),
-        _own("With secure-aggregation: the largest size of a weight; larger ones are cut to it, and counted."),
-    ] = 64.0
 
     @field_validator("settings", mode="before")
     @classmethod

@@ -6,17 +6,14 @@ from collections.abc import Sequence
 
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FederationConfig
+from fedquilt.federation.coordinator.secure_planning import check_secure_aggregation
 from fedquilt.federation.protocol import Introduction
-from fedquilt.federation.secure.keys import FEWEST
-from fedquilt.federation.secure.tables import SITE_LIMIT
 from fedquilt.federation.site.permits import in_words, line_to_add, permitted_methods, refused_names, upload_names
-from fedquilt.federation.site.secure_uploads import check_sums_enough
 from fedquilt.methods.averaging import Averaging
 from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import resolve_settings
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
-from fedquilt.training.client_sampling import participants
 
 
 def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Method:
@@ -28,39 +25,15 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
     kind = find_method(config.method)
     method = kind(*resolve_settings(kind, context, config.settings, config.epochs or None), averaging_of(config))
     check_permitted(sites, method)
+    check_secure_aggregation(config, sites, method)
     if config.aggregation != "mean":
         check_averages(method)
-    check_secure_aggregation(config, sites, method)
     return method
 
 
 def averaging_of(config: FederationConfig) -> Averaging:
     """The rule by which the server averages."""
     return averaging_rule(config.aggregation, config.aggregation_trim, config.aggregation_clip)
-
-
-def check_secure_aggregation(config: FederationConfig, sites: Sequence[Introduction], method: Method) -> None:
-    """Refuse secure aggregation where it cannot work, and a run in the clear where a site demands it."""
-    if not config.secure_aggregation:
-        demanding = next((site.name for site in sites if site.secure), None)
-        if demanding is not None and method.sent_uploads():
-            raise FedquiltError(
-                f"Site '{demanding}' demands secure aggregation (secure_aggregation: required in its site.yaml); "
-                "say secure-aggregation=true."
-            )
-        return
-    check_sums_enough(method)
-    if config.aggregation != "mean":
-        raise FedquiltError(
-            f"aggregation={config.aggregation} compares single uploads, and with secure-aggregation the server sees sums only; "
-            "leave out one of the two."
-        )
-    fewest = min(len(participants(config.seed, 0, len(sites), config.participation)), config.min_sites or len(sites))
-    if fewest < FEWEST or len(sites) > SITE_LIMIT:
-        raise FedquiltError(
-            f"Secure aggregation needs {FEWEST} to {SITE_LIMIT:,} sites in every round, and here it may be {fewest}; change "
-            "sites, participation or min-sites."
-        )
 
 
 def check_permitted(sites: Sequence[Introduction], method: Method) -> None:

@@ -50,24 +50,21 @@ class MethodUploads:
         uploads: what it declares, with the names of the tensors that it sends of each.
         refused: the names of tensors that may not leave.
         needs: the line of site.yaml with which they may; None where nothing is refused.
-        unmaskable: the site demands secure aggregation, and the method's server needs single uploads.
     """
 
     method: str
     uploads: list[tuple[TensorSpec, list[str]]]
     refused: list[str]
     needs: str | None
-    unmaskable: bool = False
 
     @classmethod
-    def of(cls, method: Method, names: Sequence[str], site: SiteConfig) -> MethodUploads:
-        """What a method would send from a site, whose tensors have these names."""
-        specs, permits = method.uploads, site.permits
+    def of(cls, method: Method, names: Sequence[str], permits: Permits) -> MethodUploads:
+        """What a method would send, whose tensors have these names."""
+        specs = method.uploads
         refused = refused_names(permits, names, specs)
         of_spec = [(spec, [name for name in names if declared(specs, name) == spec]) for spec in specs]
         needs = line_to_add(permits, names, specs) if refused else None
-        unmaskable = site.secure_aggregation == "required" and bool(names and method.single_uploads)
-        return cls(method.name, [(spec, sent) for spec, sent in of_spec if sent], refused, needs, unmaskable)
+        return cls(method.name, [(spec, sent) for spec, sent in of_spec if sent], refused, needs)
 
     @property
     def names(self) -> list[str]:
@@ -102,7 +99,27 @@ class SiteReport:
     @property
     def permitted(self) -> list[str]:
         """The methods that may run here."""
-        return [line.method for line in self.methods if not line.refused and not line.unmaskable]
+        return [line.method for line in self.methods if not line.refused and line.method not in self.unmaskable]
+
+    @property
+    def unmaskable(self) -> list[str]:
+        """The methods whose server needs single uploads, where the site demands secure aggregation."""
+        demanded = self.site.secure_aggregation == "required"
+        return [
+            line.method
+            for line in self.methods
+            if demanded and line.uploads and find_method(line.method).single_uploads
+        ]
+
+    @property
+    def masking(self) -> list[str]:
+        """What secure aggregation does here, in sentences."""
+        if self.site.secure_aggregation != "required":
+            return []
+        return [
+            "Uploads leave only masked, as parts of sums over three or more sites (secure_aggregation: required); methods "
+            "whose server needs single uploads do not run here."
+        ]
 
 
 def check_site(
@@ -122,7 +139,7 @@ def check_site(
         kind, context = find_method(method), chosen[method].context
         chosen = {method: kind(build_settings(kind, context, settings or {}), context)}
         sent = {method: upload_names(chosen[method])}
-    methods = [MethodUploads.of(each, sent[name], site) for name, each in chosen.items()]
+    methods = [MethodUploads.of(each, sent[name], site.permits) for name, each in chosen.items()]
     check_permit_names(site.permits, {line.method: line.names for line in methods})
     report = SiteReport(
         site=site,
@@ -133,7 +150,7 @@ def check_site(
         permits=_matches(site.permits, methods),
         says_permits="permits" in site.model_fields_set,
         reports_metrics=is_permitted(site.permits, METRICS_PERMIT) and (site.dp is None or site.dp.report),
-        privacy=[*_privacy(site, chosen), *_secure(site)],
+        privacy=_privacy(site, chosen),
     )
     if method is not None:
         _check_ready(report, methods[0])
@@ -147,7 +164,7 @@ def _check_ready(report: SiteReport, line: MethodUploads) -> None:
             f"Site '{report.site.name}' is not ready for {line.method}, which sends {in_words(line.refused)} too; to let "
             f"that leave, write '{line.needs}' in its site.yaml."
         )
-    if line.unmaskable:
+    if line.method in report.unmaskable:
         raise FedquiltError(
             f"Site '{report.site.name}' is not ready for {line.method}, whose server needs single uploads: it demands secure "
             "aggregation (secure_aggregation: required in its site.yaml)."
@@ -161,16 +178,6 @@ def _matches(permits: Permits, methods: Sequence[MethodUploads]) -> dict[str, li
     patterns = ["*"] if permits == "all" else permits
     found = {permit: dict.fromkeys(name for name, spec in sent if covers(permit, name, spec)) for permit in patterns}
     return {permit: list(names) for permit, names in found.items()}
-
-
-def _secure(site: SiteConfig) -> list[str]:
-    """What secure aggregation does here, in sentences."""
-    if site.secure_aggregation != "required":
-        return []
-    return [
-        "Uploads leave only masked, as parts of sums over three or more sites (secure_aggregation: required); methods whose "
-        "server needs single uploads do not run here."
-    ]
 
 
 def _parts(site: SiteConfig, graph: Graph) -> tuple[int, int, int]:

@@ -65,10 +65,10 @@ class SiteConfig(BaseModel):
         state: the folder for everything private, and for the ledger.
         permits: the tensors that may leave (`fedquilt.federation.site.permits.covers`), or "all".
         dp: differential privacy for what leaves; None: none.
+        device: where the site trains and predicts.
         secure_aggregation: "required": uploads leave only masked, as part of a sum over several sites.
         secure_peers: the keys of the other sites (`fedquilt site key`), where only theirs may be in the sum; None: any.
         quota: how much a coordinator may take up of the site.
-        device: where the site trains and predicts.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -80,10 +80,10 @@ class SiteConfig(BaseModel):
     state: Annotated[str, Field(min_length=1)]
     permits: list[str] | Literal["all"] = Field(default_factory=lambda: list(DEFAULT_PERMITS))
     dp: DpConfig | None = None
+    device: str = "cpu"
     secure_aggregation: Literal["allowed", "required"] = "allowed"
     secure_peers: list[str] | None = None
     quota: Quota = Quota()
-    device: str = "cpu"
 
     @field_validator("name")
     @classmethod

@@ -12,11 +12,11 @@ from typing import Any
 
 from fedquilt.common.lock import locked
 from fedquilt.common.private_files import write_private_json
-from fedquilt.federation.protocol import EVALUATE, FINISH, HELLO, ROUND
+from fedquilt.federation.protocol import EVALUATE, FINISH, HELLO, ROUND, SECURE_STAGES
 from fedquilt.federation.site.state import make_state_private
 
 CONTACTS = "contacts.json"
-KINDS = (HELLO, ROUND, EVALUATE, FINISH)
+KINDS = (HELLO, ROUND, EVALUATE, FINISH, *SECURE_STAGES)
 UNREADABLE = "unreadable"  # the kind of a request that is none of these
 _LOCK, _LOCK_SECONDS = ".site.lock", 10.0
 
