@@ -51,7 +51,7 @@ def test_a_pair_that_cannot_be_opened_now_is_not_damaged(
         raise OSError(number, os.strerror(number), str(self))
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(OSError, match=r"pair\.json"):
+    with pytest.raises(OSError, match=r"pair\.safetensors"):
         read_pair(tmp_path / "pair")
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fedquilt.errors import FedquiltError
+from fedquilt.federation.site.state import run_folders
 from support.federations import ragged_clients
 from support.flower_doubles import federation
 
@@ -32,7 +33,7 @@ def test_secure_aggregation_that_cannot_work_is_refused_before_training(
     wanted = {"method": "fedavg", "secure_aggregation": True, **options}
     with pytest.raises(FedquiltError, match=says):
         federation(tmp_path, ragged_clients(SIZES), site=site, **wanted).run()
-    assert not list(tmp_path.glob("site-*/state"))
+    assert not [run for state in tmp_path.glob("site-*/state") for run in run_folders(state)]
 
 
 def test_two_sites_are_too_few_for_secure_aggregation(tmp_path: Path) -> None:
