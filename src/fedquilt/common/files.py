@@ -20,15 +20,13 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on every system
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary file in the same folder; when the block ends, what was written there replaces `path`.
+    """Give a temporary path in the same folder; when the block ends, the file written there replaces `path`.
 
-    When the block raises, `path` is untouched and the temporary file is deleted. Missing folders are made. The file has a name
-    that nobody can guess and is made here, so that no link can be in its place.
+    When the block raises, `path` is untouched and the temporary file is deleted. Missing folders are made.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
-    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, 0o666))
     try:
         yield temporary
         _sync(temporary, os.O_RDWR)
@@ -42,6 +40,11 @@ def replacing(path: Path) -> Iterator[Path]:
         _sync(path.parent, os.O_RDONLY)
 
 
+def open_new(path: Path, mode: int = 0o666) -> BinaryIO:
+    """Open a file to write bytes to, which must not exist, not even as a link; it has the rights `mode`, less the umask."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, mode), "wb")
+
+
 def open_to_append(path: Path, mode: int = 0o666) -> BinaryIO:
     """Open a file to append bytes to; it is made with the rights `mode`, less the umask. A link is not followed."""
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NOFOLLOW, mode), "ab")
@@ -49,8 +52,8 @@ def open_to_append(path: Path, mode: int = 0o666) -> BinaryIO:
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path` atomically."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(data)
+    with replacing(path) as temporary, open_new(temporary) as file:
+        file.write(data)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -63,13 +66,16 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write named arrays to `path` atomically; Python objects, which need pickle, are refused."""
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray], mode: int = 0o666) -> None:
+    """Write named arrays to `path` atomically; Python objects, which need pickle, are refused.
+
+    The file has the rights `mode`, less the umask.
+    """
     kept: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
     objects = [name for name, array in kept.items() if array.dtype.hasobject]
     if objects:
         raise TypeError(f"array '{objects[0]}' holds Python objects, which only pickle could save")
-    with replacing(path) as temporary, open(temporary, "wb") as file:
+    with replacing(path) as temporary, open_new(temporary, mode) as file:
         np.savez_compressed(file, **kept)
 
 

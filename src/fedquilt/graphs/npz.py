@@ -66,8 +66,8 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
     )
 
 
-def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
-    """Write a graph; the file appears complete or not at all."""
+def write_npz(graph: Graph, path: str | os.PathLike[str], private: bool = False) -> None:
+    """Write a graph; the file appears complete or not at all. With `private`, only its owner may read it."""
     path = Path(path)
     arrays: dict[str, Any] = {
         "name": np.array(graph.name),
@@ -95,7 +95,7 @@ def write_npz(graph: Graph, path: str | os.PathLike[str]) -> None:
         arrays["feature_names"] = np.array(graph.feature_names)
 
     try:
-        files.write_npz(path, arrays)
+        files.write_npz(path, arrays, 0o600 if private else 0o666)
     except OSError as error:
         raise FedquiltError(
             f"{path} could not be written ({error.strerror or error}); choose a folder you may write to."

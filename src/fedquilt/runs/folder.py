@@ -245,7 +245,7 @@ def _claim(path: Path) -> Path:
         raise taken
     try:
         # Of two processes that both found it empty, only one can make this file.
-        os.close(os.open(path / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        os.close(os.open(path / _LOCK, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666))
     except FileExistsError as error:
         raise taken from error
     return path

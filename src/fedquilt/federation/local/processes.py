@@ -19,8 +19,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from fedquilt.common.files import open_to_append
-
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 TERMINATE_SECONDS = 8.0  # from SIGTERM to SIGKILL
 MARK = "FEDQUILT_REHEARSAL"  # the environment variable with the mark
@@ -71,7 +69,7 @@ class ProcessGroup:
     def start(self, name: str, command: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start a process; its output is appended to `name`.log."""
         self.logs.mkdir(parents=True, exist_ok=True)
-        with open_to_append(self.logs / f"{name}.log") as log:
+        with open(self.logs / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

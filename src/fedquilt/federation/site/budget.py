@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from pathlib import Path
 
 from fedquilt.common.files import write_json
-from fedquilt.common.json_text import read_json
 from fedquilt.common.lock import locked
 from fedquilt.errors import FedquiltError
 from fedquilt.privacy.accountant import spent_epsilon
@@ -66,7 +66,7 @@ class Budget:
 
     def _read(self) -> tuple[int, float]:
         try:
-            saved = read_json(self.path)
+            saved = json.loads(self.path.read_bytes())
             uploads, precision = int(saved["uploads"]), float(saved["precision"])
         except FileNotFoundError:
             return 0, 0.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from fedquilt.common.files import open_to_append, plain, write_bytes
+from fedquilt.common.files import plain, write_bytes
 from fedquilt.common.json_lines import JsonLines
 from fedquilt.federation.site.state import make_private
 from fedquilt.messages.message import Sparse, TensorSpec, UndeclaredError, Value, declared, dense
@@ -35,7 +35,7 @@ class Ledger:
         make_private(self.path.parent)
         self._drop_incomplete_line()
         text = "".join(json.dumps(plain(line), ensure_ascii=False, allow_nan=False) + "\n" for line in lines)
-        with open_to_append(self.path, 0o600) as file:
+        with open(self.path, "ab") as file:
             file.write(text.encode("utf-8"))
             file.flush()
             os.fsync(file.fileno())
