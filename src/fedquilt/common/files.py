@@ -66,10 +66,10 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_npz(path: Path, arrays: Mapping[str, np.ndarray], mode: int = 0o666) -> None:
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray], mode: int = 0o600) -> None:
     """Write named arrays to `path` atomically; Python objects, which need pickle, are refused.
 
-    The file has the rights `mode`, less the umask.
+    The file has the rights `mode`, less the umask; by default only its owner may read it.
     """
     kept: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
     objects = [name for name, array in kept.items() if array.dtype.hasobject]
