@@ -58,7 +58,7 @@ def test_a_method_without_epochs_leaves_the_task_as_it_is() -> None:
     [
         (
             {"hidden": 10**18},
-            "The setting hidden=1000000000000000000 of method 'fedavg' is not possible: it is over 1,000,000.",
+            "hidden=1000000000000000000 of method 'fedavg' is not possible: it is over 1,000,000.",
         ),
         ({"hidden": 10**5000}, "is not possible: it has more than 64 bits."),
         ({"lr": float("nan")}, "The setting lr=nan of method 'fedavg' is not possible: it is not a finite number."),
