@@ -79,3 +79,16 @@ def test_a_log_cannot_be_forged() -> None:
     lines = out.getvalue().splitlines()
     assert lines[:2] == [r"Site a\u000afedquilt: all is well\u001b[2J left.", "It failed."]
     assert lines[-1] == r"ValueError: \u001b]0;owned\u0007"
+
+
+@pytest.mark.parametrize("name", ["flwr", "fedquilt.site"])
+def test_what_a_federation_logs_is_printable(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    import fedquilt.federation  # noqa: F401
+
+    logger = logging.getLogger(name)
+    logger.addHandler(caplog.handler)
+    try:
+        logger.error("%s", "a\x1b[2J\nforged")
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert caplog.records[0].getMessage() == r"a\u001b[2J\u000aforged"

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.errors import FedquiltError
 from fedquilt.graphs.split import TRAIN, VAL
 from fedquilt.messages.message import declared
 from fedquilt.methods.base_adam import KEYS
@@ -867,3 +868,8 @@ def test_classes_of_the_spectral_encoder_lie_apart() -> None:
         training.run()
         apart[encoder] = float(training.findings["class_separation"])
     assert apart["spectral"] > 1.0 > apart["separate"]
+
+
+def test_energies_that_are_not_finite_are_a_divergence() -> None:
+    with pytest.raises(FedquiltError, match="Training diverged: the spectral energies of a client are not finite"):
+        projectors(torch.full((1, 4, 3), float("nan")))

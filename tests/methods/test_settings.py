@@ -5,6 +5,8 @@ What holds for every method's settings is in test_contract.py.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fedquilt.errors import FedquiltError
@@ -49,3 +51,24 @@ def test_epochs_told_twice_must_agree() -> None:
 
 def test_a_method_without_epochs_leaves_the_task_as_it_is() -> None:
     assert resolve_settings(Majority, context(4), {}, 4) == (NoSettings(), context(4))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            {"hidden": 10**18},
+            "hidden=1000000000000000000 of method 'fedavg' is not possible: it is over 1,000,000.",
+        ),
+        ({"hidden": 10**5000}, "is not possible: it has more than 64 bits."),
+        ({"lr": float("nan")}, "The setting lr=nan of method 'fedavg' is not possible: it is not a finite number."),
+        ({"model": "a\0"}, "it has a NUL character"),
+        ({"model": b"gcn"}, "YAML reads it as a bytes"),
+        ({"model": ["x" * 3000]}, "is not possible: input should be 'gcn'"),
+    ],
+)
+def test_values_that_no_setting_has_are_one_short_sentence(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(FedquiltError) as caught:
+        resolve_settings(FedAvg, context(), given, None)
+    assert says in str(caught.value)
+    assert len(str(caught.value)) < 400

@@ -114,8 +114,8 @@ def _header(
     except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise _damaged(path, name) from error
     # NumPy evaluates the header as a Python literal and checks little of it.
-    except (TypeError, SyntaxError, RecursionError, MemoryError, AttributeError, IndexError) as error:
-        raise _damaged(path, name) from error
+    except (TypeError, SyntaxError, RecursionError, MemoryError, AttributeError, IndexError):
+        raise _damaged(path, name) from None  # a MemoryError is the parser's: the literal is nested too deep
     if dtype.hasobject:
         raise DamagedArchiveError(
             f"{path} holds pickled objects in '{name}', which could run code when read; "
@@ -145,7 +145,7 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path, key: st
         with archive.open(entry) as file:
             array = np.lib.format.read_array(file, allow_pickle=False)
             file.read(1)  # the end of the entry is where its checksum is compared
-    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error, MemoryError) as error:
+    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise _damaged(path, printable(key)) from error
     if array.dtype.kind == "U":
         _check_text(array, path, printable(key))

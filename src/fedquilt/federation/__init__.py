@@ -11,3 +11,9 @@ site/                     one organisation: its graph, its state, what may leave
 nginx/                    the proxy in front of the SuperLink, and a site's relay to it
 local/                    the rehearsal: a whole federation on one machine, with real processes, TLS and node keys
 """
+
+from fedquilt.common.printable import printable_logger
+
+# Peers write part of what is logged: whatever module logs, no line can be forged and no terminal commanded.
+for _name in ("flwr", "fedquilt.site"):
+    printable_logger(_name)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fedquilt.common.printable import printable_logger
 from fedquilt.federation.parent_process import exit_with_parent
 
 app = ServerApp()
-_log = printable_logger("flwr")
+_log = logging.getLogger("flwr")
 
 
 @app.main()

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from fedquilt.common.validation import first_problem
+from fedquilt.common.printable import shown
+from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.methods.base import Method, RunContext
 
@@ -17,6 +18,7 @@ NonNegative = Annotated[float, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, le=0.99)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+LARGEST_COUNT = 1_000_000  # of whole numbers
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,22 @@ def build_settings(method: type[Method], context: RunContext, given: Mapping[str
             if not names:
                 raise FedquiltError(f"Method '{method.name}' has no settings, so '{name}' cannot be set; leave it out.")
             raise unknown(f"setting of {method.name}", name, names)
+        if fault := fault_of_value(given[name]) or _too_large(given[name]):
+            raise FedquiltError(
+                f"The setting {name}={shown(given[name])} of method '{method.name}' is not possible: {fault}."
+            )
     values = {**method.defaults(context), **given}
     try:
         return TypeAdapter(method.Settings).validate_python(values)
     except ValidationError as error:
         problem = first_problem(error)
-        setting = f"The setting {problem.field}={given.get(problem.field)!r}"
+        setting = f"The setting {problem.field}={shown(given.get(problem.field))}"
         raise FedquiltError(problem.sentence(f"{setting} of method '{method.name}'")) from None
+
+
+def _too_large(value: Any) -> str | None:
+    """Whole numbers are widths, layers and steps: no sizes of tensors overflow with those that pass."""
+    return f"it is over {LARGEST_COUNT:,}" if isinstance(value, int) and value > LARGEST_COUNT else None
 
 
 def resolve_settings(

@@ -34,7 +34,7 @@ def save(partition: Partition, path: str | Path) -> None:
     except TypeError as error:
         raise FedquiltError(f"The partition's settings cannot be saved ({error}); keep to plain values.") from error
     try:
-        write_npz(path, {"header": np.frombuffer(text, dtype=np.uint8), "nodes": held, "offsets": offsets})
+        write_npz(path, {"header": np.frombuffer(text, dtype=np.uint8), "nodes": held, "offsets": offsets}, 0o666)
     except OSError as error:
         reason = error.strerror or str(error)
         raise FedquiltError(f"Cannot write the partition '{path}' ({reason}); choose another place.") from error

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from pathlib import Path
 from typing import Any
 
 from fedquilt.common.files import open_to_append, write_all
-from fedquilt.common.printable import printable, printable_logger
+from fedquilt.common.printable import printable
 
-_log = printable_logger("flwr")
+_log = logging.getLogger("flwr")
 
 
 class Incidents:

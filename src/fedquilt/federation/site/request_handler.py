@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedquilt.common.printable import printable, printable_logger
+from fedquilt.common.printable import printable
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.protocol import HELLO, VERSION, RefusedError, Reply, Request
 from fedquilt.federation.site.config import SiteConfig, read_site
@@ -16,7 +17,7 @@ from fedquilt.federation.site.run_client import RunClient
 from fedquilt.federation.site.site import Site
 from fedquilt.privacy.dp import BudgetSpentError
 
-_log = printable_logger("fedquilt.site")
+_log = logging.getLogger("fedquilt.site")
 
 
 class RequestHandler:

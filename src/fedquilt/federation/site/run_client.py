@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +21,6 @@ import torch
 from torch import Tensor
 
 from fedquilt.common.lock import HeldError
-from fedquilt.common.printable import printable_logger
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.message_checks import BadMessageError, ExpectedMessages, read_download
 from fedquilt.federation.protocol import EVALUATE, FINISH, ROUND, RefusedError, Reply, Request
@@ -38,7 +38,7 @@ from fedquilt.training.engines.in_process import InProcess
 
 LOCK_SECONDS = 60.0  # how long a request waits for another process of the site that works on the same run
 _ANSWER = "answer"  # the name of the last answer's bytes among a saved state's tensors
-_log = printable_logger("fedquilt.site")
+_log = logging.getLogger("fedquilt.site")
 # What a round of training gives: the engine after it, the uploads, the evaluation where one was asked for, and what was paid.
 Trained = tuple[InProcess, Message, Evaluation | None, Payment | None]
 
