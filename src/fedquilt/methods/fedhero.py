@@ -326,7 +326,7 @@ class FedHERO(AdamMethod):
 
     def server_memory(self, sizes: RoundSizes) -> int:
         """How far some clients at a time are from the average."""
-        return super().server_memory(sizes) + min(sizes.senders, CHUNK_ROWS) * sizes.upload
+        return super().server_memory(sizes) + 3 * min(sizes.senders, CHUNK_ROWS) * sizes.upload // 5
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m with n_m the nodes of client m."""

@@ -34,7 +34,7 @@ from fedquilt.training.engines.registry import EngineOptions
 FIXED = 30 * 10**6  # libraries' pages that the first round touches
 SPREAD = 1.25  # freed blocks of other sizes are not always used again
 FEW, MORE = 2, 6  # clients of the two small cohorts
-LARGEST = 1000  # nodes of a client that is tried as it is
+LARGEST = 500  # nodes of a client that is tried as it is
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class ClientMemory:
         best: the copy of its model in the best round.
         upload: what it sends; `sent` is the part that is no view of its state.
         download: what it is sent, without what all are sent.
-        working: what its training and evaluation need on top, while they run.
+        working: what the first round needs on top, in which its data is prepared, and what the next one needs, while they
+            run. The blocks of one seldom fit where the other's were.
     """
 
     data: float
@@ -187,6 +188,7 @@ def _try(method: Method, clients: Sequence[Client]) -> ClientMemory:
     if hasattr(settings, "epochs"):  # memory does not depend on them
         settings = replace(settings, epochs=1)
     own = type(method)(settings, replace(method.context, clients=len(clients)), method.averaging)
+    clients = [replace(client) for client in clients]  # a client keeps what was computed of it
     everyone = torch.tensor([client.id for client in clients])
     server, down = own.server_start()
     meter = MemoryMeter()
@@ -194,11 +196,14 @@ def _try(method: Method, clients: Sequence[Client]) -> ClientMemory:
         with meter:
             engine = InProcess(own, clients)
             uploads, _ = engine.round(0, everyone, down, evaluate=True)
+        working = meter.peak - meter.live
         if not own.single_round:
             down = own.aggregate(server, uploads, everyone, everyone)
             del uploads
+            meter.peak = meter.live
             with meter:
                 uploads, _ = engine.round(1, everyone, down, evaluate=True)
+            working += meter.peak - meter.live
     state, models = engine.state(), engine.personal()
     storages = _storages(state)
     extra = {name: tensor for name, tensor in models.items() if not _storages({name: tensor}) & storages}
@@ -213,7 +218,7 @@ def _try(method: Method, clients: Sequence[Client]) -> ClientMemory:
         upload=_bytes(_named(uploads)),
         sent=_bytes(sent),
         download=_bytes(_named(private)),
-        working=max(0, meter.peak - meter.live),
+        working=working,
     )
 
 
