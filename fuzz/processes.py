@@ -26,7 +26,17 @@ _TICK_MS = 20
 _LONGEST_OUTPUT = 2**24  # bytes
 # What commands import when they need it.
 _MODULES = (
-    "matplotlib.pyplot",
+    *("matplotlib.pyplot", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg", "PIL.PngImagePlugin"),
+    *(
+        "xml.etree.ElementTree",
+        "html.parser",
+        "csv",
+        "tokenize",
+        "zipfile",
+        "unicodedata",
+        "encodings.idna",
+        "rich.progress",
+    ),
     "optuna",
     "pyarrow.parquet",
     "torch_geometric.nn",
