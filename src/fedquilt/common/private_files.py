@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from pathlib import Path
 from typing import Any
 
-from fedquilt.common.files import plain, replacing
+from fedquilt.common.files import TEMPORARY, plain, replacing
 
 OWNER_FOLDER, OWNER_FILE = 0o700, 0o600  # permission bits
 _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -35,10 +36,23 @@ def write_private_bytes(path: Path, data: bytes) -> None:
         temporary.write_bytes(data)
 
 
-def write_private_json(path: Path, value: Any) -> None:
-    """Write `value` as `fedquilt.common.files.write_json` does, readable by its owner only."""
-    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_private_bytes(path, text.encode("utf-8"))
+def write_private_json(path: Path, value: Any, sync: bool = True) -> None:
+    """Write `value` as `fedquilt.common.files.write_json` does, readable by its owner only.
+
+    Without `sync` it is written a little later: faster, and after a power cut the file may be empty.
+    """
+    data = (json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8")
+    if sync:
+        write_private_bytes(path, data)
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}")
+    try:
+        create_private(temporary)
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def append_private(path: Path, data: bytes, sync: bool = True) -> None:
