@@ -106,6 +106,7 @@ def test_json_values_come_back_exactly(value: float | int | str) -> None:
 def test_npz_round_trip_and_no_pickle(tmp_path: Path) -> None:
     arrays = {"a": np.arange(3), "empty": np.zeros((0, 2), np.float32), "names": np.array(["x", "yy"])}
     files.write_npz(tmp_path / "a.npz", arrays)
+    assert (tmp_path / "a.npz").stat().st_mode & 0o777 == 0o600
     read = files.read_npz(tmp_path / "a.npz")
     assert list(read) == list(arrays)
     for name, array in arrays.items():
