@@ -35,7 +35,23 @@ def test_what_is_written_is_its_owners(tmp_path: Path) -> None:
     path.chmod(0o644)  # as an earlier version wrote it
     write_private_json(path, {"x": [1, None]})
     assert (json.loads(path.read_bytes()), mode(path)) == ({"x": [1, None]}, 0o600)
+    write_private_json(path, "later", sync=False)
+    assert (json.loads(path.read_bytes()), mode(path)) == ("later", 0o600)
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_private_json(tmp_path / "file", 1)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    for sync in (True, False):
+        with pytest.raises(OSError, match="No space"):
+            write_private_json(tmp_path / "file", 2, sync=sync)
+    assert (tmp_path / "file").read_text() == "1\n"
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 def test_nobody_reads_it_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

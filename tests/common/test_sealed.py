@@ -23,6 +23,8 @@ def test_a_pair_comes_back_read_or_memory_mapped(tmp_path: Path, monkeypatch: py
     assert torch.equal(tensors["transposed"], weight.T)
     assert torch.equal(tensors["same"], weight)
     assert facts == {"round": 3, "é": [1, None]}
+    for path in tmp_path.iterdir():  # models and checkpoints are their owner's
+        assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_message_says_what_is_damaged(tmp_path: Path) -> None:

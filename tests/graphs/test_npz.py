@@ -41,6 +41,16 @@ def test_there_and_back(graph: Graph) -> None:
         assert os.listdir(path.parent) == ["graph.npz"]
 
 
+def test_a_private_graph_is_its_owners(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        write_npz(tiny(), tmp_path / "private.npz", private=True)
+        write_npz(tiny(), tmp_path / "public.npz")
+    finally:
+        os.umask(before)
+    assert [(tmp_path / f"{name}.npz").stat().st_mode & 0o777 for name in ("private", "public")] == [0o600, 0o644]
+
+
 def test_class_names_survive(tmp_path: Path) -> None:
     write_npz(tiny(class_names=("no", "yes")), tmp_path / "g.npz")
     assert read_npz(tmp_path / "g.npz").class_names == ("no", "yes")

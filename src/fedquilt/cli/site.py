@@ -163,6 +163,8 @@ def _describe(report: SiteReport) -> None:
     table.add_row("split", f"{report.split}: {train:,} train, {val:,} val, {test:,} test")
     table.add_row("state", site.state)
     table.add_row("permits", site.permits if isinstance(site.permits, str) else ", ".join(site.permits) or "nothing")
+    quota = site.quota
+    table.add_row("quota", f"{quota.runs:,} runs, {quota.gigabytes:g} GB, {quota.requests:,} requests a day")
     table.add_row("device", site.device)
     results().print(table)
 

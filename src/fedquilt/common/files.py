@@ -20,11 +20,12 @@ _NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)  # not on every system
 
 
 @contextmanager
-def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
+def replacing(path: Path, mode: int = 0o666, sync: bool = True) -> Iterator[Path]:
     """Give a temporary file in the same folder; when the block ends, what was written there replaces `path`.
 
     When the block raises, `path` is untouched and the temporary file is deleted. Missing folders are made. The file has a name
     that nobody can guess and is made here, so that no link can be in its place, with the rights `mode`, less the umask.
+    Without `sync` its content reaches the disk a little later: after a power cut it may be empty.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,14 +33,16 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NOFOLLOW, mode))
     try:
         yield temporary
-        sync_file(temporary)
+        if sync:
+            sync_file(temporary)
         os.replace(temporary, path)
     except BaseException:
         with suppress(FileNotFoundError):
             temporary.unlink()
         raise
     # The new name is an entry of the folder, so the folder must reach the disk as well.
-    sync_folder(path.parent)
+    if sync:
+        sync_folder(path.parent)
 
 
 def sync_folder(path: Path) -> None:

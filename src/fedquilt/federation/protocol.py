@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.config import is_site_name
+from fedquilt.federation.site.permits import MAX_PERMIT_LETTERS, MAX_PERMITS
 from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import as_dict, build_settings
 from fedquilt.tasks.metric import Metric
@@ -27,7 +28,6 @@ MAX_RANGE = 2.0**20  # of a number in secure aggregation, so that bits behind th
 # The most that a request may ask for, so that a site's work ends.
 MAX_CLIENTS, MAX_EPOCHS, MAX_ROUNDS = 10_000, 10_000, 10**7
 MAX_SETTING = 10_000  # of whole numbers among a method's settings, such as its hidden units
-MAX_PERMITS, MAX_PERMIT_LETTERS = 1000, 200  # of what a site says it permits
 # A header and a blob of tensors.
 Reply = tuple[dict[str, Any], bytes]
 

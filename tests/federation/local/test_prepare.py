@@ -46,6 +46,32 @@ def test_copies_keep_their_state_in_the_rehearsal(tmp_path: Path, sites: list[Pa
     assert not any((tmp_path / name / "state").exists() for name in "abc")
 
 
+def test_sites_that_say_nothing_permit_what_the_method_needs_and_the_others_keep_their_word(
+    tmp_path: Path, sites: list[Path]
+) -> None:
+    sites[1].write_text(sites[1].read_text() + "permits: all\n")
+    said: list[str] = []
+    with prepared(sites, {"method": "fedpub"}, tmp_path / "out", said.append) as (copies, _):
+        assert [read_site(copy).permits for copy in copies] == [
+            ["weights", "counts", "embedding", "figures"],
+            "all",
+            ["weights", "counts", "embedding", "figures"],
+        ]
+        assert all(copy.parent.stat().st_mode & 0o077 == 0 for copy in copies)
+    assert said == [
+        "Sites 'a', 'c' do not say what may leave (permits). Nothing leaves this machine in a rehearsal, so it lets out what "
+        "fedpub sends; for a federation write 'permits: [weights, counts, embedding, figures]' in site.yaml."
+    ]
+    assert "permits" not in sites[0].read_text()
+    sites[1].write_text(sites[1].read_text().replace("all", "[weights, counts]"))
+    with (
+        pytest.raises(FedquiltError, match="Site 'b' does not permit 'embedding'"),
+        prepared(sites, {"method": "fedpub"}, tmp_path / "other", said.append),
+    ):
+        pass
+    assert len(said) == 1
+
+
 @pytest.fixture
 def stopped(tmp_path: Path, sites: list[Path]) -> Path:
     """The folder of a rehearsal that was stopped in a round."""

@@ -50,6 +50,8 @@ GOOD = "name: a\ngraph: g\nstate: s\n"
         (GOOD + "grph: x\n", "there is no field 'grph'; did you mean 'graph'?"),
         (GOOD + "permits: some\n", "permits has to be 'all' or a list of upload names"),
         (GOOD + "permits: [1, 2]\n", "permits has to be 'all' or a list of upload names"),
+        (GOOD + "permits: ['']\n", "permits has to be 'all' or a list of upload names"),
+        (GOOD + f"permits: [{'a' * 201}]\n", "permits has to be 'all' or a list of upload names"),
         (GOOD + "dp: {noise: 1}\n", "dp.clip is not possible: field required"),
         (GOOD + "dp: {clip: 0, noise: 1}\n", "dp.clip=0 is not possible: input should be greater than"),
         (GOOD + "dp: {clip: 1, noise: -1}\n", "dp.noise=-1 is not possible"),

@@ -22,6 +22,8 @@ def test_a_site_is_its_client(tmp_path: Path) -> None:
         assert np.array_equal(back.split[labelled], client.split[labelled])
         assert np.array_equal(back.graph.edges, client.graph.edges)
         assert np.array_equal(back.graph.x, client.graph.x)
+        assert (path.parent / "graph.npz").stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_names_are_in_the_order_of_numbers(tmp_path: Path) -> None:

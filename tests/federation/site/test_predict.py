@@ -54,6 +54,7 @@ def test_what_is_written_is_what_is_said(tmp_path: Path) -> None:
     path, *_ = make_site(tmp_path)
     predictions = predict(read_site(path))
     predictions.write(tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").stat().st_mode & 0o777 == 0o600
     with open(tmp_path / "out.csv", newline="") as file:
         heading, *rows = csv.reader(file)
     assert heading == ["id", "class", "p_blue", "p_green", "p_red"]

@@ -23,7 +23,7 @@ from fedquilt.federation.coordinator.planning import check_same_widths, plan_met
 from fedquilt.federation.local.rehearsal import find_tool
 from fedquilt.federation.site.check import check_site
 from fedquilt.federation.site.config import SITE_YAML, SiteConfig, read_site
-from fedquilt.federation.site.permits import DEFAULT_PERMITS, METRICS_PERMIT, permits_needed, upload_names
+from fedquilt.federation.site.permits import DEFAULT_PERMITS, METRICS_PERMIT, in_words, permits_needed, upload_names
 from fedquilt.federation.site.site import Site
 from fedquilt.methods.base import RunContext, find_method
 from fedquilt.methods.settings import resolve_settings
@@ -86,7 +86,7 @@ def _with_permits(configs: Sequence[SiteConfig], federation: FederationConfig) -
     needed = permits_needed(upload_names(method), method.uploads)
     word = list(dict.fromkeys([*DEFAULT_PERMITS, *needed, METRICS_PERMIT]))
     note = (
-        f"{', '.join(silent)}: no word about what may leave (permits). Nothing leaves this machine in a rehearsal, so it lets "
+        f"Sites {in_words(silent)} do not say what may leave (permits). Nothing leaves this machine in a rehearsal, so it lets "
         f"out what {federation.method} sends; for a federation write 'permits: [{', '.join(word)}]' in site.yaml."
     )
     return [c.model_copy(update={"permits": word}) if c.name in silent else c for c in configs], note

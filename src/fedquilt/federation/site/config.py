@@ -15,7 +15,7 @@ from fedquilt.cohort.client import Client
 from fedquilt.common.validation import first_problem
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError, unknown
-from fedquilt.federation.site.permits import DEFAULT_PERMITS
+from fedquilt.federation.site.permits import DEFAULT_PERMITS, MAX_PERMIT_LETTERS, MAX_PERMITS
 from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
@@ -25,6 +25,7 @@ from fedquilt.runs.config import KeepCopies, read_config
 from fedquilt.tasks.base import Task
 
 SITE_YAML = "site.yaml"
+Permit = Annotated[str, Field(min_length=1, max_length=MAX_PERMIT_LETTERS)]
 _NAME = re.compile(r"[\w.@+-][\w .@+-]{0,79}")
 
 
@@ -78,7 +79,9 @@ class SiteConfig(BaseModel):
     split: str | None = None
     keep_copies: KeepCopies | None = None
     state: Annotated[str, Field(min_length=1)]
-    permits: list[str] | Literal["all"] = Field(default_factory=lambda: list(DEFAULT_PERMITS))
+    permits: Annotated[list[Permit], Field(max_length=MAX_PERMITS)] | Literal["all"] = Field(
+        default_factory=lambda: list(DEFAULT_PERMITS)
+    )
     dp: DpConfig | None = None
     device: str = "cpu"
     secure_aggregation: Literal["allowed", "required"] = "allowed"

@@ -74,6 +74,7 @@ def count_request(state: str | os.PathLike[str], kind: Any, limit: int) -> int:
                 "day": day,
                 "today": today | {kind: number},
             },
+            sync=False,
         )
     return number
 

@@ -20,6 +20,7 @@ from fedquilt.methods.settings import build_settings
 
 Permits = list[str] | Literal["all"]
 DEFAULT_PERMITS = (WEIGHTS, COUNTS)  # of a site.yaml that does not say `permits`
+MAX_PERMITS, MAX_PERMIT_LETTERS = 1000, 200  # that a site may have, and that a coordinator reads
 METRICS_PERMIT = "figures"  # what users write in site.yaml
 # What a site reports with any method, beside its uploads, where it permits that.
 METRICS_SPEC = TensorSpec(

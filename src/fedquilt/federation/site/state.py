@@ -80,9 +80,9 @@ class SiteState:
         return max((path.stat().st_mtime_ns for path in (self.folder / _MODEL).glob("*.json")), default=None)
 
     def note(self, **facts: Any) -> None:
-        """Note facts about the run, beside those that were noted before."""
+        """Note facts about the run, beside those that were noted before. Training does not depend on them."""
         make_private(self.folder)
-        write_private_json(self.folder / _FACTS, self.facts() | facts)
+        write_private_json(self.folder / _FACTS, self.facts() | facts, sync=False)
 
     def facts(self) -> dict[str, Any]:
         """What was noted about the run; empty where nothing was, or where it cannot be read."""
