@@ -151,6 +151,17 @@ class Method(ABC):
         """Whether the server averages uploads by `averaging`, so that a robust rule can replace the mean."""
         return False
 
+    def evidence_of(self, name: str) -> tuple[str, int] | None:
+        """The upload of counts by which the weight `name` is averaged patch by patch, and the axis of its patches.
+
+        The axis is that of one client's weight. None where a weight is averaged as a whole.
+        """
+        return None
+
+    def averages_by_evidence(self) -> bool:
+        """Whether any weight has an `evidence_of`."""
+        return type(self).evidence_of is not Method.evidence_of
+
     def public_start(self) -> Message:
         """The values of uploads that everyone, the server included, knows before round 0; without a client axis.
 

@@ -49,7 +49,11 @@ class FedAvg(BackboneMethod):
         message: Message = {MODEL + name: w for name, w in personal.items() if self.shares(name)}
         return message | {"train_nodes": cohort.train_count}
 
+    def server_start(self) -> tuple[State, Message]:
+        """What the averaging rule needs; nothing is sent."""
+        return self.previous_start(), {}
+
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m for every shared weight."""
         nodes = dense(uploads["train_nodes"])
-        return {n: self.averaging.average(dense(value), nodes) for n, value in uploads.items() if n != "train_nodes"}
+        return self.average_all(server, {n: dense(value) for n, value in uploads.items() if n != "train_nodes"}, nodes)

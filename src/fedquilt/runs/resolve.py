@@ -107,7 +107,7 @@ class ResolvedRun:
                 f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another method or task."
             )
         if config.attack is not None:
-            check_attackable(first)
+            check_attackable(first, config.attack)
         if config.hold_out_clients:
             check_admits(method)
         if config.aggregation != "mean":
@@ -204,7 +204,7 @@ class ResolvedRun:
         """One seed's training, ready to run."""
         c = self.config
         assert c.rounds is not None
-        averaging = averaging_rule(c.aggregation, c.aggregation_trim, c.aggregation_clip)
+        averaging = averaging_rule(c.aggregation, c.aggregation_trim, c.aggregation_clip, c.aggregation_voters)
         method: Method = self.method(self.settings, self.context(seed), averaging)
         options = EngineOptions(self.device, c.cohort_size, c.precision, c.workers)
         engine = make_engine(method, self.clients(seed)[: method.context.clients], options)
@@ -219,8 +219,10 @@ class ResolvedRun:
         c = self.config
         if c.attack is None:
             return None
-        malicious = some_clients(seed, self.context(seed).clients, c.attack_ratio, "attack", "clients")
-        return Attack(c.attack, c.attack_scale, frozenset(malicious.tolist()), seed)
+        context = self.context(seed)
+        malicious = some_clients(seed, context.clients, c.attack_ratio, "attack", "clients")
+        evidence_of = self.method(self.settings, context).evidence_of
+        return Attack(c.attack, c.attack_scale, frozenset(malicious.tolist()), seed, evidence_of)
 
     def protection(self, method: Method) -> Protection | None:
         """The protection of uploads in a training of `method`, where the run asks for one and anything is uploaded.

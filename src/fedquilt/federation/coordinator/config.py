@@ -24,7 +24,7 @@ from fedquilt.tasks.base import find_task
 # Fields that must not change when a run is resumed.
 FIXED_FIELDS = (
     *("method", "settings", "rounds", "epochs", "seed", "sites", "dataset", "partition", "metric", "participation"),
-    *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip"),
+    *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip", "aggregation_voters"),
 )
 
 
@@ -93,6 +93,9 @@ class FederationConfig(BaseModel):
     aggregation_clip: Annotated[
         float, _bounds("aggregation_clip"), Field(alias="aggregation-clip"), _option("aggregation_clip")
     ] = 1.0
+    aggregation_voters: Annotated[
+        int, _bounds("aggregation_voters"), Field(alias="aggregation-voters"), _option("aggregation_voters")
+    ] = 3
 
     @field_validator("settings", mode="before")
     @classmethod

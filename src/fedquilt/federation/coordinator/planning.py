@@ -31,7 +31,9 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
 
 def averaging_of(config: FederationConfig) -> Averaging:
     """The rule by which the server averages."""
-    return averaging_rule(config.aggregation, config.aggregation_trim, config.aggregation_clip)
+    return averaging_rule(
+        config.aggregation, config.aggregation_trim, config.aggregation_clip, config.aggregation_voters
+    )
 
 
 def check_permitted(sites: Sequence[Introduction], method: Method) -> None:
