@@ -76,9 +76,16 @@ class Averaging(ABC):
         """
         return None
 
-    def limited(self, stack: Tensor) -> Tensor:
-        """What clients add to something that the server does not average, bounded where the rule does that: [M, ...]."""
+    def limited(self, stack: Tensor, centred: bool = False) -> Tensor:
+        """What clients sent, [M, ...], bounded in length where the rule does that; `centred`: in distance from the median."""
         return stack
+
+    def limited_counts(self, count: Tensor, *sizes: Tensor) -> Tensor:
+        """Counts by which clients' statistics are combined, bounded where the rule does that: [M, C], sizes [M, C] each.
+
+        `sizes` are lengths of the statistics; a count of zero leaves a client's out.
+        """
+        return count
 
 
 class WeightedMean(Averaging):

@@ -102,6 +102,7 @@ class Method(ABC):
         single_round: one round is enough, since nothing is learned over rounds.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
             CUDA graph.
+        guarded: a sentence about what the guarded average bounds, of a method whose server does not average.
         admits: a client that did not train can be given a model afterwards, by `newcomer_state`, `newcomer_download` and
             `newcomer_update`.
     """
@@ -116,6 +117,7 @@ class Method(ABC):
     searched: ClassVar[tuple[str, ...]] = ("lr", "weight_decay", "dropout")
     single_round: ClassVar[bool] = False
     host_server: ClassVar[bool] = False
+    guarded: ClassVar[str] = ""
     admits: ClassVar[bool] = False
 
     def __init__(self, settings: Any, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:

@@ -117,7 +117,7 @@ class RunConfig(BaseModel):
             HOW,
             "What malicious clients send: a false embedding, same-value (one number throughout) or gaussian (noise); or false "
             "weights, noise, flip (turned round), own-rows (flipped where few others have evidence), inflated (flipped, "
-            "behind huge counts and the description of an average client) or stealth (against the others, within their bounds).",
+            "behind huge counts and the description of an average client) or stealth (against the others, within bounds).",
             unset="none",
         ),
     ] = None

@@ -111,7 +111,7 @@ class ResolvedRun:
         if config.hold_out_clients:
             check_admits(method)
         if config.aggregation != "mean":
-            check_averages(first)
+            check_averages(first, config.aggregation)
         return first
 
     def _usual_metric(self) -> str:

@@ -8,11 +8,11 @@ What they send, with `scale` s and honest weights w:
 - *own-rows* adapts to methods that average by evidence: the clients claim to have seen everything, once, and flip the patches
   in which they are then at least as many as the honest clients with evidence. In all other patches, and in what is averaged
   without evidence, they send what they trained.
-- *inflated*: flipped weights, behind counts of 10^9 and descriptions (embeddings, distributions) that are the mean of the honest
-  clients', so that servers which compare clients find them like everyone.
-- *stealth* adapts to bounds: from what was received, g, a step -s (median |d|) d / |d|, where d is the mean of the honest clients'
-  steps and median |d| their median length, behind the largest honest counts and the mean description. With s = 1 no length shows
-  it. Where nothing was received (in round 0), what was trained.
+- *inflated*: flipped weights, behind counts of 10^9 and descriptions (embeddings, distributions) that are the mean of the
+  honest clients', so that servers which compare clients find them like everyone.
+- *stealth* adapts to bounds: from what was received, g, a step -s (median |d|) d / |d|, where d is the mean of the honest
+  clients' steps and median |d| their median length, behind the largest honest counts and the mean description. With s = 1 no
+  length shows it. Where nothing was received (in round 0), what was trained.
 
 The last three know what the honest clients send in the round, and malicious clients act together.
 """
@@ -34,7 +34,8 @@ from fedquilt.methods.base import EMBEDDING, Method, methods
 from fedquilt.scenarios.kinds import AttackKind
 
 ON_EMBEDDINGS = ("same-value", "gaussian")
-WEIGHTS = ("model.", "update.")  # uploads that are weights, or what training added to them, begin with these
+CHANGES = "update."  # how the names of uploads begin that say what training added to weights
+WEIGHTS = ("model.", CHANGES)  # and those of all that are about weights
 INFLATED = 1e9  # the count that malicious clients claim
 
 _NOTHING_WITH_THESE_SETTINGS = (
@@ -150,12 +151,12 @@ class Attack:
         honest = [place for place in range(len(dense(first))) if place not in hostile]
         for name, value in uploads.items():
             spec, sent = declared(specs, name), dense(value).clone()
-            if name in weights:
-                stealthy = self.kind == "stealth"
-                changed[name] = (
-                    self._against(sent, honest, hostile, down.get(name))
-                    if stealthy
-                    else self._flipped(uploads, name, hostile)
+            if name in weights and self.kind == "inflated":
+                changed[name] = self._flipped(uploads, name, hostile)
+            elif name in weights:
+                change = name.startswith(CHANGES)
+                changed[name] = self._against(
+                    sent, honest, hostile, torch.zeros_like(sent) if change else down.get(name)
                 )
             elif spec is not None and spec.count:
                 sent[list(hostile)] = INFLATED if self.kind == "inflated" else sent[honest].amax(0).clamp_min(1.0)

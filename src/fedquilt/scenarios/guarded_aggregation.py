@@ -37,6 +37,9 @@ Byzantine-Robust Decentralized Learning via ClippedGossip, 2022): the receiver t
 
 A receiver that did not send, or whose own radius r_i is more than FAR times the median one (it sent nonsense), takes steps from
 the sender with the smallest radius.
+
+Servers that do not average (FedSSA, FedSheafHN) have what clients add shortened to its median length, and left out where it
+is longer than FAR medians (`GuardedAverage.limited`, `limited_counts`).
 """
 
 from __future__ import annotations
@@ -104,12 +107,24 @@ class GuardedAverage(Averaging):
         """Which clients count in each of the tensors that are averaged together; see `trusted`."""
         return [each.to(stack.dtype) for each, stack in zip(trusted(stacks, previous, votes), stacks, strict=True)]
 
-    def limited(self, stack: Tensor) -> Tensor:
-        """Shorten what clients add to something, [M, ...], to the median length; what is longer than FAR medians is zero."""
+    def limited(self, stack: Tensor, centred: bool = False) -> Tensor:
+        """Shorten what clients sent, [M, ...], to the median length; what is longer than FAR medians is zero.
+
+        `centred`: lengths are those of differences from the coordinate median.
+        """
         stack = _finite(stack)
-        length = _lengths(stack, torch.zeros_like(stack[0]))
+        centre = coordinate_median(stack) if centred else torch.zeros_like(stack[0])
+        length = _lengths(stack, centre)
         kept, _ = bounded_steps(length, lower_median(length))
-        return stack * kept.to(stack.dtype).view(-1, *[1] * (stack.dim() - 1))
+        return centre + (stack - centre) * kept.to(stack.dtype).view(-1, *[1] * (stack.dim() - 1))
+
+    def limited_counts(self, count: Tensor, *sizes: Tensor) -> Tensor:
+        """Counts of at most COUNT medians over the clients that have any; 0 where a size is more than FAR medians: [M, C]."""
+        some = count > 0
+        out = torch.minimum(count, COUNT * lower_median(torch.where(some, count, torch.inf)))
+        for size in sizes:
+            out = torch.where(size <= FAR * lower_median(torch.where(some, size, torch.inf)), out, 0.0)
+        return out
 
 
 def guarded(stack: Tensor, weight: Tensor | None, previous: Tensor | None) -> Tensor:
@@ -211,7 +226,7 @@ def trusted(stacks: Sequence[Tensor], centres: Sequence[Tensor], votes: Sequence
 
 
 def agrees(products: Tensor) -> Tensor:
-    """Which of n clients have a median cosine with the others that is not far below zero (1 or 0), from d_m d_j: [n, n] -> [n]."""
+    """Which of n clients have a median cosine with the others not far below zero (1 or 0), from d_m d_j: [n, n] -> [n]."""
     clients = len(products)
     length = products.diagonal().sqrt().clamp_min(TINY)
     cosine = products / length / length.unsqueeze(1)
@@ -241,7 +256,7 @@ def lower_median(x: Tensor) -> Tensor:
 
 
 def median_of(stack: Tensor, votes: Tensor) -> Tensor:
-    """The median of each coordinate over the clients that vote: stack [M, P, D], votes [M, P] -> [P, D]; 0 where nobody does."""
+    """The median of each coordinate over the clients that vote, 0 without any: stack [M, P, D], votes [M, P] -> [P, D]."""
     count = votes.sum(0)
     values = torch.where(votes.unsqueeze(2), stack, torch.inf).sort(0).values
     shape = (1, *values.shape[1:])

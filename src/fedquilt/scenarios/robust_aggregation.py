@@ -182,15 +182,17 @@ def _kept(distance: Tensor, clip: float) -> Tensor:
     return (radius / distance.clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)
 
 
-def check_averages(method: Method) -> None:
-    """Refuse a robust rule for a method that does not average with its settings, and for fewer than three clients."""
-    if type(method).averages is Method.averages:
+def check_averages(method: Method, rule: AggregationRule) -> None:
+    """Refuse a robust rule for a method whose server cannot use it with its settings, and for fewer than three clients."""
+    kind = type(method)
+    if kind.averages is Method.averages and not (rule == "guarded" and kind.guarded):
         others = [name for name, other in methods().items() if other.averages is not Method.averages]
+        instead = "choose aggregation=guarded" if kind.guarded else "leave out aggregation"
         raise FedquiltError(
             f"The server of method '{method.name}' does not average all that clients send, so that there is nothing to make "
-            f"robust; leave out aggregation, or choose one that does: {', '.join(others)}."
+            f"robust by '{rule}'; {instead}, or a method that does: {', '.join(others)}."
         )
-    if not method.averages():
+    if not (method.averages() or kind.guarded):
         raise FedquiltError(
             f"With these settings method '{method.name}' takes no average that could be made robust; leave out aggregation, "
             "or choose settings with which it does."

@@ -25,7 +25,7 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
     method = kind(*resolve_settings(kind, context, config.settings, config.epochs or None), averaging_of(config))
     check_permitted(sites, method)
     if config.aggregation != "mean":
-        check_averages(method)
+        check_averages(method, config.aggregation)
     return method
 
 
