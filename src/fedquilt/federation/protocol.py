@@ -117,6 +117,7 @@ class Introduction:
         features, classes: the widths of its graph; feature_names, class_names: hashes of their names, None where it has none.
         permits: which uploads may leave it.
         protected: whether it adds noise to its uploads.
+        nodes: how many nodes its graph has at most; None where it does not say. No count that it sends is larger.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Introduction:
     class_names: str | None
     permits: list[str] | Literal["all"]
     protected: bool
+    nodes: int | None = None
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any]) -> Introduction:
@@ -138,6 +140,8 @@ class Introduction:
         listed = isinstance(permits, list) and all(isinstance(name, str) for name in permits)
         if not sizes or not (permits == "all" or listed) or not isinstance(values["protected"], bool):
             raise ValueError("what it says of its graph cannot be read")
+        if values["nodes"] is not None and not (type(values["nodes"]) is int and 0 < values["nodes"] < 2**53):
+            raise ValueError("what it says of its nodes cannot be read")
         if not all(isinstance(values[names], str | None) for names in ("feature_names", "class_names")):
             raise ValueError("what it says of its features and classes cannot be read")
         return cls(**values)

@@ -84,8 +84,13 @@ class FederationConfig(BaseModel):
     norm_limit: Annotated[
         float,
         Field(gt=1, alias="norm-limit"),
-        _own("An upload so many times as long as the round's median one is left out."),
-    ] = 1000.0
+        _own("An upload with a tensor so many times as long as the median of the other sites' is left out."),
+    ] = 30.0
+    size_limit: Annotated[
+        float,
+        Field(ge=1, alias="size-limit"),
+        _own("Counts of more than so many times the nodes of the median of the other sites are not believed."),
+    ] = 100.0
     aggregation: Annotated[AggregationRule, _option("aggregation")] = "mean"
     aggregation_trim: Annotated[
         float, _bounds("aggregation_trim"), Field(alias="aggregation-trim"), _option("aggregation_trim")

@@ -45,6 +45,8 @@ class Site:
             class_names=_hash_names(graph.class_names),
             permits=config.permits,
             protected=config.dp is not None,
+            # Rounded up, so that it says little; with noise, counts are not sent at all.
+            nodes=None if config.dp is not None else 1 << (graph.nodes - 1).bit_length(),
         )
 
     def client(self, number: int, method: Method) -> Client:
