@@ -250,7 +250,7 @@ def _products(stack: Tensor, centre: Tensor, votes: Tensor | None) -> Tensor:
 
 def lower_median(x: Tensor) -> Tensor:
     """The lower median over the first axis of the values that are finite: [M, ...] -> [...]; inf where none is."""
-    values = torch.nan_to_num(x, nan=torch.inf).sort(0).values
+    values = torch.where(torch.isnan(x), torch.inf, x).sort(0).values
     place = ((torch.isfinite(values).sum(0) - 1) // 2).clamp_min(0)
     return values.gather(0, place.unsqueeze(0))[0]
 
