@@ -24,20 +24,66 @@ from support.flower_doubles import federation
 from support.tampering import W
 
 
+def sized(*sizes: float, counts: float = 1.0) -> dict[int, Message]:
+    """Uploads whose weights have these entries."""
+    return {m: {W: torch.full((1, 4), size), "train_nodes": torch.full((1,), counts)} for m, size in enumerate(sizes)}
+
+
+SPECS = find_method("fedavg").uploads
+
+
+@pytest.mark.parametrize(
+    ("sizes", "left_out"),
+    [
+        ((1.0, 1.0, 900.0), {2}),
+        ((1.0, 1.0, 31.0), {2}),
+        ((1.0, 1.0, 29.0), set()),
+        ((1.0, 1.0, 0.0), set()),  # who sends nothing is no measure for the others
+        ((1.0, 1.0, 1.0, 0.0, 0.0), set()),
+        ((1.0, 1.0, 1.0, 1e6, 1e6), {3, 4}),
+        ((0.0, 0.0, 0.29), set()),  # nor are those that have nothing to say yet
+    ],
+    ids=str,
+)
+def test_a_tensor_is_compared_with_the_median_of_the_others(sizes: tuple[float, ...], left_out: set[int]) -> None:
+    assert set(overlong_uploads(sized(*sizes), SPECS, set(), 30.0)) == left_out
+    for m in left_out:
+        assert f"has '{W}' " in overlong_uploads(sized(*sizes), SPECS, set(), 30.0)[m]
+
+
+def test_every_tensor_is_compared_by_itself() -> None:
+    """A long bias does not hide behind a longer matrix."""
+    uploads = {m: {W: torch.ones(1, 10_000), "model.b": torch.full((1, 4), 900.0 if m == 2 else 1.0)} for m in range(4)}
+    assert set(overlong_uploads(uploads, SPECS, set(), 30.0)) == {2}
+
+
+def test_two_uploads_are_compared_with_what_was_sent_before() -> None:
+    sent: Message = {W: torch.full((4,), 1.0)}
+    downloads = {0: sent, 1: sent}
+    assert set(overlong_uploads(sized(1.0, 900.0), SPECS, set(), 30.0, downloads)) == {1}
+    assert set(overlong_uploads(sized(1.0, 0.0), SPECS, set(), 30.0, downloads)) == set()
+    assert set(overlong_uploads(sized(900.0), SPECS, set(), 30.0, downloads)) == {0}
+    assert set(overlong_uploads(sized(1.0, 800.0), SPECS, set(), 30.0)) == set()
+    assert set(overlong_uploads(sized(1.0, 1000.0), SPECS, set(), 30.0)) == {1}
+
+
 def test_uploads_with_noise_are_compared_with_others_that_have_noise() -> None:
-    specs = find_method("fedavg").uploads
-    uploads = {m: {W: torch.full((1, 4), size), "train_nodes": torch.ones(1)} for m, size in enumerate((1.0, 1.0, 1e5))}
-    assert set(overlong_uploads(uploads, specs, set(), 1000.0)) == {2}
-    assert overlong_uploads(uploads, specs, {2}, 2000.0) == {}  # noise may make it longer, up to a limit
-    assert set(overlong_uploads(uploads, specs, {2}, 200.0)) == {2}
-    assert set(overlong_uploads(uploads, specs, {0, 1, 2}, 1000.0)) == {2}
-    assert set(overlong_uploads({0: uploads[0], 2: uploads[2]}, specs, set(), 1000.0)) == {2}
-    assert (
-        overlong_uploads({0: uploads[0], 1: {**uploads[1], "train_nodes": torch.full((1,), 1e9)}}, specs, set(), 2.0)
-        == {}
-    )
-    quiet = {m: {W: torch.full((1, 4), size)} for m, size in enumerate((0.0, 0.0, 100.0))}
-    assert overlong_uploads(quiet, specs, set(), 1000.0) == {}  # those that have nothing to say are no measure
+    assert set(overlong_uploads(sized(1.0, 1.0, 1e5), SPECS, {2}, 10.0)) == {2}
+    assert overlong_uploads(sized(1.0, 1.0, 1e5), SPECS, {2}, 100.0) == {}  # noise may make it longer, up to a limit
+    assert set(overlong_uploads(sized(1.0, 1.0, 1e5), SPECS, {0, 1, 2}, 30.0)) == {2}
+    assert overlong_uploads(sized(1.0, 1.0, 800.0), SPECS, {0, 1, 2}, 30.0) == {}
+    assert overlong_uploads(sized(1.0, 1.0, counts=1e9), SPECS, set(), 2.0) == {}  # counts have bounds of their own
+    assert overlong_uploads(sized(0.0, 0.0, 100.0), SPECS, {0, 1, 2}, 30.0) == {}
+
+
+def test_no_count_is_larger_than_the_site_can_have() -> None:
+    clients = ragged_clients()
+    method = make_method("fedavg", clients, make_task(clients))
+    form = ExpectedMessages(method).upload_form(0, {})
+    upload = encode({**form, "train_nodes": torch.full((1,), 33.0)})
+    assert read_upload(upload, form, method.uploads, nodes=33)
+    with pytest.raises(BadMessageError, match="'train_nodes', which is a count, above 32, more than there can be"):
+        read_upload(upload, form, method.uploads, nodes=32)
 
 
 def trained_dummies(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:

@@ -58,6 +58,8 @@ BAD: dict[str, tuple[Callable, str]] = {
     ),
     "huge": (changed(W, put(2, 3e38)), "larger than 1e+09"),
     "overlong": (changed(W, lambda t: 1e6 * t), "times as long as is usual"),
+    "long": (changed(W, lambda t: 900 * t), "times as long as is usual"),
+    "large count": (changed("train_nodes", put(0, 1e9)), "which is a count, above 16"),
     "negative count": (changed("train_nodes", put(0, -5.0)), "below zero"),
     "count of nothing": (changed("train_nodes", put(0, 0.0)), "zero throughout"),
     "unpackable": (lambda reply: DecodeError("garbage"), "cannot be read"),
@@ -177,4 +179,8 @@ def test_one_long_upload_ruins_nobody(name: str, sites: int, protected: bool, tm
     there = federation(tmp_path, clients, grid, method=name, rounds=3)
     there.run()
     assert [r["participants"] for r in there.folder.seed(3).records()][1] == [m for m in range(sites) if m != 1]
-    assert "times as long" in there.incidents.all[0]["reason"]
+    assert "times as long" in next(line["reason"] for line in there.incidents.all if line["round"] == 1)
+    # Who says that it adds noise sends ones in place of counts.
+    counts = [line["reason"] for line in there.incidents.all if line["round"] == 0]
+    assert len(counts) == (protected and name in ("fedavg", "quilt"))
+    assert all("which is a count, above 1" in reason for reason in counts)

@@ -512,9 +512,12 @@ def test_rates_stay_with_their_clients_where_some_sit_out() -> None:
 
 def test_with_sage_both_matrices_that_read_features_are_averaged_by_features() -> None:
     method = make(model="sage")
-    by = {name: method.evidence_for(f"model.{name}") for name in method.shapes()}
-    assert {name for name, kind in by.items() if kind == "seen.features"} == {"conv1.weight", "conv1.root"}
-    assert {name for name, kind in by.items() if kind == "seen.classes"} == {"classifier.weight", "classifier.bias"}
+    by = {name: method.evidence_of(f"model.{name}") for name in method.shapes()}
+    assert {name for name, kind in by.items() if kind == ("seen.features", 0)} == {"conv1.weight", "conv1.root"}
+    assert {name for name, kind in by.items() if kind == ("seen.classes", -1)} == {
+        "classifier.weight",
+        "classifier.bias",
+    }
     assert {name for name, kind in by.items() if kind is None} == {
         *("conv1.bias", "conv2.weight", "conv2.root", "conv2.bias")
     }

@@ -66,6 +66,8 @@ def _print_method(method: type[Method]) -> None:
     for paragraph in _idea(method):
         console.print(paragraph, markup=False)
     console.print()
+    console.print(f"Against hostile clients: {against_hostile_clients(method)}", markup=False)
+    console.print()
     listed = fields(method.Settings)
     if not listed:
         say("It has nothing to set.")
@@ -89,6 +91,17 @@ def _print_method(method: type[Method]) -> None:
     if method.uploads:
         console.print()
         say(f"Secure aggregation: {_secure(method)}")
+
+
+def against_hostile_clients(method: type[Method]) -> str:
+    """Return a sentence about the aggregation rules that the method's server can use."""
+    from fedquilt.methods.base import Method as Base
+
+    if method.guarded:
+        return method.guarded
+    if method.averages is Base.averages:
+        return "Nothing is taken from others." if not method.uploads else "There is no robust rule for its server."
+    return "--aggregation guarded, or median, trimmed, clipped (see docs/privacy.md)."
 
 
 def _print_messages(heading: str, specs: tuple[TensorSpec, ...]) -> None:

@@ -7,6 +7,7 @@ site expects downloads of the form that a server sends to the dummy client.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Hashable, Mapping, Sequence, Set
 from functools import cached_property
@@ -21,10 +22,14 @@ from fedquilt.methods.base import Method
 
 # Bytes that an upload may have beside its numbers, for its header: a constant, and so many a tensor.
 HEADER_BYTES, HEADER_BYTES_PER_TENSOR = 4096, 512
-LARGEST = 1e9  # no weight, statistic or count is larger; integer seeds are
-SMALLEST_MEDIAN = 1.0  # uploads are not compared with a median norm below this
+LARGEST = 1e9  # no weight or statistic is larger; integer seeds are
+FEWEST = 3  # with fewer uploads than this there is no median of the others to compare one with
+SMALLEST = 0.01  # tensors whose entries have a smaller root mean square are not used as a measure
+SMALLEST_MEDIAN = 1.0  # nor are noisy uploads of a smaller norm
 FEW_NOISY = 3  # with fewer noisy uploads than this, they are compared with all uploads
-NOISY_FACTOR = 100.0  # and then may be so many times as long as the limit allows
+# How many times as long as the limit allows noisy uploads may be, as each site chooses its noise, and uploads of which nothing
+# is known to compare them with; and noisy ones where they are few.
+NOISY_FACTOR, FEW_NOISY_FACTOR = 30.0, 3000.0
 
 
 class BadMessageError(ValueError):
@@ -86,10 +91,13 @@ class ExpectedMessages:
         return upload
 
 
-def read_upload(data: bytes, expected: Message, specs: Sequence[TensorSpec], protected: bool = False) -> Message:
+def read_upload(
+    data: bytes, expected: Message, specs: Sequence[TensorSpec], protected: bool = False, nodes: float = LARGEST
+) -> Message:
     """The upload in `data`, where it has the form of `expected`; BadMessageError otherwise.
 
-    An upload that is `protected` by noise is dense and has floating-point numbers only.
+    An upload that is `protected` by noise is dense and has floating-point numbers only. `nodes` is the most that anything can
+    be counted at the site.
     """
     if protected:
         expected = {name: dense(value).float() for name, value in expected.items()}
@@ -104,7 +112,12 @@ def read_upload(data: bytes, expected: Message, specs: Sequence[TensorSpec], pro
         if name not in message:
             raise BadMessageError(f"lacks '{name}'")
         _check_form(name, message[name], value)
-        _check_numbers(name, message[name], declared(specs, name))
+        spec = declared(specs, name)
+        _check_numbers(name, message[name], spec)
+        if _is_count(spec) and float(dense(message[name]).max()) > nodes:
+            raise BadMessageError(
+                f"has '{name}', which is a count, above {nodes:g}, more than there can be at the site"
+            )
     return {name: message[name] for name in expected}
 
 
@@ -124,28 +137,56 @@ def read_download(data: bytes, expected: Message, specs: Sequence[TensorSpec]) -
 
 
 def overlong_uploads(
+    uploads: Mapping[int, Message],
+    specs: Sequence[TensorSpec],
+    noisy: Set[int],
+    limit: float,
+    downloads: Mapping[int, Message] | None = None,
+) -> dict[int, str]:
+    """The clients whose uploads are too long, each with a reason.
+
+    Each tensor of an upload may have at most `limit` times the median norm of the same tensor in the other uploads. Of two
+    middle norms the larger is the median, so that a site which sends nothing but zeros does not have the others left out.
+    With fewer than FEWEST uploads without noise, the measure is what the client was sent under the same name in `downloads`;
+    where it was sent nothing, or zeros, the smaller norm at a higher limit.
+    """
+    out = overlong_noise(uploads, specs, noisy, limit)
+    plain = {m: _norms(message, specs) for m, message in uploads.items() if m not in noisy}
+    for m, norms in plain.items():
+        for name, (norm, entries) in norms.items():
+            others = [plain[other][name][0] for other in plain if other != m]
+            least = SMALLEST * math.sqrt(entries)
+            before, most = _norm((downloads or {}).get(m, {}).get(name)), limit
+            if len(others) + 1 >= FEWEST:
+                usual = max(statistics.median_high(others), least)
+            elif before > least:
+                usual = before
+            else:
+                usual, most = max(SMALLEST_MEDIAN, min([norm, *others])), NOISY_FACTOR * limit
+            if norm > most * usual:
+                out[m] = f"has '{name}' {norm / usual:.3g} times as long as is usual in the round"
+    return out
+
+
+def overlong_noise(
     uploads: Mapping[int, Message], specs: Sequence[TensorSpec], noisy: Set[int], limit: float
 ) -> dict[int, str]:
-    """The clients whose uploads have more than `limit` times the median norm of the round, each with a reason.
+    """The same of noisy uploads, whose norms depend on their noise, which every site chooses.
 
-    The norm of a noisy upload depends on its noise. So noisy uploads are compared among themselves, or, where they are few,
-    with all uploads at a higher limit. Of two middle norms the smaller is the median: so with two sites, neither raises the
-    limit for itself.
+    They are compared as a whole and among themselves, or, where they are few, with all uploads at a higher limit. Of two middle
+    norms the smaller is the median: so with two sites, neither raises the limit for itself.
     """
-    out: dict[int, str] = {}
     norms = {m: upload_norm(message, specs) for m, message in uploads.items()}
-    plain, noised = set(norms) - noisy, set(norms) & noisy
+    noised = {m: norm for m, norm in norms.items() if m in noisy}
     few = len(noised) < FEW_NOISY
-    for group, compared_with, most in (
-        (plain, plain, limit),
-        (noised, set(norms) if few else noised, NOISY_FACTOR * limit if few else limit),
-    ):
-        median = statistics.median_low([norms[m] for m in compared_with]) if compared_with else 0.0
-        usual = max(SMALLEST_MEDIAN, median)
-        for m in sorted(group):
-            if norms[m] > most * usual:
-                out[m] = f"is {norms[m] / usual:.3g} times as long as is usual in the round"
-    return out
+    compared_with = norms if few else noised
+    usual = max(SMALLEST_MEDIAN, statistics.median_low(compared_with.values()) if noised else 0.0)
+    most = limit * (FEW_NOISY_FACTOR if few else NOISY_FACTOR)
+    return {
+        m: f"is {norm / usual:.3g} times as long as is usual in the round"
+        for m, norm in sorted(noised.items())
+        if norm > most * usual
+    }
 
 
 def has_possible_numbers(message: Message) -> bool:
@@ -161,7 +202,17 @@ def has_possible_numbers(message: Message) -> bool:
 def upload_norm(message: Message, specs: Sequence[TensorSpec]) -> float:
     """The L2 norm of all tensors in an upload that are not counts."""
     tensors = [dense(value) for name, value in message.items() if not _is_count(declared(specs, name))]
-    return sum(float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) ** 2 for tensor in tensors) ** 0.5
+    return sum(_norm(tensor) ** 2 for tensor in tensors) ** 0.5
+
+
+def _norms(message: Message, specs: Sequence[TensorSpec]) -> dict[str, tuple[float, int]]:
+    """The L2 norm and the number of entries of each tensor that is not a count."""
+    tensors = {name: dense(value) for name, value in message.items() if not _is_count(declared(specs, name))}
+    return {name: (_norm(tensor), tensor.numel()) for name, tensor in tensors.items()}
+
+
+def _norm(value: Value | None) -> float:
+    return 0.0 if value is None else float(torch.linalg.vector_norm(dense(value), dtype=torch.float64))
 
 
 def _is_count(spec: TensorSpec | None) -> bool:

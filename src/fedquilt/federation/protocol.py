@@ -129,6 +129,7 @@ class Introduction:
         permits: which uploads may leave it.
         protected: whether it adds noise to its uploads.
         secure: whether its uploads leave only by secure aggregation.
+        nodes: how many nodes its graph has at most; None where it does not say. No count that it sends is larger.
     """
 
     name: str
@@ -139,6 +140,7 @@ class Introduction:
     permits: list[str] | Literal["all"]
     protected: bool
     secure: bool = False
+    nodes: int | None = None
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any]) -> Introduction:
@@ -155,6 +157,8 @@ class Introduction:
         )
         if not sizes or not (permits == "all" or listed) or not isinstance(values["protected"], bool):
             raise ValueError("what it says of its graph cannot be read")
+        if values["nodes"] is not None and not (type(values["nodes"]) is int and 0 < values["nodes"] < 2**53):
+            raise ValueError("what it says of its nodes cannot be read")
         if not all(isinstance(values[names], str | None) for names in ("feature_names", "class_names")):
             raise ValueError("what it says of its features and classes cannot be read")
         return cls(**values | {"secure": values["secure"] is True})

@@ -120,6 +120,7 @@ class Method(ABC):
         single_round: one round is enough, since nothing is learned over rounds.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
             CUDA graph.
+        guarded: a sentence about what the guarded average bounds, of a method whose server does not average.
         admits: a client that did not train can be given a model afterwards, by `newcomer_state`, `newcomer_download` and
             `newcomer_update`.
     """
@@ -135,6 +136,7 @@ class Method(ABC):
     searched: ClassVar[tuple[str, ...]] = ("lr", "weight_decay", "dropout")
     single_round: ClassVar[bool] = False
     host_server: ClassVar[bool] = False
+    guarded: ClassVar[str] = ""
     admits: ClassVar[bool] = False
 
     def __init__(self, settings: Any, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
@@ -169,6 +171,17 @@ class Method(ABC):
     def averages(self) -> bool:
         """Whether the server averages uploads by `averaging`, so that a robust rule can replace the mean."""
         return False
+
+    def evidence_of(self, name: str) -> tuple[str, int] | None:
+        """The upload of counts by which the weight `name` is averaged patch by patch, and the axis of its patches.
+
+        The axis is that of one client's weight. None where a weight is averaged as a whole.
+        """
+        return None
+
+    def averages_by_evidence(self) -> bool:
+        """Whether any weight has an `evidence_of`."""
+        return type(self).evidence_of is not Method.evidence_of
 
     def public_start(self) -> Message:
         """The values of uploads that everyone, the server included, knows before round 0; without a client axis.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from fedquilt.nn.models import Shapes, common_start
 from fedquilt.nn.optim import LearningRate, adam_start, adam_step
 
 MODEL = "model."
+PREVIOUS = "previous."  # in the server's state: what was sent before, where the averaging rule needs it
 KEYS = "dropout.key"
 CLOCK = "dropout.clock"
 
@@ -56,6 +58,41 @@ class AdamMethod(Method):
         sent = {spec.name for spec in self.uploads if not spec.count}
         known: Message = {MODEL + name: w[0] for name, w in weights.items()}
         return known | {name: value[0] for name, value in self.private(weights).items() if name in sent}
+
+    def previous_start(self) -> State:
+        """For the server's state: the common start of what is averaged, where the rule needs the values sent before."""
+        if not self.averaging.needs_previous:
+            return {}
+        known = {name: dense(value) for name, value in self.public_start().items()}
+        model = {MODEL + name for name in self.shapes() if self.shares(name)}
+        return {PREVIOUS + name: w for name, w in known.items() if name in model or self.sends(name)}
+
+    def average_all(self, server: State, stacks: State, weight: Tensor) -> Message:
+        """The average of each of the tensors [n, ...] that clients sent, with the clients' weights [n]: [...] each."""
+        before = {name: server.get(PREVIOUS + name) for name in stacks}
+        trust = self.trust(before, stacks, dict.fromkeys(stacks))
+        down: Message = {
+            name: self.averaging.average(stack, weight * trust[name] if name in trust else weight, before[name])
+            for name, stack in stacks.items()
+        }
+        self.remember(server, down)
+        return down
+
+    def trust(
+        self, before: Mapping[str, Tensor | None], stacks: State, votes: Mapping[str, Tensor | None]
+    ) -> dict[str, Tensor]:
+        """Which clients count in each tensor, [n] of ones and zeros; empty where all do (`Averaging.trust`)."""
+        known = {name: value for name, value in before.items() if value is not None}
+        if not known:
+            return {}
+        found = self.averaging.trust([stacks[n] for n in known], list(known.values()), [votes[n] for n in known])
+        return {} if found is None else dict(zip(known, found, strict=True))
+
+    def remember(self, server: State, down: Message) -> None:
+        """Store what is sent now, in place, where `previous_start` did."""
+        for name, value in down.items():
+            if PREVIOUS + name in server:
+                server[PREVIOUS + name].copy_(dense(value))
 
     def shares(self, name: str) -> bool:
         """Whether the model's weight `name` is uploaded, of those that are declared."""

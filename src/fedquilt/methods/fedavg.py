@@ -60,7 +60,11 @@ class FedAvg(BackboneMethod):
         """sum_m n_m w_m / sum_m n_m."""
         return {**mean_of_sums(sums, TRAIN_NODES.name)}
 
+    def server_start(self) -> tuple[State, Message]:
+        """What the averaging rule needs; nothing is sent."""
+        return self.previous_start(), {}
+
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m for every shared weight."""
         nodes = dense(uploads["train_nodes"])
-        return {n: self.averaging.average(dense(value), nodes) for n, value in uploads.items() if n != "train_nodes"}
+        return self.average_all(server, {n: dense(value) for n, value in uploads.items() if n != "train_nodes"}, nodes)

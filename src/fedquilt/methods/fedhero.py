@@ -322,7 +322,7 @@ class FedHERO(AdamMethod):
         shared = {name for name in weights if self.shares(name)}
         server = {START + name: weights[name][0] for name in shared if name.startswith(LEARNER)}
         found = ([WEIGHT_NORM, LAYER_SPREAD] if shared else []) + ([LEARNER_SPREAD, LEARNER_CHANGE] if server else [])
-        return server | {DIAGNOSTIC + name: torch.zeros(()) for name in found}, {}
+        return server | {DIAGNOSTIC + name: torch.zeros(()) for name in found} | self.previous_start(), {}
 
     def server_memory(self, sizes: RoundSizes) -> int:
         """How far some clients at a time are from the average."""
@@ -331,7 +331,7 @@ class FedHERO(AdamMethod):
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """sum_m n_m w_m / sum_m n_m with n_m the nodes of client m."""
         sent = {name: dense(value) for name, value in uploads.items() if name != NODES}
-        down: Message = {name: self.averaging.average(w, dense(uploads[NODES])) for name, w in sent.items()}
+        down = self.average_all(server, sent, dense(uploads[NODES])) if sent else {}
         if sent:
             self.diagnose(server, sent, {name: dense(w) for name, w in down.items()})
         return down

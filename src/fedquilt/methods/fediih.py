@@ -42,7 +42,7 @@ from torch import Tensor
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.random_streams import torch_stream
 from fedquilt.messages.message import Message, TensorSpec, dense
-from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among
 from fedquilt.methods.base import RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.diagnostics import effective_clients, own_weight, pair_median
@@ -352,10 +352,11 @@ class FedIIH(AdamMethod):
         beta = self.weigh(server, uploads, senders, receivers)
         server[WEIGHTS].index_fill_(1, receivers, 0.0)
         server[WEIGHTS][:, receivers.unsqueeze(1), senders] = beta
+        own = places_among(senders, receivers, self.context.clients)
         message: Message = {}
         for name, value in uploads.items():
             if name.startswith(MODEL):
-                message[name] = self.mixed(name, dense(value), beta)
+                message[name] = self.mixed(name, dense(value), beta, own)
         if self.hierarchy:
             message[ALPHA] = self.averaging.total(dense(uploads[MEAN])) / (len(senders) + PRIOR_VARIANCE)
         return message
@@ -385,14 +386,14 @@ class FedIIH(AdamMethod):
         mean, logvar = (t.view(count, self.factors, self.width).transpose(0, 1) for t in (mean, logvar))
         return 1.0 - jensen_shannon(mean, logvar, divergence_noise(self.context.seed, self.width, mean.device))
 
-    def mixed(self, name: str, stack: Tensor, beta: Tensor) -> Tensor:
+    def mixed(self, name: str, stack: Tensor, beta: Tensor, own: Tensor | None = None) -> Tensor:
         """sum_j beta_mj^k W_j^k for each receiver m and factor k (eq. 10): [n, ...], beta [K, r, n] -> [r, ...]."""
         if name == MODEL + "classifier.bias":
             return self.averaging.average(stack).expand(beta.shape[1], -1).contiguous()
         # The factor is a part of the projection's last axis, and of the classifier's first.
         before = 1 if name == MODEL + "classifier.weight" else math.prod(stack.shape[1:-1])
         parts = stack.view(len(stack), before, self.factors, -1)
-        return self.averaging.mix_factors(beta, parts).reshape(-1, *stack.shape[1:])
+        return self.averaging.mix_factors(beta, parts, own).reshape(-1, *stack.shape[1:])
 
     def similarity(self, server: State) -> Tensor | None:
         """S of each factor as last computed between each pair of clients: [K, M, M]; None where nothing is compared."""

@@ -49,7 +49,7 @@ from fedquilt.common.random_streams import derive
 from fedquilt.devices.offload import row_chunks
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, dense
-from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among
 from fedquilt.methods.base import EMBEDDING, RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
@@ -279,6 +279,8 @@ class FedPub(BackboneMethod):
             start = common_start(self.shapes(), self.context.seed, self.context.clients, torch.device("cpu"))
             server |= {"sent." + name: w for name, w in start.items()}
         server |= {DIAGNOSTIC + name: torch.zeros(()) for name in self.noted()}
+        if not self.settings.matching:
+            server |= self.previous_start()
         return server, {"graph_seed": seed}
 
     def server_memory(self, sizes: RoundSizes) -> int:
@@ -305,10 +307,8 @@ class FedPub(BackboneMethod):
         if not self.settings.matching:
             nodes = dense(uploads[TRAIN_NODES.name])
             self.note(server, effective_clients=effective_clients((nodes / nodes.sum()).unsqueeze(0)))
-            mixed: Message = {
-                n: self.averaging.average(w, nodes).repeat(len(receivers), *[1] * (w.dim() - 1))
-                for n, w in stacks.items()
-            }
+            average = {n: dense(w) for n, w in self.average_all(server, stacks, nodes).items()}
+            mixed: Message = {n: w.repeat(len(receivers), *[1] * w.dim()) for n, w in average.items()}
         elif self.many:
             mixed = self.thin_averages(server, uploads, stacks, senders, receivers)
         else:
@@ -316,7 +316,8 @@ class FedPub(BackboneMethod):
             server["similarity"][senders.unsqueeze(1), senders] = found
             alpha = self.attention(server["similarity"][receivers][:, senders])
             self.note(server, effective_clients=effective_clients(alpha), similarity_median=pair_median(found))
-            mixed = {n: self.averaging.mix(alpha, w) for n, w in stacks.items()}
+            own = places_among(senders, receivers, self.context.clients)
+            mixed = {n: self.averaging.mix(alpha, w, own) for n, w in stacks.items()}
         for name, w in mixed.items():
             prunes = self.prunes(name.removeprefix(MODEL))
             message[name] = self.kept_by(receivers, dense(w), senders, stacks[name]) if prunes else w
@@ -387,9 +388,7 @@ class FedPub(BackboneMethod):
         """
         sent = F.normalize(self.contrasted(dense(uploads[EMBEDDING])), dim=1)
         server[EMBEDDING][senders] = sent
-        place = torch.full((self.context.clients,), -1, device=senders.device)
-        place[senders] = torch.arange(len(senders), device=senders.device)
-        mine = place[receivers]
+        mine = places_among(senders, receivers, self.context.clients)
         theirs = sent if receivers is senders else server[EMBEDDING][receivers]
         # A softmax over senders is the same whatever is added to all of their similarities.
         slope = 1.0 if self.settings.contrast == "none" else (len(sent) - 1) / (2 * len(sent))

@@ -132,6 +132,11 @@ class FedSheafHNSettings(BackboneSettings):
 class FedSheafHN(BackboneMethod):
     """The server keeps its networks (``net.``), Adam's moments of all but their last layer, and the clients' embeddings."""
 
+    guarded = (
+        "Its server learns to generate weights from what clients' training added to them; there is no average to be made "
+        "robust. With aggregation=guarded what a client added is shortened to the median length, and left out where it is more "
+        "than three times as long or goes against what the others added."
+    )
     title = "FedSheafHN"
     paper = "Liang et al., 2024"
     Settings = FedSheafHNSettings
@@ -268,7 +273,7 @@ class FedSheafHN(BackboneMethod):
         """Learn from how the senders' weights changed, take in new embeddings, write the receivers' weights."""
         changes = {n.removeprefix(UPDATE): dense(v).flatten(1) for n, v in uploads.items() if n.startswith(UPDATE)}
         if changes:
-            self.learn(server, changes, senders)
+            self.learn(server, self.bounded(changes), senders)
         if EMBEDDING in uploads:
             sent = dense(uploads[EMBEDDING])
             sent = sent if self.settings.scaling == "none" else F.normalize(sent, dim=1)
@@ -284,6 +289,15 @@ class FedSheafHN(BackboneMethod):
         began = {name: server[BEGAN + name.removeprefix(MODEL)] for name in down}
         server[PERSONAL_SHARE].copy_(personal_share({name: dense(w) for name, w in down.items()}, began))
         return down
+
+    def bounded(self, changes: Weights) -> Weights:
+        """What the senders' training added, as far as the averaging rule lets it count: by name, [n, P]."""
+        stacks = list(changes.values())
+        trust = self.averaging.trust(stacks, [torch.zeros_like(each[0]) for each in stacks], [None] * len(stacks))
+        limited = [self.averaging.limited(each) for each in stacks]
+        if trust is not None:
+            limited = [each * who.unsqueeze(1) for each, who in zip(limited, trust, strict=True)]
+        return dict(zip(changes, limited, strict=True))
 
     def vectors(self, server: State) -> Tensor:
         """The vectors from which the clients' weights are generated, [M, D]; shuffled where the settings say so."""

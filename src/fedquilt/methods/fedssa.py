@@ -157,6 +157,12 @@ class FedSSA(AdamMethod):
     searched = (*AdamMethod.searched, "input_dropout", "filter_lr", "semantic_weight", "structural_weight")
     settings: FedSSASettings
     host_server = True  # k-means branches on values
+    guarded = (
+        "Its server describes clusters of clients, of which there is no median or trimmed mean. With aggregation=guarded, a "
+        "client counts in the description of a class for at most three times the median client, or not at all where its mean "
+        "or covariance is more than three times as long as the median one; coefficients are brought as near to the "
+        "median of all clients' as the median client's are."
+    )
     uploads = (
         TensorSpec(
             FILTER,
@@ -415,15 +421,19 @@ class FedSSA(AdamMethod):
         member = F.one_hot(label).float()
         size = member.sum(0)
         server[CLUSTER][heard] = label
-        server[CLUSTER_FILTER][heard] = (member.T @ server[FILTER][heard] / size.clamp_min(1).unsqueeze(1))[label]
+        server[CLUSTER_FILTER][heard] = (
+            member.T @ self.averaging.limited(server[FILTER][heard], centred=True) / size.clamp_min(1).unsqueeze(1)
+        )[label]
         sizes = torch.zeros(self.context.clients)
         sizes[heard] = size[label]
         return {CLUSTER_FILTER: server[CLUSTER_FILTER][receivers], CLUSTER_SIZE: sizes[receivers]}
 
     def semantic_clusters(self, server: State, receivers: Tensor) -> Message:
         """Eq. 4 to 6 for all classes at once: [r, C, J, d], [r, C, J, d, d], [r, C, J] with J components."""
-        mean, covariance, count = (server[name].transpose(0, 1) for name in (MEAN, COVARIANCE, COUNT))
+        mean, covariance = (server[name].transpose(0, 1) for name in (MEAN, COVARIANCE))
         classes, clients, width = mean.shape
+        lengths = (torch.linalg.vector_norm(server[MEAN], dim=2), torch.linalg.matrix_norm(server[COVARIANCE]))
+        count = self.averaging.limited_counts(server[COUNT], *lengths).T
         present, eye = count > 0, torch.eye(width)
         stream = self.stream(server, "semantic")
         root, repaired = sound_roots(torch.where(present[..., None, None], covariance, eye))

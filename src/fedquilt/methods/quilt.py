@@ -41,7 +41,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RoundSizes, RunContext, State, register
-from fedquilt.methods.base_adam import MODEL
+from fedquilt.methods.base_adam import MODEL, PREVIOUS
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
 from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive, Rate
@@ -224,6 +224,10 @@ class Quilt(BackboneMethod):
 
     # -- at the server ---------------------------------------------------------------------------------------------
 
+    def server_start(self) -> tuple[State, Message]:
+        """What the averaging rule needs; nothing is sent."""
+        return self.previous_start(), {}
+
     def server_memory(self, sizes: RoundSizes) -> int:
         """Evidence with its floor, and its share of all clients': for each client, feature and class."""
         return super().server_memory(sizes) + 12 * sizes.senders * max(self.context.features, self.context.outputs)
@@ -234,18 +238,28 @@ class Quilt(BackboneMethod):
             return {}
         nodes = dense(uploads[TRAIN_NODES.name])
         floor = FLOOR * nodes.unsqueeze(1)
+        names = [name for name in uploads if name not in EVIDENCE and name != TRAIN_NODES.name]
+        turned: State = {}  # with patches along the first axis, where there are any
+        before: dict[str, Tensor | None] = {}
+        seen: dict[str, Tensor | None] = {}
+        for name in names:
+            evidence, axis = self.evidence_of(name) or (None, 0)
+            sent, last = dense(uploads[name]), server.get(PREVIOUS + name)
+            turned[name] = sent.transpose(1, axis % (sent.dim() - 1) + 1)
+            before[name] = None if last is None else last.transpose(0, axis)
+            seen[name] = None if evidence is None else dense(uploads[evidence])
+        trust = self.trust(before, turned, {name: None if e is None else e > 0 for name, e in seen.items()})
         message: Message = {}
-        for name, value in uploads.items():
-            if name in EVIDENCE or name == TRAIN_NODES.name:
-                continue
-            stack, evidence = dense(value), self.evidence_for(name)
-            if evidence not in uploads:
-                message[name] = self.averaging.average(stack, nodes)
-            elif evidence == FEATURES_SEEN:
-                message[name] = self.averaging.average_patches(stack, dense(uploads[evidence]), floor)
+        for name in names:
+            who, found = trust.get(name), seen[name]
+            if found is None:
+                weight = nodes if who is None else nodes * who
+                message[name] = self.averaging.average(turned[name], weight, before[name])
             else:
-                turned = self.averaging.average_patches(stack.transpose(1, -1), dense(uploads[evidence]), floor)
-                message[name] = turned.transpose(0, -1).contiguous()
+                found = found if who is None else found * who.unsqueeze(1)
+                average = self.averaging.average_patches(turned[name], found, floor, before[name])
+                message[name] = average.transpose(0, (self.evidence_of(name) or ("", 0))[1]).contiguous()
+        self.remember(server, message)
         return message
 
     def summands(self, uploads: Message) -> State:
@@ -265,8 +279,8 @@ class Quilt(BackboneMethod):
 
         Counts and weights have a client axis, or are sums over clients.
         """
-        nodes, evidence = counts[TRAIN_NODES.name], self.evidence_for(name)
-        if evidence not in counts:
+        nodes, (evidence, _) = counts[TRAIN_NODES.name], self.evidence_of(name) or (None, 0)
+        if evidence is None:
             return along_axis(nodes, like, nodes.dim() - 1)
         by_patch = counts[evidence] + FLOOR * nodes.unsqueeze(-1)  # [..., P]
         if evidence == FEATURES_SEEN:
@@ -277,12 +291,18 @@ class Quilt(BackboneMethod):
         """Each client's coefficients by distance, the mean over its groups: [M, K + 1]."""
         return {"coefficients": clients[FILTER].mean(1)} if FILTER in clients else {}
 
-    def evidence_for(self, name: str) -> str | None:
+    def averages_by_evidence(self) -> bool:
+        """Where evidence is sent."""
+        return any(self.sends(name) for name in EVIDENCE)
+
+    def evidence_of(self, name: str) -> tuple[str, int] | None:
         """What the weight `name` is averaged by: its first axis is features, or its last classes, or neither."""
+        if not self.settings.evidence:
+            return None
         if name.startswith(MODEL + "classifier."):
-            return CLASSES_SEEN
+            return CLASSES_SEEN, -1
         first = name.startswith((MODEL + "hidden.", MODEL + "conv1.")) and not name.endswith(".bias")
-        return FEATURES_SEEN if first else None
+        return (FEATURES_SEEN, 0) if first else None
 
 
 def of_each(cohort: Cohort, count: Callable[[Client], np.ndarray]) -> Tensor:

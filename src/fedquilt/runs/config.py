@@ -118,18 +118,24 @@ class RunConfig(BaseModel):
         AttackKind | None,
         Option(
             HOW,
-            "Some clients send a false embedding: same-value (one number throughout) or gaussian (noise).",
+            "What malicious clients send: a false embedding, same-value (one number throughout) or gaussian (noise); or false "
+            "weights, noise, flip (turned round), own-rows (flipped where few others have evidence), inflated (flipped, "
+            "behind huge counts and the description of an average client) or stealth (against the others, within bounds).",
             unset="none",
         ),
     ] = None
-    attack_scale: Annotated[float, Field(gt=0), Option(HOW, "Standard deviation of what malicious clients send.")] = 5.0
+    attack_scale: Annotated[
+        float,
+        Field(gt=0),
+        Option(HOW, "Standard deviation of what malicious clients send, or the factor of what they flip."),
+    ] = 5.0
     attack_ratio: Annotated[float, Field(gt=0, lt=1), Option(HOW, "Share of the clients that is malicious.")] = 0.2
     aggregation: Annotated[
         AggregationRule,
         Option(
             HOW,
-            "How servers that average do so: mean, or, against hostile clients, median, trimmed (mean) or clipped (toward "
-            "the median).",
+            "How servers that average do so: mean, or, against hostile clients, guarded (steps that are bounded by what "
+            "others do), median, trimmed (mean) or clipped (toward the median).",
         ),
     ] = "mean"
     aggregation_trim: Annotated[
@@ -140,6 +146,11 @@ class RunConfig(BaseModel):
         Field(gt=0, allow_inf_nan=False),
         Option(HOW, "For clipped: how far a client may be from the median, in median distances."),
     ] = 1.0
+    aggregation_voters: Annotated[
+        int,
+        Field(ge=1),
+        Option(HOW, "For guarded: the previous value votes in place of so many clients where fewer have evidence."),
+    ] = 3
     # The bounds of the next four are those of `fedquilt.privacy.dp.DpConfig`.
     dp_clip: Annotated[
         Annotated[float, Field(ge=1e-9, le=1e9)] | None,
@@ -207,14 +218,15 @@ class RunConfig(BaseModel):
     def _check_attack(cls, value: float, info: ValidationInfo) -> float:
         """Refuse the strength of an attack where no attack is named."""
         if info.data.get("attack") is None and value != cls.model_fields[str(info.field_name)].default:
-            raise ValueError("there is no attack; say which with attack=same-value or attack=gaussian")
+            raise ValueError("there is no attack; say which, such as attack=flip")
         return value
 
-    @field_validator("aggregation_trim", "aggregation_clip")
+    @field_validator("aggregation_trim", "aggregation_clip", "aggregation_voters")
     @classmethod
     def _check_rule(cls, value: float, info: ValidationInfo) -> float:
         """Refuse the parameter of another aggregation rule than the one named."""
-        rule = str(info.field_name).replace("aggregation_trim", "trimmed").replace("aggregation_clip", "clipped")
+        rules = {"aggregation_trim": "trimmed", "aggregation_clip": "clipped", "aggregation_voters": "guarded"}
+        rule = rules[str(info.field_name)]
         if info.data.get("aggregation") != rule and value != cls.model_fields[str(info.field_name)].default:
             raise ValueError(f"it is for aggregation={rule} only")
         return value

@@ -111,11 +111,11 @@ class ResolvedRun:
                 f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another method or task."
             )
         if config.attack is not None:
-            check_attackable(first)
+            check_attackable(first, config.attack)
         if config.hold_out_clients:
             check_admits(method)
         if config.aggregation != "mean":
-            check_averages(first)
+            check_averages(first, config.aggregation)
         return first
 
     def _usual_metric(self) -> str:
@@ -233,7 +233,7 @@ class ResolvedRun:
 
     def _method(self, seed: int) -> Method:
         c = self.config
-        averaging = averaging_rule(c.aggregation, c.aggregation_trim, c.aggregation_clip)
+        averaging = averaging_rule(c.aggregation, c.aggregation_trim, c.aggregation_clip, c.aggregation_voters)
         return self.method(self.settings, self.context(seed), averaging)
 
     def _engine_options(self) -> EngineOptions:
@@ -248,8 +248,10 @@ class ResolvedRun:
         c = self.config
         if c.attack is None:
             return None
-        malicious = some_clients(seed, self.context(seed).clients, c.attack_ratio, "attack", "clients")
-        return Attack(c.attack, c.attack_scale, frozenset(malicious.tolist()), seed)
+        context = self.context(seed)
+        malicious = some_clients(seed, context.clients, c.attack_ratio, "attack", "clients")
+        evidence_of = self.method(self.settings, context).evidence_of
+        return Attack(c.attack, c.attack_scale, frozenset(malicious.tolist()), seed, evidence_of)
 
     def protection(self, method: Method) -> Protection | None:
         """The protection of uploads in a training of `method`, where the run asks for one and anything is uploaded.

@@ -65,19 +65,22 @@ class RunOptions(TypedDict, total=False):
     patience: int | None
     """Stop after so many rounds without a better validation metric. Default: never."""
 
-    attack: Literal["same-value", "gaussian"] | None
-    """Some clients send a false embedding: same-value (one number throughout) or gaussian (noise). Default: none.
+    attack: Literal["same-value", "gaussian", "noise", "flip", "own-rows", "inflated", "stealth"] | None
+    """What malicious clients send: a false embedding, same-value (one number throughout) or gaussian (noise); or
+    false weights, noise, flip (turned round), own-rows (flipped where few others have evidence), inflated
+    (flipped, behind huge counts and the description of an average client) or stealth (against the others, within
+    bounds). Default: none.
     """
 
     attack_scale: float
-    """Standard deviation of what malicious clients send. Default: 5."""
+    """Standard deviation of what malicious clients send, or the factor of what they flip. Default: 5."""
 
     attack_ratio: float
     """Share of the clients that is malicious. Default: 0.2."""
 
-    aggregation: Literal["mean", "median", "trimmed", "clipped"]
-    """How servers that average do so: mean, or, against hostile clients, median, trimmed (mean) or clipped (toward
-    the median). Default: mean.
+    aggregation: Literal["mean", "median", "trimmed", "clipped", "guarded"]
+    """How servers that average do so: mean, or, against hostile clients, guarded (steps that are bounded by what
+    others do), median, trimmed (mean) or clipped (toward the median). Default: mean.
     """
 
     aggregation_trim: float
@@ -85,6 +88,9 @@ class RunOptions(TypedDict, total=False):
 
     aggregation_clip: float
     """For clipped: how far a client may be from the median, in median distances. Default: 1."""
+
+    aggregation_voters: int
+    """For guarded: the previous value votes in place of so many clients where fewer have evidence. Default: 3."""
 
     dp_clip: float | None
     """Protect uploads by differential privacy: cut each to this norm, and add noise (see docs/privacy.md)."""

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Literal
 
-AttackKind = Literal["same-value", "gaussian"]
-AggregationRule = Literal["mean", "median", "trimmed", "clipped"]
+AttackKind = Literal["same-value", "gaussian", "noise", "flip", "own-rows", "inflated", "stealth"]
+AggregationRule = Literal["mean", "median", "trimmed", "clipped", "guarded"]

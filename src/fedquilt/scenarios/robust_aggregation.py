@@ -27,6 +27,8 @@ from fedquilt.devices import offload
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import Method, methods
+from fedquilt.scenarios.guarded_aggregation import GuardedAverage
+from fedquilt.scenarios.kinds import AggregationRule
 
 Rule = Literal["median", "trimmed", "clipped"]
 CHUNK = 2**24  # numbers sorted at once
@@ -49,17 +51,17 @@ class RobustAverage(Averaging):
     trim: float = 0.2
     clip: float = 1.0
 
-    def average(self, stack: Tensor, weight: Tensor | None = None) -> Tensor:
+    def average(self, stack: Tensor, weight: Tensor | None = None, previous: Tensor | None = None) -> Tensor:
         """Compute one average for all receivers; the weights are ignored: [M, ...] -> [...]."""
         return self.of_voters(stack)
 
-    def mix(self, share: Tensor, stack: Tensor) -> Tensor:
+    def mix(self, share: Tensor, stack: Tensor, own: Tensor | None = None) -> Tensor:
         """Compute an average for each of r receivers: share [r, M], whose rows sum to one, and stack [M, ...] -> [r, ...]."""
         if self.rule == "clipped":
             return clipped_mix(stack, self.clip, share)
         return trimmed_mix(stack, self.trim if self.rule == "trimmed" else MIDDLE, share)
 
-    def average_patches(self, stack: Tensor, evidence: Tensor, floor: Tensor) -> Tensor:
+    def average_patches(self, stack: Tensor, evidence: Tensor, floor: Tensor, previous: Tensor | None = None) -> Tensor:
         """Average each patch over the clients that have evidence for it. The amount is ignored: a client can claim any."""
         return self.of_voters(stack, evidence > 0)
 
@@ -70,9 +72,11 @@ class RobustAverage(Averaging):
         return trimmed(stack, self.trim if self.rule == "trimmed" else 0.5, votes)
 
 
-def averaging_rule(name: Literal["mean"] | Rule, trim: float, clip: float) -> Averaging:
-    """Return the rule for a run's options `aggregation`, `aggregation_trim` and `aggregation_clip`."""
-    return WEIGHTED_MEAN if name == "mean" else RobustAverage(name, trim, clip)
+def averaging_rule(name: AggregationRule, trim: float = 0.2, clip: float = 1.0, voters: int = 3) -> Averaging:
+    """Return the rule for a run's options `aggregation` and `aggregation_trim`, `_clip` and `_voters`."""
+    if name == "mean":
+        return WEIGHTED_MEAN
+    return GuardedAverage(voters) if name == "guarded" else RobustAverage(name, trim, clip)
 
 
 def trimmed(stack: Tensor, trim: float, votes: Tensor | None = None) -> Tensor:
@@ -178,15 +182,17 @@ def _kept(distance: Tensor, clip: float) -> Tensor:
     return (radius / distance.clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)
 
 
-def check_averages(method: Method) -> None:
-    """Refuse a robust rule for a method that does not average with its settings, and for fewer than three clients."""
-    if type(method).averages is Method.averages:
+def check_averages(method: Method, rule: AggregationRule) -> None:
+    """Refuse a robust rule for a method whose server cannot use it with its settings, and for fewer than three clients."""
+    kind = type(method)
+    if kind.averages is Method.averages and not (rule == "guarded" and kind.guarded):
         others = [name for name, other in methods().items() if other.averages is not Method.averages]
+        instead = "choose aggregation=guarded" if kind.guarded else "leave out aggregation"
         raise FedquiltError(
             f"The server of method '{method.name}' does not average all that clients send, so that there is nothing to make "
-            f"robust; leave out aggregation, or choose one that does: {', '.join(others)}."
+            f"robust by '{rule}'; {instead}, or a method that does: {', '.join(others)}."
         )
-    if not method.averages():
+    if not (method.averages() or kind.guarded):
         raise FedquiltError(
             f"With these settings method '{method.name}' takes no average that could be made robust; leave out aggregation, "
             "or choose settings with which it does."

@@ -27,7 +27,7 @@ from fedquilt.tasks.base import find_task
 FIXED_FIELDS = (
     *("secure_aggregation", "secure_range"),
     *("method", "settings", "rounds", "epochs", "seed", "sites", "dataset", "partition", "metric", "participation"),
-    *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip"),
+    *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip", "aggregation_voters"),
 )
 
 
@@ -97,8 +97,13 @@ class FederationConfig(BaseModel):
     norm_limit: Annotated[
         float,
         Field(gt=1, alias="norm-limit"),
-        _own("An upload so many times as long as the round's median one is left out."),
-    ] = 1000.0
+        _own("An upload with a tensor so many times as long as the median of the other sites' is left out."),
+    ] = 30.0
+    size_limit: Annotated[
+        float,
+        Field(ge=1, alias="size-limit"),
+        _own("Counts of more than so many times the nodes of the median of the other sites are not believed."),
+    ] = 100.0
     aggregation: Annotated[AggregationRule, _option("aggregation")] = "mean"
     aggregation_trim: Annotated[
         float, _bounds("aggregation_trim"), Field(alias="aggregation-trim"), _option("aggregation_trim")
@@ -106,6 +111,9 @@ class FederationConfig(BaseModel):
     aggregation_clip: Annotated[
         float, _bounds("aggregation_clip"), Field(alias="aggregation-clip"), _option("aggregation_clip")
     ] = 1.0
+    aggregation_voters: Annotated[
+        int, _bounds("aggregation_voters"), Field(alias="aggregation-voters"), _option("aggregation_voters")
+    ] = 3
 
     @field_validator("settings", mode="before")
     @classmethod

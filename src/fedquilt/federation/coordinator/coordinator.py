@@ -124,6 +124,7 @@ class Coordinator:
         sites = gather(self.roster, config.sites, config.wait, config.timeout, self.say)
         check_same_widths(sites)
         method = plan_method(config, sites)
+        self._note_implausible_sizes()
         self.roster.save(self.folder.path / ROSTER)
         run = secrets.token_hex(8)
         stored = self._config(method, run, 0, versions())
@@ -131,6 +132,19 @@ class Coordinator:
         self.folder.seal = seal_of(_sealed_config(stored))
         self.folder.config = stored
         return method, run, 0
+
+    def _note_implausible_sizes(self) -> None:
+        """Add an incident for each site that says it has far more nodes than the others."""
+        for number, name in enumerate(self.roster.names):
+            said, most = self.roster.sizes.get(name, 0), self.roster.largest_count(number, self.config.size_limit)
+            if said > most and name not in self.roster.noisy:
+                self.incidents.add(
+                    None,
+                    name,
+                    "size",
+                    f"Site {name} says that it has up to {said:,} nodes, more than {self.config.size_limit:g} times the "
+                    f"median of the others; counts above {most:,.0f} are left out. If it is right, give a larger size-limit.",
+                )
 
     def _resume(self) -> tuple[Method, str, int]:
         """The method, the run's name and the number of restarts of the training in the folder."""
@@ -168,7 +182,7 @@ class Coordinator:
 
     def _training(self, method: Method, run: str, restarts: int) -> tuple[Training, FlowerEngine]:
         config = self.config
-        rules = RoundRules(config.timeout, config.min_sites, config.tries, config.norm_limit)
+        rules = RoundRules(config.timeout, config.min_sites, config.tries, config.norm_limit, config.size_limit)
         about = (method, self.roster, rules, run, config.rounds, restarts)
         aggregate: Aggregate
         if config.secure_aggregation:

@@ -14,7 +14,13 @@ from torch import Tensor
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.dispatch import NoReply, RequestBatch
 from fedquilt.federation.coordinator.roster import Roster
-from fedquilt.federation.message_checks import BadMessageError, ExpectedMessages, overlong_uploads, read_upload
+from fedquilt.federation.message_checks import (
+    FEWEST,
+    BadMessageError,
+    ExpectedMessages,
+    overlong_uploads,
+    read_upload,
+)
 from fedquilt.federation.protocol import (
     EVALUATE,
     FINISH,
@@ -46,13 +52,15 @@ class RoundRules:
         min_sites: a round needs usable uploads from so many of its sites (from all, where it has fewer). 0: all sites are
             waited for; the round goes on only without those that refuse or whose uploads cannot be used.
         tries: how often sites that did not answer are asked before the run stops.
-        norm_limit: an upload with more than so many times the median norm is not used.
+        norm_limit: an upload with a tensor of more than so many times the median norm of the others' is not used.
+        size_limit: no count that a site sends may be more than so many times the nodes of the median of the other sites.
     """
 
     timeout: float = 600.0
     min_sites: int = 0
     tries: int = 3
-    norm_limit: float = 1000.0
+    norm_limit: float = 30.0
+    size_limit: float = 100.0
 
 
 class FlowerEngine:
@@ -116,7 +124,8 @@ class FlowerEngine:
             for m, (header, body) in replies.items():
                 del waiting[m]
                 try:
-                    uploads[m] = read_upload(body, form, self.method.uploads, self.roster.is_protected(m))
+                    most = self.roster.largest_count(m, self.rules.size_limit)
+                    uploads[m] = read_upload(body, form, self.method.uploads, self.roster.is_protected(m), most)
                 except BadMessageError as error:
                     self.note_unused_upload(m, str(error))
                     continue
@@ -131,7 +140,9 @@ class FlowerEngine:
                 round, None, "too few", f"{len(uploads)} of {needed} sites answered in try {attempt + 1}"
             )
         noisy = {m for m in uploads if self.roster.is_protected(m)}
-        for m, why in overlong_uploads(uploads, self.method.uploads, noisy, self.rules.norm_limit).items():
+        start = {} if len(uploads) >= FEWEST else self.method.public_start()
+        known = {m: start | downloads[m] for m in uploads}
+        for m, why in overlong_uploads(uploads, self.method.uploads, noisy, self.rules.norm_limit, known).items():
             self.note_unused_upload(m, why)
             del uploads[m]
         self._check_enough(round, here, waiting, uploads)

@@ -27,13 +27,15 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
     check_permitted(sites, method)
     check_secure_aggregation(config, sites, method)
     if config.aggregation != "mean":
-        check_averages(method)
+        check_averages(method, config.aggregation)
     return method
 
 
 def averaging_of(config: FederationConfig) -> Averaging:
     """The rule by which the server averages."""
-    return averaging_rule(config.aggregation, config.aggregation_trim, config.aggregation_clip)
+    return averaging_rule(
+        config.aggregation, config.aggregation_trim, config.aggregation_clip, config.aggregation_voters
+    )
 
 
 def check_permitted(sites: Sequence[Introduction], method: Method) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from fedquilt.common.json_text import read_json
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.dispatch import NoReply, RequestBatch
 from fedquilt.federation.coordinator.incidents import Incidents
+from fedquilt.federation.message_checks import FEWEST, LARGEST
 from fedquilt.federation.protocol import HELLO, Introduction, Reply
 
 HELLO_SECONDS = 30.0  # for an unknown node to introduce itself while a round is under way
@@ -29,6 +31,7 @@ class Roster:
         names: the sites' names, in the order of their numbers.
         nodes: the node of each site that has introduced itself, by the site's name.
         noisy: names of sites that add noise to their uploads.
+        sizes: how many nodes the graph of each site has at most, as it first said; of sites that did.
         keyed: nodes with a registered key; a site on such a node never moves to another one.
         rejected: nodes that are not asked again.
         retry_at: nodes that could not introduce themselves, and when they are asked again.
@@ -39,6 +42,7 @@ class Roster:
     names: list[str] = field(default_factory=list)
     nodes: dict[str, int] = field(default_factory=dict)
     noisy: set[str] = field(default_factory=set)
+    sizes: dict[str, int] = field(default_factory=dict)
     keyed: set[int] = field(default_factory=set)
     rejected: set[int] = field(default_factory=set)
     retry_at: dict[int, float] = field(default_factory=dict)
@@ -46,6 +50,18 @@ class Roster:
     def is_protected(self, number: int) -> bool:
         """Whether a site's uploads have noise on them."""
         return self.names[number] in self.noisy
+
+    def largest_count(self, number: int, size_limit: float) -> float:
+        """The most that a site can count: what it said, and at most `size_limit` times the median of the other sites.
+
+        A site that adds noise sends ones in place of counts.
+        """
+        name = self.names[number]
+        if name in self.noisy:
+            return 1.0
+        others = [self.sizes[other] for other in self.names if other != name and other in self.sizes]
+        cap = size_limit * statistics.median_low(others) if len(others) + 1 >= FEWEST else LARGEST
+        return min(self.sizes.get(name, cap), cap)
 
     def online(self) -> set[int]:
         """The nodes that Flower can reach now."""
@@ -85,6 +101,8 @@ class Roster:
             else:
                 out[site.name] = site
                 (self.noisy.add if site.protected else self.noisy.discard)(site.name)
+                if site.nodes is not None:  # what it says later does not raise its limit
+                    self.sizes.setdefault(site.name, site.nodes)
         return out
 
     def reachable(self, numbers: Iterable[int], seconds: float = HELLO_SECONDS) -> dict[int, int]:
@@ -114,16 +132,17 @@ class Roster:
     def save(self, path: Path) -> None:
         """Write the roster, for a coordinator that is started again."""
         nodes = [{"name": name, "node": str(node), "keyed": node in self.keyed} for name, node in self.nodes.items()]
-        write_json(path, {"names": self.names, "noisy": self.noisy, "nodes": nodes})
+        write_json(path, {"names": self.names, "noisy": self.noisy, "sizes": self.sizes, "nodes": nodes})
 
     def load(self, path: Path) -> None:
         """Read what `save` wrote."""
         try:
             saved = read_json(path)
             self.names, self.noisy = [str(name) for name in saved["names"]], set(saved["noisy"])
+            self.sizes = {str(name): int(size) for name, size in saved.get("sizes", {}).items()}
             self.nodes = {entry["name"]: int(entry["node"]) for entry in saved["nodes"]}
             self.keyed = {int(entry["node"]) for entry in saved["nodes"] if entry["keyed"]}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise FedquiltError(f"{path} is damaged; start the run in a new folder.") from None
 
 

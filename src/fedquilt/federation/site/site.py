@@ -50,6 +50,8 @@ class Site:
             permits=config.permits,
             protected=config.dp is not None,
             secure=config.secure_aggregation == "required",
+            # Rounded up, so that it says little; with noise, counts are not sent at all.
+            nodes=None if config.dp is not None else 1 << (graph.nodes - 1).bit_length(),
         )
 
     def client(self, number: int, method: Method) -> Client:
