@@ -59,7 +59,7 @@ def test_a_comparison_of_a_graph_from_python_is_resumed_after_it_was_moved(call:
     options = SMALL | {"checkpoint_seconds": 0.0}
     whole = fedquilt.compare(["local", "fedavg"], own_graph(), out="whole", **options)
     assert sorted(path.name for path in (here / "whole").glob("*.*")) == [
-        *(".lock", "compare.json", "comparison.md", "convergence.png", GRAPH_FILE),
+        *(".lock", "compare.json", "comparison.md", "convergence.png", GRAPH_FILE, "seal.json"),
     ]
     with pytest.raises(KeyboardInterrupt):
         fedquilt.compare(["local", "fedavg"], own_graph(), out="first", watch=stop_after(0, 1), **options)

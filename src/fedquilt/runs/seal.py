@@ -27,6 +27,7 @@ from fedquilt.common.sealed import DamagedError, read_facts, write_facts
 from fedquilt.common.version import VERSION
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.compute_version import COMPUTE_VERSION
+from fedquilt.runs.config import GIVEN
 
 SEAL = "seal.json"
 FORMAT = 1
@@ -239,7 +240,8 @@ def _flat(value: Any, *where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_path(value: Any) -> bool:
-    return isinstance(value, str) and ("/" in value or value.endswith(".npz"))
+    """Whether a dataset or partition is a file, such as the copy of a graph in the run's own folder."""
+    return isinstance(value, str) and (value == GIVEN or "/" in value or value.endswith(".npz"))
 
 
 def text(known: bool, value: Any) -> str:
