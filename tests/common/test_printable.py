@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedquilt.common.printable import fault_of_text, printable, printable_logger, shown
+from fedquilt.common.printable import fault_of_name, fault_of_text, printable, printable_logger, shown
 
 
 @pytest.mark.parametrize(
@@ -60,6 +60,20 @@ def test_a_wrong_value_is_shown_short() -> None:
 def test_text_that_is_no_name(text: str, fault: str | None) -> None:
     found = fault_of_text(text)
     assert found is None if fault is None else fault in (found or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("größe, 数 👩‍👧\n\t", None),
+        ("a\x1b[2J", r"a control character (\u001b)"),
+        ("\x9b", r"a control character (\u009b)"),
+        ("\u202ea", r"a control character (\u202e)"),
+        ("\0", "a NUL character"),
+    ],
+)
+def test_names_have_no_control_characters(text: str, fault: str | None) -> None:
+    assert fault_of_name(text) == fault
 
 
 def test_a_log_cannot_be_forged() -> None:

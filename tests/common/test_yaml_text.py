@@ -51,6 +51,8 @@ def test_what_is_sound_is_read(text: str | bytes, value: Any) -> None:
         ("a: -0b1" + "0" * 64, "a whole number of more than 64 bits"),
         ('a: "\\ud800"', "not text"),
         ('"\\0": 1', "NUL"),
+        ('a: "\\e[2J"', r"has text with a control character \(\\u001b\)"),
+        ("a: \u202eb", "has text with a control character"),
         ("a: [", r"is not valid YAML \(line 1\)"),
         ("a: 2020-13-45", "is not valid YAML"),
         ("a: !!int ''", "is not valid YAML"),

@@ -41,6 +41,7 @@ FAULTS = [
     ({"y": np.array([0, 1, 2**64 - 1, 0], dtype=np.uint64)}, "labels of more than 62 bits"),
     ({"classes": 10**9}, "says it has 1000000000 classes, more than the 10000 allowed"),
     ({"name": "a\0b"}, "has a name with a NUL character; rename it"),
+    ({"class_names": ("a", "b", "\x1b[2J")}, "has a class's name with a control character"),
     ({"class_names": ("a", "b", "\ud800")}, "has a class's name with a character that is not text"),
     ({"feature_names": ("a", "\udcff")}, "has a feature's name with a character that is not text"),
     ({"y": np.array([0, 1, -2, 0])}, "the label -2; labels are 0, 1, 2"),

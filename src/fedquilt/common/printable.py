@@ -14,6 +14,7 @@ _OBEYED = (
     r"\ud800-\udfff\U000e0000-\U000e007f"
 )
 _ON_LINES, _ON_ONE_LINE = re.compile(f"[{_OBEYED}]"), re.compile(f"[{_OBEYED}\t\n]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _LONGEST_SHOWN = 80  # characters of a wrong value in an error
 
@@ -49,6 +50,12 @@ def fault_of_text(text: str) -> str | None:
     if _SURROGATES.search(text):
         return "a character that is not text (half of a surrogate pair, or bytes that are not UTF-8)"
     return None
+
+
+def fault_of_name(text: str) -> str | None:
+    """The same for a name that people give: it has no control characters either, as figures and other programs show it too."""
+    found = _CONTROL.search(text)
+    return fault_of_text(text) or (None if found is None else f"a control character ({_escape(found)})")
 
 
 def printable_logger(name: str) -> logging.Logger:

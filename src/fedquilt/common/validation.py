@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fedquilt.common.printable import fault_of_text
+from fedquilt.common.printable import fault_of_name
 
 LONGEST = 4096  # characters
 DEEPEST = 8  # levels
@@ -58,7 +58,7 @@ def _fault(value: Any, levels: int) -> str | None:
     if isinstance(value, str):
         if len(value) > LONGEST:
             return f"it has {len(value):,} characters, more than the {LONGEST:,} of the longest path"
-        fault = fault_of_text(value)
+        fault = fault_of_name(value)
         return f"it has {fault}" if fault else None
     if isinstance(value, int):
         return None if -(2**63) <= value < 2**64 else "it has more than 64 bits"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from fedquilt.common.printable import fault_of_text, printable
+from fedquilt.common.printable import fault_of_name, printable
 
 if TYPE_CHECKING:
     import yaml
@@ -76,7 +76,7 @@ def _loader() -> Any:
             elif isinstance(node, yaml.MappingNode):
                 _check_distinct(node)
                 parts = [part for pair in node.value for part in pair]
-            elif isinstance(node, yaml.ScalarNode) and (fault := fault_of_text(node.value)):
+            elif isinstance(node, yaml.ScalarNode) and (fault := fault_of_name(node.value)):
                 raise YamlError(f"has text with {fault}", line)
             extents = [self._extent[id(part)] for part in parts]
             values, levels = 1 + sum(one[0] for one in extents), 1 + max((one[1] for one in extents), default=0)

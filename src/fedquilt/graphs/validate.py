@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fedquilt.common.printable import fault_of_text
+from fedquilt.common.printable import fault_of_name
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.arrays import Features, shape_text
 
@@ -75,7 +75,7 @@ def check_text(
         ("a feature's name", feature_names or ()),
     ):
         for one in names:
-            if fault := fault_of_text(one):
+            if fault := fault_of_name(one):
                 raise FedquiltError(f"{where} has {what} with {fault}; rename it.")
 
 
