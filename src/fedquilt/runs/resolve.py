@@ -216,7 +216,9 @@ class ResolvedRun:
         rounds = c.rounds if protection is None else protection.rounds()
         plan = Plan(rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
         transforms = [one for one in (protection, self.attack(seed)) if one is not None]
-        return Training(method, engine, plan, folder, on_round, transforms)
+        # Where memory ran out there is none for the pool of a CUDA graph, which is as large as a round.
+        capture = self.cohort_size == c.cohort_size
+        return Training(method, engine, plan, folder, on_round, transforms, cuda_graphs=capture)
 
     def announce_memory(self, seed: int) -> None:
         """Log, once, how much memory the training of a seed needs; refused where it cannot fit."""

@@ -5,7 +5,7 @@ typical clients, whose memory is counted (`fedquilt.devices.memory_meter`); the 
 Clients with many nodes are represented by smaller ones of two sizes. What the server holds is not linear, so each method says
 it itself (`Method.server_memory`).
 
-    memory = fixed + 1.25 (M (data + state + models) + s working + server)
+    memory = fixed + 1.2 (M (data + state + models) + s working + server)
 
 with M clients and s of them in a cohort. The server aggregates when the cohorts are done, but its large blocks seldom fit where
 theirs were. Where states are offloaded to disk, states and models are those of one cohort.
@@ -32,7 +32,7 @@ from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.engines.registry import EngineOptions
 
 FIXED = 30 * 10**6  # libraries' pages that the first round touches
-SPREAD = 1.25  # freed blocks of other sizes are not always used again
+SPREAD = 1.2  # freed blocks of other sizes are not always used again
 FEW, MORE = 2, 6  # clients of the two small cohorts
 LARGEST = 500  # nodes of a client that is tried as it is
 
