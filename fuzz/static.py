@@ -22,7 +22,7 @@ CALLS = {
 ALIASES = {"np": "numpy", "pd": "pandas", "sp": "subprocess"}
 # Arguments that switch a protection off.
 ARGUMENTS = {"shell": True, "allow_pickle": True, "weights_only": False, "verify": False, "check_hostname": False}
-# The one exception: an unpickler that makes nothing but arrays, run over Planetoid's files before PyTorch Geometric unpickles them.
+# The exception: an unpickler that makes nothing but arrays, for the files of Planetoid that PyTorch Geometric unpickles next.
 EXCEPTIONS = {("datasets/raw_checks.py", "import of pickle")}
 NEEDS_FALSE = {"numpy.load": "allow_pickle"}
 
