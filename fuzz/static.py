@@ -22,6 +22,8 @@ CALLS = {
 ALIASES = {"np": "numpy", "pd": "pandas", "sp": "subprocess"}
 # Arguments that switch a protection off.
 ARGUMENTS = {"shell": True, "allow_pickle": True, "weights_only": False, "verify": False, "check_hostname": False}
+# The exception: an unpickler that makes nothing but arrays, for the files of Planetoid that PyTorch Geometric unpickles next.
+EXCEPTIONS = {("datasets/raw_checks.py", "import of pickle")}
 NEEDS_FALSE = {"numpy.load": "allow_pickle"}
 
 
@@ -74,7 +76,12 @@ def main(folders: list[str]) -> int:
     if not paths:
         print(f"fuzz.static: there are no modules in {', '.join(folders) or 'no folder'}")
         return 2
-    found = [(path, line, what) for path in paths for line, what in forbidden(path.read_text(encoding="utf-8"))]
+    found = [
+        (path, line, what)
+        for path in paths
+        for line, what in forbidden(path.read_text(encoding="utf-8"))
+        if not any(path.as_posix().endswith(f"/{module}") and what == excepted for module, excepted in EXCEPTIONS)
+    ]
     for path, line, what in found:
         print(f"{path}:{line}: {what}")
     print(f"fuzz.static: {len(paths)} modules, {len(found)} findings")

@@ -57,5 +57,16 @@ def test_the_package_has_none_of_it() -> None:
     assert main([str(Path(fedquilt.__file__).parent)]) == 0
 
 
+def test_an_exception_is_of_one_module_and_one_thing(tmp_path: Path) -> None:
+    for name, text in (("raw_checks.py", "import pickle"), ("other.py", "import pickle")):
+        (tmp_path / "datasets").mkdir(exist_ok=True)
+        (tmp_path / "datasets" / name).write_text(text)
+    assert main([str(tmp_path)]) == 1
+    (tmp_path / "datasets" / "other.py").unlink()
+    assert main([str(tmp_path)]) == 0
+    (tmp_path / "datasets" / "raw_checks.py").write_text("import pickle\neval('1')")
+    assert main([str(tmp_path)]) == 1
+
+
 def test_a_folder_without_modules_is_not_passed(tmp_path: Path) -> None:
     assert main([str(tmp_path)]) == 2
