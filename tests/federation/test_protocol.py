@@ -76,7 +76,12 @@ def test_an_introduction_comes_back_from_json() -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"name": "a/b"}, {"features": 0}, {"classes": 2**40}, {"permits": "some"}, {"protected": 1}], ids=str
+    "change",
+    [
+        *({"name": "a/b"}, {"features": 0}, {"classes": 2**40}, {"permits": "some"}, {"protected": 1}),
+        *({"nodes": 0}, {"nodes": 2.5}, {"nodes": 10**400}, {"nodes": True}),
+    ],
+    ids=lambda change: str(change)[:40],
 )
 def test_an_introduction_of_another_form_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"cannot be read|no name"):
