@@ -12,7 +12,7 @@ import torch
 
 import fedquilt
 from fedquilt.errors import FedquiltError
-from fedquilt.messages.message import Message, Sparse, dense
+from fedquilt.messages.message import Message, Sparse, TensorSpec, dense
 from fedquilt.scenarios.attacks import EMBEDDING, Attack, check_attackable
 from fedquilt.training.client_sampling import some_clients
 from fedquilt.training.plan import Plan
@@ -95,16 +95,92 @@ def test_an_embedding_may_be_missing_in_later_rounds_but_not_in_the_first() -> N
 
 def test_methods_without_an_embedding_are_refused() -> None:
     clients = ragged_clients()
-    check_attackable(make_method("fedpub", clients))
+    check_attackable(make_method("fedpub", clients), "gaussian")
     for name in ("fedavg", "local"):
         with pytest.raises(FedquiltError, match=f"Method '{name}' uploads no embedding to attack; .*: .*fedpub"):
-            check_attackable(make_method(name, clients))
+            check_attackable(make_method(name, clients), "gaussian")
+
+
+def test_weights_of_every_method_that_sends_any_can_be_attacked() -> None:
+    clients = ragged_clients()
+    for kind in ("noise", "flip", "inflated", "stealth"):
+        check_attackable(make_method("fedavg", clients), kind)  # type: ignore[arg-type]
+        with pytest.raises(FedquiltError, match="Method 'local' uploads nothing to attack; leave out the attack"):
+            check_attackable(make_method("local", clients), kind)  # type: ignore[arg-type]
+    check_attackable(make_method("quilt", clients), "own-rows")
+    for method in (make_method("fedavg", clients), make_method("quilt", clients, evidence=False)):
+        with pytest.raises(FedquiltError, match="does not average by evidence, so that no rows can be owned; choose"):
+            check_attackable(method, "own-rows")
+
+
+# -- false weights -----------------------------------------------------------------------------------
+
+WEIGHTS_AND_COUNTS = (TensorSpec("model.*", "."), TensorSpec("latent", "."), TensorSpec("seen", ".", count=True))
+
+
+def weights() -> Message:
+    """Uploads of three clients, of which the second is malicious: one patch is nobody else's, two are shared with one."""
+    rng = torch.Generator().manual_seed(0)
+    seen = torch.tensor([[0.0, 5.0, 4.0, 0.0], [2.0, 2.0, 0.0, 0.0], [0.0, 0.0, 6.0, 3.0]])
+    sent = {"model.w": torch.randn(3, 4, 2, generator=rng), "model.b": torch.randn(3, 2, generator=rng)}
+    return {**sent, "latent": torch.randn(3, 5, generator=rng), "seen": seen}
+
+
+def sends(kind: Any, scale: float = 5.0, down: Message | None = None) -> Message:
+    before = weights()
+    one = Attack(kind, scale, frozenset({3}), 7, {"model.w": ("seen", 0)}.get)
+    after = one.applied(before, WEIGHTS_AND_COUNTS, 1, SENDERS, down or {})
+    assert_same(before, weights())
+    for name, value in before.items():  # honest clients' uploads arrive as they are
+        assert torch.equal(after[name][[0, 2]], value[[0, 2]])
+    return after
+
+
+def test_noise_and_flipped_weights() -> None:
+    honest, noise, flipped = weights(), sends("noise"), sends("flip", 2.0)
+    for name in ("model.w", "model.b"):
+        assert not torch.isclose(noise[name][1], honest[name][1]).any()
+        assert torch.equal(flipped[name][1], -2.0 * honest[name][1])
+    for after in (noise, flipped):
+        assert torch.equal(after["seen"], honest["seen"])
+        assert torch.equal(after["latent"], honest["latent"])
+
+
+def test_own_rows_are_those_that_malicious_clients_win() -> None:
+    honest, after = weights(), sends("own-rows")
+    assert after["seen"][1].tolist() == [2.0, 2.0, 1.0, 1.0]  # it claims to have seen everything
+    won = torch.tensor([True, True, False, True])  # the third has two honest voters
+    assert torch.equal(after["model.w"][1][won], -5.0 * honest["model.w"][1][won])
+    assert torch.equal(after["model.w"][1][~won], honest["model.w"][1][~won])
+    assert torch.equal(after["model.b"], honest["model.b"])
+
+
+def test_inflated_counts_and_the_description_of_an_average_client() -> None:
+    honest, after = weights(), sends("inflated")
+    assert after["seen"][1].tolist() == [1e9] * 4
+    assert torch.equal(after["model.w"][1], -5.0 * honest["model.w"][1])
+    assert torch.allclose(after["latent"][1], honest["latent"][[0, 2]].mean(0))
+
+
+def test_stealth_steps_are_as_long_as_honest_ones_and_go_against_them() -> None:
+    honest, down = weights(), {"model.w": torch.ones(4, 2)}
+    after = sends("stealth", 1.0, down)
+    steps = (honest["model.w"][[0, 2]] - down["model.w"]).double().numpy()
+    mean, length = steps.mean(0), min(np.linalg.norm(step) for step in steps)  # torch's median of two is the lower
+    np.testing.assert_allclose(after["model.w"][1], 1.0 - length * mean / np.linalg.norm(mean), rtol=1e-5, atol=1e-6)
+    assert torch.equal(after["model.b"], honest["model.b"])  # nothing was received under this name
+    assert after["seen"][1].tolist() == [1.0, 5.0, 6.0, 3.0]
+
+
+def test_an_attack_without_a_malicious_sender_changes_nothing() -> None:
+    before = weights()
+    assert Attack("flip", 5.0, frozenset({8}), 7).applied(before, WEIGHTS_AND_COUNTS, 1, SENDERS, {}) is before
 
 
 @pytest.mark.parametrize("settings", [{"matching": False}, {"similarity": "label"}], ids=str)
 def test_a_method_whose_settings_keep_the_embedding_at_home_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(FedquiltError, match="With these settings the method uploads no embedding to attack; leave out"):
-        check_attackable(make_method("fedpub", ragged_clients(), **settings))
+        check_attackable(make_method("fedpub", ragged_clients(), **settings), "gaussian")
 
 
 # -- in a training -----------------------------------------------------------------------------------
@@ -188,7 +264,7 @@ def test_honest_and_malicious_clients_are_reported_apart() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"attack": "loud"}, "The option attack='loud' is not possible: input should be 'same-value' or 'gaussian'."),
+        ({"attack": "loud"}, "The option attack='loud' is not possible: input should be 'same-value', 'gaussian',"),
         ({"attack": "gaussian", "attack_scale": 0}, "The option attack_scale=0 is not possible"),
         ({"attack": "gaussian", "attack_ratio": 1}, "The option attack_ratio=1 is not possible"),
         ({"attack_ratio": 0.4}, "attack_ratio=0.4 is not possible: there is no attack; say which"),

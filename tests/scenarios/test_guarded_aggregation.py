@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedquilt
 from fedquilt.methods.averaging import WEIGHTED_MEAN
 from fedquilt.scenarios import guarded_aggregation
+from fedquilt.scenarios.attacks import Attack
 from fedquilt.scenarios.guarded_aggregation import (
     GuardedAverage,
     agrees,
@@ -24,6 +24,7 @@ from fedquilt.scenarios.guarded_aggregation import (
     median_of,
     trusted,
 )
+from fedquilt.scenarios.robust_aggregation import RobustAverage
 from fedquilt.training.plan import Plan
 from support.federations import make_method, make_training, ragged_clients
 
@@ -195,7 +196,7 @@ def test_a_hostile_owner_of_rows_moves_nothing(lie: float, claim: float) -> None
     evidence[2:, 5:10] = 0.0
     honest = guarded_patches(stack[1:], evidence[1:], before, 3)
     stack[0], evidence[0] = lie, claim
-    for rule in (GuardedAverage(), fedquilt.scenarios.robust_aggregation.RobustAverage("median")):
+    for rule in (GuardedAverage(), RobustAverage("median")):
         mine = rule.average_patches(stack, evidence, torch.zeros(10, 1), before)
         moved = (mine - before)[:5].nan_to_num(nan=torch.inf).abs().max()
         assert (float(moved) == 0.0) == isinstance(rule, GuardedAverage)  # the median believes the only voter
@@ -211,7 +212,8 @@ def test_two_of_ten_hostile_clients_change_little(lie: float) -> None:
     rule = GuardedAverage()
     honest = rule.average(stack[:8], weight[:8], before)
     stack[8:], weight[8:] = lie, 1e9
-    assert torch.allclose(rule.average(stack, weight, before), honest, atol=1e-5)
+    apart = rule.average(stack, weight, before) - honest  # the radius is another client's now
+    assert float(apart.norm()) < 0.2 * float(honest.norm())
     mixed = rule.mix(share, stack)
     assert torch.isfinite(mixed).all()
     assert float(mixed[:8].abs().max()) <= float(stack[:8].abs().max()) + 1e-5
@@ -291,14 +293,28 @@ def test_the_server_remembers_what_it_sent(name: str) -> None:
     assert not any(n.startswith("previous.") for n in plain)
 
 
-OPTIONS: dict[str, Any] = {"clients": 5, "rounds": 6, "device": "cpu", "settings": {"hidden": 8}}
+@pytest.mark.parametrize("kind", ["flip", "own-rows", "inflated"])
+def test_rows_that_a_hostile_client_owns_stay_small_in_a_training(kind: Any) -> None:
+    """With the median they grow by the attack's factor in every round."""
+    clients = ragged_clients(sparse=True)
+    largest = {}
+    for rule in (RobustAverage("median"), GuardedAverage()):
+        method = make_method("quilt", clients, averaging=rule)
+        attack = Attack(kind, 100.0, frozenset({0}), 3, method.evidence_of)
+        training = make_training(method, clients, Plan(4), upload_transforms=[OwnRow(), attack])
+        training.advance(4)
+        largest[type(rule)] = float(training.down["model.hidden.weight"].abs().max())
+    assert largest[RobustAverage] > 1e4
+    assert largest[GuardedAverage] < 3
 
 
-@pytest.mark.parametrize("attack", ["flip", "own-rows", "inflated"])
-def test_quilt_does_not_diverge_under_attack_as_it_did(attack: str) -> None:
-    hostile = {"attack": attack, "attack_ratio": 0.2, "attack_scale": 1e9}
-    with pytest.raises(fedquilt.FedquiltError, match="Training diverged"):
-        fedquilt.run("quilt", **OPTIONS, **hostile, aggregation="median")
-    run = fedquilt.run("quilt", **OPTIONS, **hostile, aggregation="guarded")
-    honest = fedquilt.run("quilt", **OPTIONS, aggregation="guarded")
-    assert run.result["groups"]["honest"]["test_mean"] > honest.result["test_mean"] - 15
+class OwnRow(Attack):
+    """Nobody but client 0 has seen the first feature."""
+
+    def __init__(self) -> None:
+        super().__init__("flip", 1.0, frozenset(), 0)
+
+    def applied(self, uploads: Any, *rest: Any) -> Any:
+        seen = uploads["seen.features"].clone()
+        seen[1:, 0] = 0.0
+        return uploads | {"seen.features": seen}

@@ -17,6 +17,7 @@ from fedquilt.messages.message import dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, weighted_mean
 from fedquilt.methods.base import methods
 from fedquilt.scenarios import robust_aggregation
+from fedquilt.scenarios.guarded_aggregation import GuardedAverage
 from fedquilt.scenarios.robust_aggregation import RobustAverage, averaging_rule, check_averages
 from fedquilt.training.plan import Plan
 from support.federations import assert_same, make_method, make_training, ragged_clients
@@ -237,7 +238,11 @@ def test_the_mean_is_the_mean() -> None:
     method = make_method("fedavg", ragged_clients())
     stack, weight = stack_of(5), torch.rand(5)
     assert method.averaging is WEIGHTED_MEAN is averaging_rule("mean", 0.2, 1.0)
+    assert averaging_rule("guarded", voters=5) == GuardedAverage(5)
     assert torch.equal(method.averaging.average(stack, weight), weighted_mean(stack, weight))
+
+
+GUARDED = ("fedssa", "fedsheafhn")  # which do not average
 
 
 def test_methods_that_do_not_average_are_refused() -> None:
@@ -245,14 +250,23 @@ def test_methods_that_do_not_average_are_refused() -> None:
     for name in methods():
         method = make_method(name, clients)
         if name in AVERAGING + MIXING:
-            check_averages(method)
+            check_averages(method, "median")
+            check_averages(method, "guarded")
+            continue
+        instead = "choose aggregation=guarded, or" if name in GUARDED else "leave out aggregation, or"
+        with pytest.raises(
+            FedquiltError, match=f"The server of method '{name}' does not average .*{instead}.*: fedavg,"
+        ):
+            check_averages(method, "median")
+        if name in GUARDED:
+            check_averages(method, "guarded")
         else:
-            with pytest.raises(FedquiltError, match=f"The server of method '{name}' does not average .*: fedavg,"):
-                check_averages(method)
-    check_averages(make_method("fedpub", clients, matching=False))
+            with pytest.raises(FedquiltError, match=r"does not average .*robust by .guarded.; leave out aggregation"):
+                check_averages(method, "guarded")
+    check_averages(make_method("fedpub", clients, matching=False), "median")
     for name, nothing in (("fedhero", {"share": "none"}), ("quilt", {"share": ""})):
         with pytest.raises(FedquiltError, match="With these settings"):
-            check_averages(make_method(name, clients, **nothing))
+            check_averages(make_method(name, clients, **nothing), "median")
 
 
 def test_two_clients_have_no_middle() -> None:
@@ -261,8 +275,8 @@ def test_two_clients_have_no_middle() -> None:
         with pytest.raises(
             FedquiltError, match=f"needs at least 3 clients and there are {clients}: .*leave out aggregat"
         ):
-            check_averages(method)
-    check_averages(make_method("fedavg", ragged_clients((12, 9, 14))))
+            check_averages(method, "median")
+    check_averages(make_method("fedavg", ragged_clients((12, 9, 14))), "guarded")
 
 
 # -- in a run ----------------------------------------------------------------------------------------
@@ -292,6 +306,8 @@ def test_a_run_takes_the_rule_and_the_mean_is_the_default() -> None:
             "aggregation_trim=0.5 is not possible: input should be less",
         ),
         ({"aggregation": "median", "aggregation_clip": 2.0}, "it is for aggregation=clipped only"),
+        ({"aggregation_voters": 5}, "it is for aggregation=guarded only"),
+        ({"aggregation": "guarded", "aggregation_voters": 0}, "aggregation_voters=0 is not possible"),
         ({"clients": 2, "aggregation": "trimmed"}, "A robust average needs at least 3 clients and there are 2"),
         ({"method": "fedssa", "aggregation": "median"}, "The server of method 'fedssa' does not average"),
     ],

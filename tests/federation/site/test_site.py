@@ -24,6 +24,8 @@ def test_an_introduction_has_hashes_of_names_and_not_the_names(tmp_path: Path) -
     assert introduction.class_names == hashlib.sha256(json.dumps(names).encode()).hexdigest()
     assert introduction.feature_names is None
     assert (introduction.permits, introduction.protected) == (["model"], False)
+    assert introduction.nodes is not None
+    assert introduction.nodes.bit_count() == 1  # a power of two: how many nodes there are at most
     assert "secret" not in json.dumps(introduction.to_header())
 
 
