@@ -99,8 +99,8 @@ def compare(points: Sequence[Point], on_done: Callable[[Compared], None] = lambd
     out = []
     for point in points:
         clients, method = random_clients(point), make_method(point)
-        estimated, seconds = _in_a_process(lambda p=point, c=clients, m=method: _estimate(p, m, c))
-        measured, round_seconds = _in_a_process(lambda p=point, c=clients, m=method: _measure(p, m, c))
+        estimated, seconds = _in_a_process(partial(_estimate, point, method, clients))
+        measured, round_seconds = _in_a_process(partial(_measure, point, method, clients))
         out.append(Compared(point, int(estimated), int(measured), seconds, round_seconds))
         on_done(out[-1])
     return out
