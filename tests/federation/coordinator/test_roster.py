@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from flwr.app import Message
 
+from fedquilt.errors import FedquiltError
+from fedquilt.federation.coordinator.incidents import Incidents
+from fedquilt.federation.coordinator.roster import Roster
 from fedquilt.federation.flower_messages import pack
 from fedquilt.federation.site.examples import write_sites
 from support.federations import ragged_clients, without_seconds
@@ -57,3 +60,10 @@ def test_nobody_takes_the_name_of_a_site_that_is_there(tmp_path: Path) -> None:
     there.run()
     assert [line["what"] for line in there.incidents.all] == ["turned away"]
     assert there.roster.nodes["site-0"] == 1000
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "[" * 9000, '{"names": 1, "noisy": [], "nodes": []}'])
+def test_a_damaged_roster_is_one_sentence(tmp_path: Path, content: str) -> None:
+    (tmp_path / "roster.json").write_text(content)
+    with pytest.raises(FedquiltError, match=r"roster\.json is damaged; start the run in a new folder"):
+        Roster(MemoryGrid([]), Incidents()).load(tmp_path / "roster.json")
