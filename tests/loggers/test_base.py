@@ -97,3 +97,7 @@ def test_notes_are_kept_by_tool_and_seed(tmp_path: Path) -> None:
     assert one.noted(1) == {"id": "c"}
     assert two.noted(0) == {"id": "b"}
     assert two.noted(1) == {}
+    for content in ("[]", "{", '{"plain": 3}', '{"plain": {"0": 3}}'):
+        (tmp_path / "loggers.json").write_text(content)
+        with pytest.raises(FedquiltError, match=r"loggers\.json is damaged; delete it"):
+            Plain(tmp_path).noted(0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from flwr.app import Message
 
+from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.incidents import Incidents
 from fedquilt.federation.coordinator.roster import Roster
 from fedquilt.federation.flower_messages import pack, unpack
@@ -108,3 +109,10 @@ def test_sites_with_noise_count_ones_and_two_sites_are_not_compared(tmp_path: Pa
     assert [roster.largest_count(m, 10.0) for m in (0, 1)] == [1.0, 64.0]
     roster = Roster(MemoryGrid([]), Incidents(), names=["a", "b", "c"], sizes={"a": 8, "b": 64})
     assert roster.largest_count(2, 10.0) == 80.0  # it did not say
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "[" * 9000, '{"names": 1, "noisy": [], "nodes": []}'])
+def test_a_damaged_roster_is_one_sentence(tmp_path: Path, content: str) -> None:
+    (tmp_path / "roster.json").write_text(content)
+    with pytest.raises(FedquiltError, match=r"roster\.json is damaged; start the run in a new folder"):
+        Roster(MemoryGrid([]), Incidents()).load(tmp_path / "roster.json")
