@@ -60,6 +60,7 @@ DETERMINING: dict[str, list[Any]] = {
     "aggregation": ["mean", "median", "trimmed", "clipped"],
     "aggregation_trim": [0.2, 0.3],
     "aggregation_clip": [1.0, 2.0],
+    "aggregation_voters": [3, 5],
     "dp_clip": [None, 1.0, 2.0],
     "dp_noise": [None, 5.0],
     "dp_epsilon": [None, 2.0, 8.0],

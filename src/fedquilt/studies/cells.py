@@ -26,7 +26,7 @@ EXTRA_EVALUATIONS = (
 _FIRST_OPTIONS = frozenset({
     "method", "dataset", "partition", "clients", "sizes", "seeds", "rounds", "epochs", "split", "metric", "settings",
     "participation", "evaluate_every", "patience", "min_train", "edge_noise", "hold_out_clients",
-    "attack", "attack_scale", "attack_ratio", "aggregation", "aggregation_trim", "aggregation_clip", "aggregation_voters",
+    "attack", "attack_scale", "attack_ratio", "aggregation", "aggregation_trim", "aggregation_clip",
     "dp_clip", "dp_noise", "dp_epsilon", "dp_delta", "precision",
 })  # fmt: skip
 
