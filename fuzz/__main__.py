@@ -67,13 +67,18 @@ def _print_table(campaign: Campaign) -> None:
 
 def _print_failures(found: list[Failure], out: Path, fully: bool) -> None:
     for failure in found:
-        text = " ".join(failure.text.split())
+        text = printable(" ".join(failure.text.split()))
         print(f"{failure.what}: {text if fully else text[:300]}")
         if fully:
-            print("\n".join(f"    {note}" for note in failure.notes))
+            print("\n".join(f"    {printable(note)}" for note in failure.notes))
         print(f"    {failure.replay}")
     if found:
         print(f"\nThe files of each are in {out}.")
+
+
+def printable(text: str) -> str:
+    """A text whose control characters, of which findings are full, are escaped."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _write_summary(campaign: Campaign, out: Path) -> None:

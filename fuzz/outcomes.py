@@ -1,4 +1,7 @@
-"""What a folder says came of a command, without what differs from one time to the next: times, and hashes of times."""
+"""What a folder says came of a command, without what differs from one time to the next.
+
+Times, hashes of times, and checkpoints: which of the old ones are still there is not part of a result.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _VARIES = re.compile(
     r"seconds|phases|finished|^time$|^at$|sha256|digest|seal|hash|^mac$|began|started|ended|process|host"
 )
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_LEFT_OUT = re.compile(r"\.lock$|\.png$|\.html$|\.md$|\.tex$|\.svg$|\.pdf$|^logs/|figures/|journal\.jsonl")
+_LEFT_OUT = re.compile(r"\.lock$|\.png$|\.html$|\.md$|\.tex$|\.svg$|\.pdf$|^logs/|figures/|checkpoints/|journal\.jsonl")
 
 
 def outcome(folder: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 from pathlib import Path
@@ -85,8 +84,7 @@ def _harm(records: list[dict[str, Any]], incidents: list[dict[str, Any]], hostil
             told = [line for line in incidents if line["site"] == "site-1" and line["round"] == record["round"]]
             if not told:
                 return ["inflated upload used", f"round {record['round']} used it without a word: {hostile.done}"]
-    text = json.dumps(incidents)
-    if "\\u001b" in text or "\\u0000" in text:
+    if not all(line["reason"].isprintable() for line in incidents):
         return ["raw control character", "incidents have control characters of a site's text"]
     return None
 
