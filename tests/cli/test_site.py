@@ -133,7 +133,7 @@ def test_a_disk_that_is_full_is_one_sentence(call: Callable, monkeypatch: pytest
 
     monkeypatch.setattr("fedquilt.federation.site.examples.write_text", full)
     called = call("site example sites")
-    assert called.status == 2
+    assert called.status == 3
     assert "sites/site-0 cannot be written to (No space left on device)" in called.sentence
 
 
@@ -147,7 +147,7 @@ def test_the_key_of_a_site_is_one_line_and_stays(call: Callable) -> None:
 def test_a_site_that_demands_masks_is_told_which_methods_run(call: Callable, here: Path) -> None:
     call("site example sites")
     with open(here / "sites/site-0/site.yaml", "a") as file:
-        file.write("secure_aggregation: required\n")
+        file.write("permits: all\nsecure_aggregation: required\n")
     out = call("site check sites/site-0/site.yaml").out
     assert "not masked" in out
     assert "Permitted: fedavg, fedhero, fedper, fedprox, local, majority, quilt." in out

@@ -111,7 +111,7 @@ def test_a_comparison_has_a_column_for_each_group_and_is_resumed(
     [
         ("run --split 2fold", "The split '2fold' has too few folds"),
         ("run --edge-noise 2", "The option edge_noise=2.0 is not possible"),
-        ("run --attack loud", "input should be 'same-value' or 'gaussian'"),
+        ("run --attack loud", "input should be 'same-value', 'gaussian', 'noise'"),
         ("run --attack-ratio 0.4", "there is no attack; say which"),
         ("run --attack gaussian --attack-ratio 1", "The option attack_ratio=1.0 is not possible"),
         ("run -m fedavg --attack gaussian", "Method 'fedavg' uploads no embedding to attack"),

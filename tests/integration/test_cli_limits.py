@@ -53,9 +53,13 @@ def test_a_run_on_a_full_disk_is_resumed_to_the_same_numbers(call: Callable, her
             called = call(f"{RUN} {folder}")
         assert called.status == LIMIT, (after, called)
         assert "No space left on device" in called.sentence
-        assert called.sentence.endswith(f"then resume with 'fedquilt resume {folder}'.")
-        assert not [name for name in files(here / folder) if name.endswith(".tmp")]
-        assert call(f"resume {folder} -q").status == 0
+        assert not [name for name in files(here) if name.endswith(".tmp")]
+        if (here / folder).exists():
+            assert called.sentence.endswith(f"then resume with 'fedquilt resume {folder}'.")
+            assert call(f"resume {folder} -q").status == 0
+        else:  # the folder appears with its first files in it, or not at all
+            assert called.sentence.endswith("then run the same command again.")
+            assert call(f"{RUN} {folder}").status == 0
         assert outcome(here / folder) == whole
 
 

@@ -151,10 +151,11 @@ def test_whatever_a_site_says_the_others_train_on(header: dict[str, Any], tmp_pa
     there = federation(tmp_path, ragged_clients(SIZES), grid, method="fedavg", rounds=3)
     there.run()
     records = there.folder.seed(3).records()
-    assert [r["participants"] for r in records] == ["all", [0, 2] if "refused" in header else "all", "all"]
-    log = (tmp_path / "run" / "incidents.jsonl").read_text() if "refused" in header else ""
+    left_out = "refused" in header or str(10**400) in str(header)  # a number of more than 64 bits is not read
+    assert [r["participants"] for r in records] == ["all", [0, 2] if left_out else "all", "all"]
+    log = (tmp_path / "run" / "incidents.jsonl").read_text() if left_out else ""
     assert "\x1b" not in log
-    assert len(log.splitlines()) == ("refused" in header)
+    assert len(log.splitlines()) == left_out
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedpub", "quilt", "fedsheafhn"])

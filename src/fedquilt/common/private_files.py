@@ -33,7 +33,7 @@ def write_private_json(path: Path, value: Any, sync: bool = True) -> None:
     Without `sync` it reaches the disk a little later: faster, and after a power cut the file may be empty.
     """
     with replacing(path, OWNER_FILE, sync) as temporary:
-        temporary.write_text(json_text(value), encoding="utf-8")
+        temporary.write_bytes(json_text(value).encode("utf-8"))
 
 
 def append_private(path: Path, data: bytes, sync: bool = True) -> None:

@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.messages.message import Message, Sparse, TensorSpec, Value, check, declared, dense
+from fedquilt.messages.message import WEIGHTS, Message, Sparse, TensorSpec, Value, check, declared, dense
 from fedquilt.messages.slicing import slice_message
 from fedquilt.messages.wire import decode
 from fedquilt.methods.base import Method
@@ -148,7 +148,8 @@ def overlong_uploads(
     Each tensor of an upload may have at most `limit` times the median norm of the same tensor in the other uploads. Of two
     middle norms the larger is the median, so that a site which sends nothing but zeros does not have the others left out.
     With fewer than FEWEST uploads without noise, the measure is what the client was sent under the same name in `downloads`;
-    where it was sent nothing, or zeros, the smaller norm at a higher limit.
+    where it was sent nothing, or zeros, the smaller norm at a higher limit. What is no weight, such as variances, grows with
+    the square of what it is computed from, so its limit is `limit` squared.
     """
     out = overlong_noise(uploads, specs, noisy, limit)
     plain = {m: _norms(message, specs) for m, message in uploads.items() if m not in noisy}
@@ -156,13 +157,14 @@ def overlong_uploads(
         for name, (norm, entries) in norms.items():
             others = [plain[other][name][0] for other in plain if other != m]
             least = SMALLEST * math.sqrt(entries)
-            before, most = _norm((downloads or {}).get(m, {}).get(name)), limit
+            before = _norm((downloads or {}).get(m, {}).get(name))
+            most = limit if declared(specs, name).kind == WEIGHTS else limit**2
             if len(others) + 1 >= FEWEST:
                 usual = max(statistics.median_high(others), least)
             elif before > least:
                 usual = before
             else:
-                usual, most = max(SMALLEST_MEDIAN, min([norm, *others])), NOISY_FACTOR * limit
+                usual, most = max(SMALLEST_MEDIAN, min([norm, *others])), NOISY_FACTOR * most
             if norm > most * usual:
                 out[m] = f"has '{name}' {norm / usual:.3g} times as long as is usual in the round"
     return out

@@ -111,7 +111,10 @@ class Request:
             possible = False
         if not possible:
             raise RefusedError("The task cannot be read; the coordinator and the site need the same fedquilt.")
-        settings = build_settings(method, context, self.settings)
+        try:
+            settings = build_settings(method, context, self.settings)
+        except FedquiltError as error:  # it is about the request alone, so saying it reveals nothing
+            raise RefusedError(str(error)) from None
         if getattr(settings, "epochs", 1) > MAX_EPOCHS:
             raise RefusedError(f"The run asks for more than {MAX_EPOCHS:,} epochs a round.")
         for name, value in as_dict(settings).items():

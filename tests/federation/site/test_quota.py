@@ -172,17 +172,23 @@ def test_a_coordinator_that_asks_for_more_than_is_its_due_is_refused(tmp_path: P
     """Run folders without end, hidden units without end, requests without end: each is refused, and leaves nothing."""
     (path,) = write_open_sites(tmp_path, ragged_clients((14,)), quota={"runs": 2, "requests": 12})
     state, handler = path.parent / "state", RequestHandler()
-    said = [handler.reply(str(path), request_for(f"{n:08x}"), b"")[0].get("refused", "") for n in range(4)]
-    assert said[:2] == ["", ""]
-    assert all("has no room for this run: it keeps 2 runs" in each for each in said[2:])
-    asked = request_for(f"{0:08x}", settings={"hidden": 10**9})
-    assert "hidden=1000000000, and a site permits at most 10,000" in handler.reply(str(path), asked, b"")[0]["refused"]
+    answers = [handler.reply(str(path), request_for(f"{n:08x}"), b"")[0].get("refused", "") for n in range(4)]
+    assert answers[:2] == ["", ""]
+    assert all("has no room for this run: it keeps 2 runs" in each for each in answers[2:])
+    for hidden, says in (
+        (10**5, "and a site permits at most 10,000"),
+        (10**9, "is not possible: it is over 1,000,000"),
+    ):
+        asked = request_for(f"{0:08x}", settings={"hidden": hidden})
+        said = handler.reply(str(path), asked, b"")[0]["refused"]
+        assert f"hidden={hidden}" in said
+        assert says in said
     edit_site(path, quota={"runs": 2, "requests": 12, "numbers": 10**6})
     asked = request_for(f"{0:08x}", settings={"hidden": 9000})
     assert "is larger than site 'site-0' permits" in handler.reply(str(path), asked, b"")[0]["refused"]
     for kind in ("evaluate", "finish"):
-        answers = [handler.reply(str(path), request_for(f"{0:08x}", kind=kind), b"")[0] for _ in range(14)]
-        assert [("answers 12 requests" in each.get("refused", "")) for each in answers] == [False] * 12 + [True] * 2
+        replies = [handler.reply(str(path), request_for(f"{0:08x}", kind=kind), b"")[0] for _ in range(14)]
+        assert [("answers 12 requests" in each.get("refused", "")) for each in replies] == [False] * 12 + [True] * 2
     hellos = [handler.reply(str(path), {"kind": "hello", "version": 1}, b"")[0] for _ in range(14)]
     assert ["refused" in each for each in hellos] == [False] * 12 + [True] * 2
     assert names(state) == [0, 1]
