@@ -158,7 +158,8 @@ def overlong_uploads(
             others = [plain[other][name][0] for other in plain if other != m]
             least = SMALLEST * math.sqrt(entries)
             before = _norm((downloads or {}).get(m, {}).get(name))
-            most = limit if declared(specs, name).kind == WEIGHTS else limit**2
+            spec = declared(specs, name)
+            most = limit if spec is not None and spec.kind == WEIGHTS else limit**2
             if len(others) + 1 >= FEWEST:
                 usual = max(statistics.median_high(others), least)
             elif before > least:
