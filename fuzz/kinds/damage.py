@@ -120,6 +120,8 @@ def attempt(case: Attempt) -> None:
         return
     if not reader.subset:  # a command that only shows may leave what is there
         no_leftovers(case.folder)
+    if "Warning: " in ended.out and chosen.name in ended.out:
+        return  # another result, and it says why
     found = reader.seen(case.folder, ended)
     before = source.before[reader.name]
     if reader.subset:
