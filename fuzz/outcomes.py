@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import zipfile
 import zlib
@@ -35,7 +36,18 @@ def outcome(folder: Path) -> dict[str, Any]:
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     """The files in which two outcomes differ, or that only one of them has."""
-    return [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
+    return [name for name in sorted({*one, *other}) if not alike(one.get(name), other.get(name))]
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Whether two values of JSON are equal, numbers to nine digits: a fifteenth digit is no other result."""
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-9)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(alike(a, b) for a, b in zip(one, other, strict=True))
+    return bool(one == other)
 
 
 def steady(value: Any, place: str = "") -> Any:

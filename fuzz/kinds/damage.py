@@ -113,12 +113,15 @@ def attempt(case: Attempt) -> None:
     if ended.status != FINE:
         if ended.status == 1:
             return  # `study run` with a cell that failed and was reported
-        # A search whose configuration was changed is another search, and the sentence says in what.
-        if not named(chosen, ended) and not (chosen.name == "tune.json" and "holds another search" in ended.err):
+        # A folder without the configuration of a search is none, and one with another configuration holds another.
+        other_search = chosen.name == "tune.json" and ("another search" in ended.err or "no search" in ended.err)
+        if not named(chosen, ended) and not other_search:
             raise Failed("not named", f"{case.notes}: {ended.err.strip()}")
         return
     if not reader.subset:  # a command that only shows may leave what is there
         no_leftovers(case.folder)
+    if "Warning: " in ended.out and chosen.name in ended.out:
+        return  # another result, and it says why
     found = reader.seen(case.folder, ended)
     before = source.before[reader.name]
     if reader.subset:

@@ -13,11 +13,12 @@ from fuzz.csv_files import odd_csv
 from fuzz.judge import FINE, Failed, leftovers
 from fuzz.materials import SMALL, TINY, arrays, write_graph, write_tables
 from fuzz.npz_files import odd_npz
-from fuzz.odd_values import odd_number, odd_text
+from fuzz.odd_values import LONE_SURROGATE, odd_number, odd_text
 from fuzz.yaml_files import odd_file
 
 ABOUT = "odd npz, csv, YAML, JSON and options through graph check, run, tune, study, site check and partition"
 OUT = "new"
+NO_UTF8 = "\udcff"  # what Python makes of a byte in an argument that is not UTF-8
 
 
 def prepare(folder: Path) -> dict[str, Path]:
@@ -164,9 +165,10 @@ def _partition_arrays(case: Attempt) -> dict[str, Any]:
 
 
 def _option(case: Attempt) -> Any:
-    """An odd value on the command line; NUL cannot be there."""
+    """An odd value on the command line. NUL cannot be there, and of surrogates only those that stand for bytes."""
     rng = case.rng
-    value = odd_text(rng).replace("\x00", "") if rng.random() < 0.6 else str(odd_number(rng))
+    value = odd_text(rng) if rng.random() < 0.6 else str(odd_number(rng))
+    value = value.replace("\x00", "").replace(LONE_SURROGATE, NO_UTF8)
     graph = str(case.material["graph"])
     said = ("-q", "--device", "cpu")
     option = rng.choice(

@@ -35,6 +35,7 @@ _METHODS = (
     "local",
     "majority",
 )
+_NUMBERS = 50_000_000
 _FILES_LIMIT = 40 * 2**20  # bytes that a dozen requests may put on a site's disk
 
 
@@ -42,11 +43,14 @@ def prepare(folder: Path) -> dict[str, Path]:
     """A fresh site of each sort."""
 
     def write() -> int:
+        from fedquilt.federation.site.config import SiteConfig
         from fedquilt.federation.site.examples import write_sites
         from support.federations import ragged_clients
 
+        # By default a site gives a coordinator models of a billion numbers, more than an attempt has memory for.
+        quota = {"quota": {"numbers": _NUMBERS}} if "quota" in SiteConfig.model_fields else {}
         for name, fields in _SITES.items():
-            write_sites(folder / name, ragged_clients((14,)), **fields)
+            write_sites(folder / name, ragged_clients((14,)), **fields, **quota)
         return 0
 
     ended = forked(write, folder)
