@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -9,7 +10,14 @@ import pytest
 
 from fedquilt.common.files import write_text
 from fedquilt.common.lock import HeldError, locked
-from fedquilt.common.new_folder import fill_folder, is_leftover, make_folder, sweep_files, sweep_folders
+from fedquilt.common.new_folder import (
+    fill_folder,
+    is_leftover,
+    make_folder,
+    sweep_files,
+    sweep_files_of_the_dead,
+    sweep_folders,
+)
 from support.kills import killed_at
 
 LEFT = ".place.123-0a1b2c3d.tmp"
@@ -154,6 +162,17 @@ def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(
     assert make_folder(tmp_path / "place", fill)
     assert len(swept) == 2
     assert names(tmp_path) == ["place"]
+
+
+def test_temporary_files_of_a_running_process_are_not_swept(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for process in (gone.pid, os.getpid(), 10**30):
+        (tmp_path / f".report.md.{process}-0123abcd.tmp").touch()
+    sweep_files_of_the_dead(tmp_path)
+    assert len(names(tmp_path)) == 2
+    assert not any(str(gone.pid) in name for name in names(tmp_path))
+    sweep_files_of_the_dead(tmp_path / "nowhere")
 
 
 def test_temporary_files_are_swept(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.partition.make import make_partition
 from fedquilt.partition.storage import save
 from fedquilt.runs.config import RunConfig
+from fedquilt.runs.execute import execute_run, resume_run
 from fedquilt.runs.ground import cut_differences, cut_of, ground_differences, ground_of
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.seal import FIXED, seal_of
@@ -49,6 +51,17 @@ def test_a_graph_that_changed_is_named(change: Callable[[Graph], Graph], clause:
     (found,) = ground_differences(facts, resolved(change(graph), tmp_path))
     assert found.what == f"the graph {tmp_path / 'mine.npz'} changed since it began: {clause}"
     assert found.kind == FIXED
+
+
+def test_a_graph_that_changed_is_named_where_it_can_no_longer_be_cut(tmp_path: Path) -> None:
+    graph = own_graph()
+    run = execute_run(resolved(graph, tmp_path).config, tmp_path / "run")
+    (tmp_path / "run" / "seed-0" / "summary.json").unlink()
+    write_npz(replace(graph, y=np.where(np.arange(90) < 2, graph.y, -1)), tmp_path / "mine.npz")
+    with pytest.raises(FedquiltError, match="too few to split"):
+        ResolvedRun(RunConfig.build({**SMALL, "dataset": str(tmp_path / "mine.npz"), "method": "fedavg"}))
+    with pytest.raises(FedquiltError, match=r"the graph .*mine.npz changed since it began: its labels differ"):
+        resume_run(run.folder)
 
 
 def test_a_given_split_that_changed_is_named(tmp_path: Path) -> None:

@@ -41,6 +41,14 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path, text: str, says: str) -> 
         read_published(find_study(name), name)
 
 
+@pytest.mark.parametrize("data", [b"\xd1\x00\xff", HEAD.encode() + b"Local,2,test,1,," + b"x" * 200_000])
+def test_what_is_no_table_is_one_sentence(tmp_path: Path, data: bytes) -> None:
+    name = write_study(tmp_path, published="x")
+    (tmp_path / "tiny.csv").write_bytes(data)
+    with pytest.raises(FedquiltError, match=r"published numbers in .*tiny.csv are not a CSV file in UTF-8"):
+        read_published(find_study(name), name)
+
+
 def test_an_average_is_in_a_part_only_with_all_that_it_averages(tmp_path: Path) -> None:
     name = write_study(tmp_path, published=HEAD + "Local,2,test,1,,\nLocal,3,test,2,,\nLocal,average,test,1.5,,\n")
     study = find_study(name)

@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ def _header(
     except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise _damaged(path, name) from error
     # NumPy evaluates the header as a Python literal and checks little of it.
-    except (TypeError, SyntaxError, RecursionError, MemoryError, AttributeError, IndexError):
+    except (TypeError, SyntaxError, TokenError, RecursionError, MemoryError, AttributeError, IndexError):
         raise _damaged(path, name) from None  # a MemoryError is the parser's: the literal is nested too deep
     if dtype.hasobject:
         raise DamagedArchiveError(

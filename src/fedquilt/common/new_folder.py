@@ -76,6 +76,24 @@ def sweep_files(folder: Path) -> None:
             path.unlink()
 
 
+def sweep_files_of_the_dead(folder: Path) -> None:
+    """Delete temporary files in a folder without a lock, where the process that made them is gone from this machine."""
+    for path in _leftovers(folder) if folder.is_dir() else []:
+        if not _is_running(int(path.name.removesuffix(TEMPORARY).rpartition(".")[2].partition("-")[0])):
+            with suppress(FileNotFoundError, IsADirectoryError, PermissionError):
+                path.unlink()
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
 def sweep_folders(parent: Path) -> None:
     """Delete this user's temporary folders in `parent` whose process is gone. Where that cannot be done, they stay."""
     found: list[Path] = []

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from fedquilt.devices.allocator import keep_freed_memory
+from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
@@ -16,7 +17,7 @@ from fedquilt.methods.settings import as_dict
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.finished import Run, read_seed
 from fedquilt.runs.folder import RunFolder
-from fedquilt.runs.ground import cut_differences, cut_of, ground_differences, ground_of
+from fedquilt.runs.ground import cut_differences, cut_of, graph_differences, ground_differences, ground_of
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import build_result
 from fedquilt.runs.seal import (
@@ -66,7 +67,8 @@ def execute_run(
         ground: the seal of the comparison that the run is part of; refused where the graph or the cut changed since.
     """
     loggers = check_loggers(log)
-    resolved = ResolvedRun(config, given)  # finds what is wrong with the run before a folder is made
+    # Finds what is wrong with the run before a folder is made.
+    resolved = _resolved(config, given, out.parent if out is not None else Path(), ground, what="comparison")
     if ground is not None and out is not None:
         refuse(out.parent, ground_differences(ground, resolved), what="comparison")
     if out is None and not new_folder:
@@ -124,9 +126,21 @@ def resume_run(
         accepted = check_config(folder, ACCEPTABLE if anyway else ())
         config = folder.run_config
         with worker_cluster(config):
-            resolved = ResolvedRun(config)
+            resolved = _resolved(config, None, folder.path, folder.seal or ground)
             check_ground(folder, resolved, accepted, ground)
             return run_seeds(resolved, folder, watch, loggers)
+
+
+def _resolved(
+    config: RunConfig, given: tuple[Graph, Protocol] | None, place: Path, began: Facts | None, what: str = "run"
+) -> ResolvedRun:
+    """Resolve a run; where that fails because its graph is another one than it began with, the error names the graph."""
+    try:
+        return ResolvedRun(config, given)
+    except FedquiltError:
+        if began is not None:
+            refuse(place, graph_differences(began, config, given), what=what)
+        raise
 
 
 def check_config(folder: RunFolder, accept: Collection[str] = ()) -> list[str]:

@@ -7,8 +7,11 @@ from typing import Any
 
 from fedquilt.common.files import plain
 from fedquilt.graphs.fingerprint import array_digest, fingerprints
+from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.protocol import Protocol
 from fedquilt.methods.settings import as_dict
-from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.config import RunConfig
+from fedquilt.runs.resolve import ResolvedRun, prepared_graph
 from fedquilt.runs.seal import Difference, Facts, mapping, text
 
 
@@ -30,7 +33,7 @@ def cut_of(resolved: ResolvedRun, seed: int) -> dict[str, str]:
 def ground_differences(facts: Facts, resolved: ResolvedRun) -> list[Difference]:
     """How the graph, and the cut of the first seed, differ from what was sealed. A cut of another graph is not compared."""
     now = ground_of(resolved)
-    graph = _graph_difference(facts["graph"], now["graph"], resolved)
+    graph = _graph_difference(facts["graph"], now["graph"], resolved.config.dataset)
     if graph is not None:
         return [graph]
     settings = _settings_differences(facts, as_dict(resolved.settings))
@@ -55,7 +58,13 @@ def cut_differences(
     return []
 
 
-def _graph_difference(before: Mapping[str, str], now: Mapping[str, str], resolved: ResolvedRun) -> Difference | None:
+def graph_differences(facts: Facts, config: RunConfig, given: tuple[Graph, Protocol] | None = None) -> list[Difference]:
+    """How the graph differs from what was sealed, also where the run can no longer be cut because of that."""
+    found = _graph_difference(facts["graph"], fingerprints(prepared_graph(config, given)[0]), config.dataset)
+    return [] if found is None else [found]
+
+
+def _graph_difference(before: Mapping[str, str], now: Mapping[str, str], dataset: str) -> Difference | None:
     parts = [name for name in now if before.get(name) != now[name]]
     if not parts:
         return None
@@ -68,7 +77,7 @@ def _graph_difference(before: Mapping[str, str], now: Mapping[str, str], resolve
             if first
             else f"its {last} {'differ' if last[-1] == 's' else 'differs'}"
         )
-    return Difference(f"the graph {resolved.config.dataset} changed since it began: {how}")
+    return Difference(f"the graph {dataset} changed since it began: {how}")
 
 
 def _settings_differences(facts: Facts, now: Mapping[str, Any]) -> list[Difference]:

@@ -27,7 +27,7 @@ from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
 from fedquilt.partition.training_nodes import check_training_nodes, worth_redrawing
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
-from fedquilt.runs.config import GIVEN, RunConfig
+from fedquilt.runs.config import GIVEN, KeepCopies, RunConfig
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
@@ -44,6 +44,15 @@ from fedquilt.training.round_store import Record
 REDRAWS = 200
 
 
+def prepared_graph(
+    config: RunConfig, given: tuple[Graph, Protocol] | None = None
+) -> tuple[Graph, Protocol, KeepCopies | None]:
+    """The graph of a run as it is trained on, its protocol, and which copies are kept together."""
+    graph, protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
+    keep = config.keep_copies or known_copies(config.dataset)
+    return with_copies(prepare(graph, protocol), keep), protocol, keep
+
+
 class ResolvedRun:
     """A run with its graph loaded, and with the options that were None taken from the dataset's protocol and the method.
 
@@ -57,9 +66,7 @@ class ResolvedRun:
         self._cut_clients: dict[int, list[Client]] = {}  # of a seed that trains next
         self.method = find_method(config.method)
         self.task = find_task(config.task)
-        graph, self.protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
-        keep = config.keep_copies or known_copies(config.dataset)
-        self.graph = with_copies(prepare(graph, self.protocol), keep)
+        self.graph, self.protocol, keep = prepared_graph(config, given)
         own = not in_catalogue(config.dataset)
         # A split that came with a user's own graph is meant to be used; the papers draw theirs anew for every seed.
         usual = GIVEN_SPLIT if own and self.graph.masks is not None else format_split(self.protocol.split)

@@ -48,7 +48,12 @@ def read_published(study: Study, source: str | None = None) -> list[Published]:
     path = published_path(source or study.name)
     if not path.is_file():
         return []
-    lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    try:
+        lines = list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
+    except (ValueError, csv.Error) as error:  # not UTF-8, or a cell that is longer than any number
+        raise FedquiltError(
+            f"The published numbers in {path} are not a CSV file in UTF-8; write them again."
+        ) from error
     out: list[Published] = []
     for number, line in enumerate(lines, start=2):
         where = f"Line {number} of the published numbers of {study.name}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedquilt.common.files import write_text
+from fedquilt.common.new_folder import sweep_files_of_the_dead
 from fedquilt.reports.page.build import write_page
 from fedquilt.studies.formats import to_csv, to_latex, to_markdown
 from fedquilt.studies.pages import page_of
@@ -23,6 +24,8 @@ def write_report(summary: Summary, command: str, folder: Path, figures: Sequence
         "report.csv": to_csv(summary),
         "report.tex": to_latex(summary),
     }
+    for place in (folder, *(path.parent for path in figures[:1])):
+        sweep_files_of_the_dead(place)
     for file, text in texts.items():
         write_text(folder / file, text)
     write_page(page_of(summary, command), folder / "report.html")

@@ -199,6 +199,21 @@ def test_a_damaged_model_is_said_to_be(tmp_path: Path) -> None:
         predict(read_site(path))
 
 
+def test_an_earlier_version_in_place_of_a_damaged_one_is_a_warning(tmp_path: Path) -> None:
+    path, method, client, models = make_site(tmp_path)
+    state = SiteState(tmp_path / "state" / "run-1")
+    own = {name: 2 * tensor[0] for name, tensor in models.items()}
+    before = predict(read_site(path))
+    assert before.warnings == ()
+    state.save_model(own, model_facts(method, client) | {"finished": True})
+    newest = max((tmp_path / "state" / "run-1" / "model").glob("*.safetensors"))
+    newest.write_bytes(b"")
+    found = predict(read_site(path))
+    assert np.array_equal(found.values, before.values)
+    assert f"{newest.name} is not the file" in found.warnings[0]
+    assert found.warnings[0].endswith("An earlier version of the model is used.")
+
+
 def test_the_state_of_another_user_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, *_ = make_site(tmp_path)
 

@@ -171,6 +171,16 @@ def test_nothing_is_paid_for_what_may_not_leave(tmp_path: Path) -> None:
     assert {line["paid"] for line in Ledger(tmp_path / "site-0/state" / RUN).lines()} == {1}
 
 
+def test_nothing_is_paid_where_nothing_leaves(tmp_path: Path) -> None:
+    """FedSheafHN sends nothing in a later round without a download."""
+    pytest.importorskip("dp_accounting")
+    (path,) = write_open_sites(tmp_path, ragged_clients(SIZES[:1]), dp=PROTECTED)
+    said, upload = RequestHandler().reply(str(path), {**first_round("fedsheafhn"), "round": 4}, b"")
+    assert "refused" not in said
+    assert decode(upload) == {}
+    assert open_site(path).budget.uploads == 0
+
+
 class Odd(FedAvg):
     """What it sends beside its declared weights depends on the data: under dp, that must not show."""
 

@@ -83,7 +83,7 @@ def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | Non
     names = personal.class_names or tuple(map(str, range(values.shape[1])))
     ids = np.arange(asked.nodes) if asked.ids is None else asked.ids
     warnings = task.prediction_warnings(asked, context.outputs, personal.class_names)
-    return Predictions(task, ids, values, names, tuple(warnings))
+    return Predictions(task, ids, values, names, (*_skipped_models(site), *warnings))
 
 
 def personal_of(site: SiteConfig) -> Personal:
@@ -129,6 +129,16 @@ def _newest_model(site: SiteConfig) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return facts.get("trained", True), facts.get("finished", True), place
 
     return models[max(range(len(models)), key=worth)]
+
+
+def _skipped_models(site: SiteConfig) -> list[str]:
+    """One sentence for each damaged version of a model in place of which an earlier one is used."""
+    folder = Path(site.state)
+    return [
+        f"{state.folder}: {sentence} An earlier version of the model is used."
+        for state in map(SiteState, (folder, *_folders_in(folder)))
+        for sentence in state.skipped_models()
+    ]
 
 
 def _folders_in(folder: Path) -> list[Path]:

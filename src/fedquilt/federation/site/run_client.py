@@ -177,7 +177,8 @@ class RunClient:
         if privatiser is not None and self.site.budget is not None:
             form = self.expected.upload_form(request.round, down)
             self._check_upload_names(form)
-            payment = self.site.budget.spend(privatiser.noise)
+            if form:  # some methods send nothing without a download
+                payment = self.site.budget.spend(privatiser.noise)
         try:
             engine, uploads, evaluation, _ = self._train(request, state, down)
             if _shapes(uploads) != _shapes(form):

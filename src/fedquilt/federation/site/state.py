@@ -74,6 +74,11 @@ class SiteState:
         found = checkpoint.latest(self.folder / _MODEL)
         return None if found is None else (found.tensors, found.facts)
 
+    def skipped_models(self) -> list[str]:
+        """One sentence for each version of the personal model that is newer than the one that is used, and damaged."""
+        found = checkpoint.latest(self.folder / _MODEL)
+        return [] if found is None else found.skipped
+
     @property
     def model_time(self) -> int | None:
         """When the personal model was saved, in nanoseconds since 1970, or None where none was."""
