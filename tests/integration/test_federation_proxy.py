@@ -22,10 +22,10 @@ from fedquilt.federation.local.keys import make_node_key
 from fedquilt.federation.local.rehearsal import HOST, Rehearsal, app_folder, find_tool
 from fedquilt.federation.nginx.config_files import ACCESS_LOG
 from fedquilt.federation.nginx.proxy import FLEET_CALLS
-from fedquilt.federation.site.examples import write_sites
 from fedquilt.runs.folder import RunFolder
 from fedquilt.training.plan import Plan
 from support.federations import make_method, make_task, make_training, ragged_clients
+from support.flower_doubles import write_open_sites
 from support.nginx import needs_nginx
 from support.rehearsals import USUAL, until
 
@@ -90,7 +90,7 @@ class Stranger:
 def test_sites_train_through_the_proxy_and_a_stranger_gets_nothing(tmp_path: Path) -> None:
     clients, out = ragged_clients(SIZES), tmp_path / "run"
     order = {**USUAL, "sites": len(SIZES), "out": str(out), "method": "fedavg", "rounds": ROUNDS, "settings": SETTINGS}
-    with Rehearsal(write_sites(tmp_path, clients), tmp_path / "logs") as rehearsal:
+    with Rehearsal(write_open_sites(tmp_path, clients), tmp_path / "logs") as rehearsal:
         assert rehearsal.port != rehearsal.superlink_port
         run = rehearsal.start_run(order)
         stranger = Stranger(rehearsal, tmp_path / "stranger")
