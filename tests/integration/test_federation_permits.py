@@ -100,7 +100,7 @@ def test_a_site_that_says_nothing_sends_weights_and_counts_only(tmp_path: Path, 
     assert kinds <= {"weights", "counts"}
 
 
-@pytest.mark.e2e
+@pytest.mark.long
 def test_rehearse_with_the_documented_sites(tmp_path: Path) -> None:
     """Real processes, the docs' own site.yaml, FedPer; then FedSSA at sites that say nothing about permits."""
     pytest.importorskip("dp_accounting")
