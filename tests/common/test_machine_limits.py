@@ -39,6 +39,8 @@ def raised(error: Exception, cause: BaseException | None = None) -> Exception:
         (MemoryError(), "memory"),
         (OSError(errno.ENOMEM, ""), "memory"),
         (RuntimeError("std::bad_alloc"), "memory"),
+        (ImportError("libmetis.so: failed to map segment from shared object"), "memory"),
+        (ImportError("libmetis.so: cannot allocate memory in static TLS block"), "memory"),
         (torch.OutOfMemoryError(CUDA), "accelerator"),
         (RuntimeError("CUDA error: out of memory"), "accelerator"),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "accelerator"),

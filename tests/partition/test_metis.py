@@ -68,6 +68,16 @@ def test_more_parts_than_nodes_is_an_error() -> None:
         cut(random_graph(5), 6)
 
 
+def test_a_library_that_memory_has_no_room_for_is_not_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class NoRoom:
+        def __getattr__(self, name: str) -> None:
+            raise ImportError("libmetis.so: failed to map segment from shared object")
+
+    monkeypatch.setitem(sys.modules, "pymetis", NoRoom())
+    with pytest.raises(ImportError, match="failed to map"):
+        cut(random_graph(5), 2)
+
+
 def test_without_pymetis_the_error_names_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
     with pytest.raises(FedquiltError, match=r"pymetis.*saved partition"):

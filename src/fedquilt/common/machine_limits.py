@@ -40,7 +40,9 @@ _ADVICE: dict[Kind, str] = {
 _ACCELERATOR = re.compile(
     r"(CUDA|HIP|MPS backend)( error:)? out of memory|CU\w+_STATUS_ALLOC_FAILED|accelerator's memory ran out"
 )
-_MEMORY = re.compile(r"can't allocate memory|Cannot allocate memory|std::bad_alloc|Memory ran out")
+_MEMORY = re.compile(
+    r"can't allocate memory|[Cc]annot allocate memory|std::bad_alloc|Memory ran out|failed to map segment from shared object"
+)
 _TEXTS: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (_ACCELERATOR, "accelerator"),
     (_MEMORY, "memory"),

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 
+from fedquilt.common.machine_limits import is_out_of_memory
 from fedquilt.common.random_streams import derive
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
@@ -22,6 +23,8 @@ def communities(graph: Graph, seed: int) -> np.ndarray:
     try:
         import igraph
     except ImportError as error:
+        if is_out_of_memory(error):  # it is installed
+            raise
         raise FedquiltError(
             "Louvain needs the package igraph; install it (pip install igraph) or use a saved partition instead."
         ) from error

@@ -7,6 +7,7 @@ from collections import OrderedDict
 import numpy as np
 import scipy.sparse as sp
 
+from fedquilt.common.machine_limits import is_out_of_memory
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.partition.fingerprint import fingerprint
@@ -39,6 +40,8 @@ def cut(graph: Graph, parts: int) -> np.ndarray:
     try:
         from pymetis import CSRAdjacency, Options, part_graph, zero_copy_dtype
     except ImportError as error:
+        if is_out_of_memory(error):  # it is installed
+            raise
         raise FedquiltError(
             "A METIS cut needs the package pymetis, 2025.2 or newer; install it (pip install "
             "'pymetis>=2025.2') or use a saved partition instead."
