@@ -23,6 +23,7 @@ LONGEST_CELL = 131_072  # characters; Python's csv module has the same limit
 _CELLS = 2**20  # of a csv file that are put together
 _WIDEST_BY_PYARROW = 10_000  # columns; each takes kilobytes there, and a line of commas has very many
 _ROW_BYTES = 100  # that a row takes beside its cells: its number, and a text that is made of its id
+_MOST_REFUSED = 1000  # rows of another length whose texts are known
 _END = "\0"  # between two cells of a column; a file that has one is refused
 
 Column: TypeAlias = Callable[[int], list[str]]
@@ -39,7 +40,8 @@ class Cells:
         dialect: how a csv file is written; None: it is parquet.
         empty: how many rows had nothing in any column; they are left out.
         column: gives the [R] cells of a column, by its number, without spaces around them.
-        refused: how many rows were left out because they have another length.
+        refused: the texts in rows that were left out because they have another length: an edge to one of them is no further
+            problem. None: there are too many.
     """
 
     path: Path
@@ -48,7 +50,7 @@ class Cells:
     dialect: Dialect | None
     empty: int
     column: Column
-    refused: int = 0
+    refused: frozenset[str] | None = frozenset()
 
     def below(self, first: int) -> Cells:
         """The table without its first rows, such as a header that was read as one."""
@@ -106,15 +108,22 @@ def _wrong_width(cells: int, width: int) -> str:
     )
 
 
+def _texts(rows: list[list[str]]) -> frozenset[str] | None:
+    return None if len(rows) > _MOST_REFUSED else frozenset(cell.strip() for row in rows for cell in row[:100])
+
+
 # --- csv by Python's csv module
 
 
-def _by_csv(path: Path, found: Dialect, width: int, problems: Problems) -> tuple[np.ndarray, Column, int]:
+def _by_csv(
+    path: Path, found: Dialect, width: int, problems: Problems
+) -> tuple[np.ndarray, Column, frozenset[str] | None]:
     lines: list[int] = []
     # A column is stored as long texts that are split when it is asked for: a text for each cell takes 50 bytes and more.
     chunks: list[list[str]] = [[] for _ in range(width)]
     waiting: list[list[str]] = []
-    size, most, refused = 0, max(1, _CELLS // width), 0
+    size, most = 0, max(1, _CELLS // width)
+    refused: list[list[str]] = []
 
     def put() -> None:
         nonlocal size
@@ -133,12 +142,13 @@ def _by_csv(path: Path, found: Dialect, width: int, problems: Problems) -> tuple
                 if len(waiting) == most or len(lines) % CHECKED_ROWS == 0:
                     put()
             elif any(cells):
-                refused += 1
+                if len(refused) <= _MOST_REFUSED:
+                    refused.append(cells)
                 problems.add(path, _wrong_width(len(cells), width), reader.line_num)
     if waiting:
         put()
     split = lambda number: list(chain(*(text.split(_END) for text in chunks[number])))  # noqa: E731
-    return np.array(lines, dtype=np.int64), split, refused
+    return np.array(lines, dtype=np.int64), split, _texts(refused)
 
 
 # --- csv by pyarrow
@@ -152,7 +162,9 @@ def _has_pyarrow() -> bool:
     return True
 
 
-def _by_pyarrow(path: Path, found: Dialect, width: int, problems: Problems) -> tuple[np.ndarray, Column, int]:
+def _by_pyarrow(
+    path: Path, found: Dialect, width: int, problems: Problems
+) -> tuple[np.ndarray, Column, frozenset[str] | None]:
     import pyarrow
     from pyarrow import csv as arrow
 
@@ -161,7 +173,7 @@ def _by_pyarrow(path: Path, found: Dialect, width: int, problems: Problems) -> t
 
     def refuse(row: Any) -> str:
         if row.text.strip(" \t\r\n" + found.separator):
-            wrong.append((row.number, row.actual_columns, row.text))
+            wrong.append((row.number, row.actual_columns, row.text[:LONGEST_CELL]))
         skipped.append(row.number)
         return "skip"
 
@@ -197,7 +209,8 @@ def _by_pyarrow(path: Path, found: Dialect, width: int, problems: Problems) -> t
     for row, columns, _ in wrong:
         problems.add(path, _wrong_width(columns, width), lines[row])
     kept = np.delete(np.arange(1, len(lines)), np.array(skipped, dtype=np.int64) - 1)
-    return lines[kept], lambda number: [cell.strip() for cell in table.column(number).to_pylist()], len(wrong)
+    texts = [[cell for row in csv.reader([text], delimiter=found.separator) for cell in row] for _, _, text in wrong]
+    return lines[kept], lambda number: [cell.strip() for cell in table.column(number).to_pylist()], _texts(texts)
 
 
 def _line_numbers(table: Any, skipped: Sequence[int], wrong: Sequence[tuple[int, int, str]]) -> np.ndarray:

@@ -95,7 +95,9 @@ class FeatureReader:
         size = points = 0
         for at in numbers:
             cells = self._table.column(at)
-            values = None if self._name(at) in as_text else quick_numbers(cells)
+            # A text such as -999 may be a number and yet mean that there is none.
+            gaps = self._further and any(cell.lower() in self._further for cell in cells)
+            values = None if gaps or self._name(at) in as_text else quick_numbers(cells)
             if values is None:
                 self._counts[at] = Counter(cells)
                 size += sum(map(len, self._counts[at])) + 100 * len(self._counts[at])
@@ -224,10 +226,13 @@ class FeatureReader:
         wrong: set[str] = set()
         cells = self._table.column(at)
         for cell in self._counts[at] if at in self._counts else set(cells):
+            if is_missing(cell, self._further, True):
+                continue
             value = boolean(cell) if column.kind == "boolean" else number(cell, self.decimal)
-            if value is None and not is_missing(cell, self._further, True):
+            if value is None:
                 wrong.add(cell)
-            known[cell] = np.nan if value is None else value
+            else:
+                known[cell] = value
         values = np.array([known.get(cell, np.nan) for cell in cells], dtype=np.float64)
         if wrong:
             self._refuse_cells(at, column, cells, wrong)

@@ -43,13 +43,8 @@ def no_edges() -> Edges:
     return Edges(np.zeros((2, 0), dtype=np.int64))
 
 
-def read_edges(
-    path: Path, options: TableOptions, problems: Problems, place: dict[str, int], nodes_file: str, whole: bool = True
-) -> Edges:
-    """Read a table of edges between the nodes of `place`, which has the position of each id.
-
-    Unless `whole`, some nodes could not be read, and an edge to a node that is not there is no further problem.
-    """
+def read_edges(path: Path, options: TableOptions, problems: Problems, place: dict[str, int], nodes: Cells) -> Edges:
+    """Read a table of edges between the `nodes`; `place` has the position of each id."""
     table = read_cells(path, options, problems)
     columns = _find_columns(table, options, problems)
     if columns is None:
@@ -63,12 +58,14 @@ def read_edges(
         ends = [[table.header[at], *cells] for at, cells in zip((source, target), ends, strict=True)]
     rows = [1, *table.rows.tolist()] if headless else table.rows.tolist()
     found = [np.array([place.get(name, -1) for name in names], dtype=np.int64) for names in ends]
-    for row in np.flatnonzero((found[0] < 0) | (found[1] < 0)) if whole else ():
+    # An edge to a node whose row could not be read is no further problem.
+    unread = nodes.refused
+    for row in () if unread is None else np.flatnonzero((found[0] < 0) | (found[1] < 0)):
         for names, numbers in zip(ends, found, strict=True):
-            if numbers[row] < 0:
+            if numbers[row] < 0 and names[row] not in unread:
                 problems.add(
                     path,
-                    f"an edge to {quoted(names[row])}, which is not an id in {nodes_file}; add the node or drop the edge",
+                    f"an edge to {quoted(names[row])}, which is not an id in {nodes.path.name}; add the node or drop the edge",
                     rows[row],
                 )
     pairs = np.stack(found)
