@@ -20,7 +20,7 @@ def edges(tmp_path: Path, text: str, unread: frozenset[str] | None = frozenset()
     path = tmp_path / "edges.csv"
     path.write_text(text)
     problems = Problems(tmp_path)
-    nodes = Cells(tmp_path / "nodes.csv", [], np.zeros(0), None, 0, lambda _: [], unread)
+    nodes = Cells(tmp_path / "nodes.csv", [], np.zeros(0), None, None, np.zeros(0), refused=unread)
     found = read_edges(path, TableOptions(**options), problems, PLACE, nodes)
     problems.raise_any()
     return found
