@@ -83,5 +83,9 @@ def test_a_column_that_is_named_has_to_be_there(tmp_path: Path, options: dict, m
 def test_long_ids_and_columns_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(FedquiltError, match="line 2: its id has more than 1,000 characters"):
         nodes(tmp_path, f"id,label,f\n{'x' * 1001},0,1\n")
+    with pytest.raises(FedquiltError, match="a label has more than 1,000 characters"):
+        nodes(tmp_path, f"id,label,f\na,{'x' * 1001},1\n")
+    with pytest.raises(FedquiltError, match="a column's name has more than 1,000 characters"):
+        nodes(tmp_path, f"id,label,{'x' * 1001}\na,0,1\n")
     with pytest.raises(FedquiltError, match="no column has a value that could be a feature"):
         nodes(tmp_path, "id,label,f\na,0,\nb,1,\n")
