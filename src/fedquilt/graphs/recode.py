@@ -41,8 +41,8 @@ def joint_encoding(graphs: Sequence[Graph]) -> Encoding:
     columns = []
     for name, found in order.items():
         for graph in graphs:
-            encoding = graph.encoding
-            if encoding is not None and name not in (*(one.name for one in encoding.columns), *encoding.dropped):
+            own = graph.encoding
+            if own is not None and name not in (*(one.name for one in own.columns), *own.dropped):
                 raise FedquiltError(
                     f"{graph.name} has no column '{name}', which another table has; add it, or name it under drop in each "
                     "graph.yaml."
