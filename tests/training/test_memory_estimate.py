@@ -88,7 +88,9 @@ def test_what_is_free_beyond_two_gigabytes_is_returned_between_phases(monkeypatc
     each = client_memory(make_method(point), random_clients(point))
     phases = sorted((point.clients * each.first, point.clients * each.later, returned.server / SPREAD))
     assert phases[0] > 0
-    assert returned.returned == pytest.approx(SPREAD * (phases[0] + phases[1]), rel=0.1)  # arrays' memory differs a little
+    assert returned.returned == pytest.approx(
+        SPREAD * (phases[0] + phases[1]), rel=0.1
+    )  # arrays' memory differs a little
     assert returned.total == pytest.approx(whole.total - returned.returned, rel=0.01)
     assert estimated(point, device="cuda").returned == 0  # another allocator
 
