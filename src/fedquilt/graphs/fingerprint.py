@@ -18,10 +18,11 @@ def fingerprints(graph: Graph) -> dict[str, str]:
 
     The parts are apart, so that a difference can be named. `nodes` is their number. The names of nodes and of features are
     no part: no number depends on them. A graph has the same fingerprints when it is written to a file and read again, which
-    sorts edges and stored features.
+    sorts edges and stored features. Edge weights are a part where edges have any.
     """
     masks = [] if graph.masks is None else [graph.masks[part] for part in sorted(graph.masks)]
     names = "\0".join(graph.class_names or ()).encode("utf-8", "surrogatepass")
+    weights = graph.edge_weights
     return {
         "nodes": str(graph.nodes),
         "features": array_digest(_features(graph.x)),
@@ -30,7 +31,7 @@ def fingerprints(graph: Graph) -> dict[str, str]:
         "given split": array_digest(masks),
         "copies": array_digest([] if graph.copies is None else [_whole(graph.copies)]),
         "class names": hashlib.blake2b(names, digest_size=_BYTES).hexdigest(),
-    }
+    } | ({} if weights is None else {"edge weights": array_digest([weights[np.argsort(_numbers(graph), kind="stable")]])})
 
 
 def array_digest(arrays: Iterable[np.ndarray]) -> str:
@@ -53,11 +54,17 @@ def _features(x: Features) -> list[np.ndarray]:
 
 def _sorted_edges(graph: Graph) -> np.ndarray:
     """[E] int64: the edges as numbers, in rising order."""
-    u, v = _whole(graph.edges)
-    edges = np.minimum(u, v) * graph.nodes + np.maximum(u, v)
+    edges = _numbers(graph)
     if (edges[1:] < edges[:-1]).any():  # checking is quicker than sorting, and edges mostly are sorted
         edges.sort()
     return edges
+
+
+def _numbers(graph: Graph) -> np.ndarray:
+    """[E] int64: a number for each edge."""
+    u, v = _whole(graph.edges)
+    numbers: np.ndarray = np.minimum(u, v) * graph.nodes + np.maximum(u, v)
+    return numbers
 
 
 def _whole(array: np.ndarray) -> np.ndarray:

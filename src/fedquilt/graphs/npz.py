@@ -13,6 +13,7 @@ from fedquilt.common import files
 from fedquilt.common.archives import read_arrays
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.arrays import shape_text
+from fedquilt.graphs.edge_weights import warn_of_direction
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.validate import PARTS
 
@@ -21,6 +22,7 @@ MASK_KEYS = tuple(f"{part}_mask" for part in PARTS)
 KEYS = (
     "name",
     "edge_index",
+    "edge_weight",
     "y",
     "x",
     *SPARSE_KEYS,
@@ -46,6 +48,8 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
             raise FedquiltError(
                 f"{where} has no array '{key}'; a graph file needs edge_index, y and x (see docs/data.md)."
             )
+    if not (arrays["edge_index"][:1] < arrays["edge_index"][1:]).all():  # as `write_npz` has edges, without direction
+        warn_of_direction(arrays["edge_index"], where, usual=True)
     masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
     x = _features(arrays, where)
     if "y" not in arrays and (x.ndim != 2 or not x.shape[1]):
@@ -61,6 +65,7 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
         class_names=_texts(arrays.get("class_names")),
         copies=arrays.get("copies"),
         feature_names=_texts(arrays.get("feature_names")),
+        edge_weights=arrays.get("edge_weight"),
         where=where,
         labelled=labelled,
     )
@@ -93,6 +98,8 @@ def write_npz(graph: Graph, path: str | os.PathLike[str], private: bool = False)
         arrays["copies"] = graph.copies
     if graph.feature_names is not None:
         arrays["feature_names"] = np.array(graph.feature_names)
+    if graph.edge_weights is not None:
+        arrays["edge_weight"] = graph.edge_weights
 
     try:
         files.write_npz(path, arrays, 0o600 if private else 0o666)
