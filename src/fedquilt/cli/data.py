@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ import typer
 
 from fedquilt.cli import options as o
 from fedquilt.cli.console import results, say
+from fedquilt.cli.progress import showing_notices
 from fedquilt.cli.targets import PICTURES, check_target
 
 if TYPE_CHECKING:
@@ -44,7 +46,8 @@ def graph_check(
 
     from fedquilt.datasets.check import check_graph
 
-    report = check_graph(source, data)
+    with showing_notices(logging.INFO):
+        report = check_graph(source, data)
     table = Table(title=report.name, title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")

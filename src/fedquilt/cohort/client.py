@@ -16,7 +16,6 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TRAIN
 from fedquilt.partition.partition import Partition
 
-
 # The name under which a client's mean edge weight is stored with it, and saved with its model.
 MEAN_WEIGHT = "mean edge weight"
 
@@ -44,7 +43,7 @@ class Client(Memo):
 
     @property
     def mean_weight(self) -> float:
-        """The mean of its edges' weights, against which they are taken; that of its training graph where it is predicted for."""
+        """The mean of its edges' weights, by which they are divided; where a model predicts, that of its training graph."""
         mean: float = self.once(MEAN_WEIGHT, lambda c: mean_weight(c.graph.edge_weights))
         return mean
 
@@ -112,9 +111,7 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
     return clients
 
 
-def _induced(
-    graph: Graph, partition: Partition, held: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def _induced(graph: Graph, partition: Partition, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Return the edges inside clients, sorted, as indices u < v into `Partition.flat`: two arrays [E'] int64; and weights."""
     rows = operators.adjacency(graph.edges, graph.nodes, graph.edge_weights)[held]
     place = np.full(graph.nodes, -1, dtype=np.int64)

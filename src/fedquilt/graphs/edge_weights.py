@@ -53,7 +53,9 @@ def weight_fits(weights: np.ndarray) -> np.ndarray:
 def weight_fault(weight: Any) -> str:
     """What is wrong with a weight that does not fit and what to do, as the end of a sentence."""
     if np.isfinite(weight) and weight > 0:
-        return f"an edge of weight {weight:g}, beyond {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}; multiply all by one number"
+        return (
+            f"an edge of weight {weight:g}, beyond {LEAST_WEIGHT:g} to {LARGEST_WEIGHT:g}; multiply all by one number"
+        )
     return f"an edge of weight {weight:g}; {HOW}"
 
 
@@ -95,11 +97,14 @@ def warn_of_direction(edges: Any, where: str, usual: bool) -> None:
         edges: [2, E] whole numbers, as given.
         where: what has them.
         usual: whether a list that names no edge in both directions is the usual way to write an undirected graph, as in a
-            table. It is then information, no warning.
+            table. It is then information, no warning; and nothing is said of edges that all lead to the later node, as
+            those of a `Graph`.
     """
     array = np.asarray(edges)
     if array.ndim != 2 or array.shape[0] != 2 or not array.size or array.dtype.kind not in "iu":
         return  # reported elsewhere
+    if usual and (array[0] < array[1]).all():
+        return
     one_way, all_pairs = one_way_edges(array)
     if not one_way:
         return
@@ -129,6 +134,26 @@ def warn_of_unused(names: Sequence[str], where: str, kind: str) -> None:
     if names:
         listed = ", ".join(f"'{printable(name)}'" for name in names[:6]) + (", ..." if len(names) > 6 else "")
         _log.warning("%s: not used of its edges: the %s %s.", where, kind, listed)
+
+
+def given_weight(data: Any) -> Any:
+    """The weights of the edges of PyTorch Geometric's `Data`: `edge_weight`, or else an `edge_attr` of one number an edge.
+
+    None where it has neither. The tensor is the one that `data` has.
+    """
+    weight, attr = getattr(data, "edge_weight", None), getattr(data, "edge_attr", None)
+    return attr if weight is None and attr is not None and _one_each(attr) else weight
+
+
+def unused_edge_attributes(data: Any) -> list[str]:
+    """What else the edges of PyTorch Geometric's `Data` have beside their ends and their weights."""
+    names = [name for name in data.edge_attrs() if name != "edge_index"] if hasattr(data, "edge_attrs") else []
+    weight = given_weight(data)
+    return [name for name in names if getattr(data, name) is not weight]
+
+
+def _one_each(attr: Any) -> bool:
+    return bool(attr.dim() == 1 or (attr.dim() == 2 and attr.shape[1] == 1))
 
 
 def weights_in_words(weights: np.ndarray | None) -> str:

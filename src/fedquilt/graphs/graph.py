@@ -13,7 +13,9 @@ from fedquilt.graphs import operators
 from fedquilt.graphs.arrays import Features, feature_array, from_tensor, label_array
 from fedquilt.graphs.edge_weights import (
     check_weights,
+    given_weight,
     undirected_with_weights,
+    unused_edge_attributes,
     warn_of_direction,
     warn_of_unused,
     weight_array,
@@ -145,13 +147,15 @@ class Graph:
         y = np.full(data.x.shape[0], -1) if getattr(data, "y", None) is None else from_tensor(data.y)
         edges = from_tensor(data.edge_index)
         warn_of_direction(edges, name, usual=False)
+        warn_of_unused(unused_edge_attributes(data), name, "attributes")
+        weight = given_weight(data)
         return cls.from_arrays(
             name,
             edges,
             from_tensor(data.x),
             y.squeeze(1) if y.ndim == 2 and y.shape[1] == 1 else y,
             masks=found if len(found) == len(PARTS) else None,
-            edge_weights=weights_of_data(data, name),
+            edge_weights=None if weight is None else from_tensor(weight),
             labelled=labelled,
         )
 
@@ -229,17 +233,3 @@ class Graph:
         for part, mask in (self.masks or {}).items():
             data[f"{part}_mask"] = torch.from_numpy(mask)
         return data
-
-
-def weights_of_data(data: Any, where: str) -> Any:
-    """The weights of the edges of PyTorch Geometric's `Data`, [E], or None: `edge_weight`, or else one-dimensional `edge_attr`.
-
-    What else its edges have is named in a warning.
-    """
-    weight, attr = getattr(data, "edge_weight", None), getattr(data, "edge_attr", None)
-    if weight is None and attr is not None and (attr.dim() == 1 or (attr.dim() == 2 and attr.shape[1] == 1)):
-        weight, attr = attr.flatten(), None
-    others = data.edge_attrs() if hasattr(data, "edge_attrs") else []
-    unused = [name for name in others if name not in ("edge_index", "edge_weight", "edge_attr")]
-    warn_of_unused([*unused, *(["edge_attr"] if attr is not None else [])], where, "attribute")
-    return None if weight is None else from_tensor(weight)

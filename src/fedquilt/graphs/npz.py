@@ -48,8 +48,7 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
             raise FedquiltError(
                 f"{where} has no array '{key}'; a graph file needs edge_index, y and x (see docs/data.md)."
             )
-    if not (arrays["edge_index"][:1] < arrays["edge_index"][1:]).all():  # as `write_npz` has edges, without direction
-        warn_of_direction(arrays["edge_index"], where, usual=True)
+    warn_of_direction(arrays["edge_index"], where, usual=True)
     masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
     x = _features(arrays, where)
     if "y" not in arrays and (x.ndim != 2 or not x.shape[1]):

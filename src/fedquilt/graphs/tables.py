@@ -14,11 +14,13 @@ import numpy as np
 
 from fedquilt.common.read_limit import check_size, read_bounded
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.edge_weights import HOW, warn_of_direction, warn_of_unused, weight_fault, weight_fits
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.validate import PARTS, first_repeated
 
 RESERVED = ("id", "label", "split")
 EDGE_COLUMNS = (("source", "target"), ("src", "dst"))
+WEIGHT = "weight"
 LONGEST_LINE = 2**26  # characters
 _CHECKED_ROWS = 2**16  # between two looks at how much was read
 _ROW_BYTES = 400  # that a node's id, label, split and row number take, about
@@ -56,9 +58,11 @@ def read_tables(folder: Path, labelled: bool = True) -> Graph:
         raise FedquiltError(f"{nodes_path} has no nodes; a graph needs at least one.")
     y, names = _labels(nodes, folder / "classes.txt", labelled)
     masks = None if nodes.splits is None else _masks(nodes)
+    edges, weights = _edges(edges_path, place, nodes_path.name)
+    warn_of_direction(edges, str(edges_path), usual=True)
     return Graph.from_arrays(
         folder.resolve().name,
-        _edges(edges_path, place, nodes_path.name),
+        edges,
         nodes.x,
         y,
         classes=None if names is None else len(names),
@@ -66,6 +70,7 @@ def read_tables(folder: Path, labelled: bool = True) -> Graph:
         ids=np.array(nodes.ids),
         class_names=names,
         feature_names=nodes.features,
+        edge_weights=weights,
         where=str(nodes_path),
         labelled=labelled,
     )
@@ -218,11 +223,16 @@ def _masks(nodes: _Nodes) -> dict[str, np.ndarray]:
 # --- edges
 
 
-def _edges(path: Path, place: dict[str, int], nodes_file: str) -> np.ndarray:
+def _edges(path: Path, place: dict[str, int], nodes_file: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """[2, E] int64 and, where there is a column `weight`, [E] float64."""
     rows = _csv_rows(path) if path.suffix == ".csv" else _parquet_edge_rows(path)
     header = next(rows, (0, []))[1]
     source, target = _columns_of_edges(path, header)
-    pairs = array("q")
+    lower = [name.strip().lower() for name in header]
+    weighted = lower.index(WEIGHT) if WEIGHT in lower else None
+    used = (source, target, weighted)
+    warn_of_unused([name for number, name in enumerate(header) if number not in used], str(path), "columns")
+    pairs, weights = array("q"), array("d")
     # Many edge lists have no header; a first row that names two nodes is an edge, not a heading.
     if header[source].strip() in place and header[target].strip() in place:
         pairs.extend((place[header[source].strip()], place[header[target].strip()]))
@@ -236,9 +246,20 @@ def _edges(path: Path, place: dict[str, int], nodes_file: str) -> np.ndarray:
                     "node or drop the edge."
                 )
             pairs.append(place[name])
+        if weighted is not None:
+            weights.append(_weight(cells[weighted] if weighted < len(cells) else "", path, row))
         if row % _CHECKED_ROWS == 0:
             check_size(path, len(pairs) * 8 * _EDGE_COPIES)
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T, None if weighted is None else np.array(weights)
+
+
+def _weight(cell: str, path: Path, row: int) -> float:
+    if not _is_number(cell):
+        raise FedquiltError(f"{_row_of(path, row)} has '{cell}' in the column '{WEIGHT}'; {HOW}.")
+    weight = float(cell)
+    if not weight_fits(np.array(weight)):
+        raise FedquiltError(f"{_row_of(path, row)} has {weight_fault(weight)}.")
+    return weight
 
 
 def _columns_of_edges(path: Path, header: list[str]) -> tuple[int, int]:
@@ -257,9 +278,13 @@ def _parquet_edge_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     source, target = _columns_of_edges(path, table.column_names)
     columns = [column.to_pylist() for column in table.columns]
     blank = [""] * len(columns)
+    lower = [name.strip().lower() for name in table.column_names]
+    weighted = lower.index(WEIGHT) if WEIGHT in lower else None
     for row, (u, v) in enumerate(zip(columns[source], columns[target], strict=True), start=1):
         cells = blank.copy()
         cells[source], cells[target] = _text(u), _text(v)
+        if weighted is not None:
+            cells[weighted] = _text(columns[weighted][row - 1])
         yield row, cells
 
 

@@ -1,6 +1,7 @@
 """A network with one hidden layer whose units apply learned polynomial graph filters; each client has its own filters.
 
-With A = D^-1/2 A D^-1/2 (no self-loops, weighted where edges have weights), features X and the hidden units in G groups of equal width, group g computes
+With A = D^-1/2 A D^-1/2 (no self-loops; weighted where edges have weights), features X and the hidden units in G groups of
+equal width, group g computes
 
     h_g = relu( sum_k c_gk s_k A^k (X W_g + E) + b_g ),   k = 0 .. K
 

@@ -1,8 +1,9 @@
 """Layers over a cohort; every client has its own weights.
 
 Shapes: R rows (all clients' nodes), M clients; h [R, in], weight [M, in, out], bias [M, out] -> [R, out]. Each layer
-equals PyTorch Geometric's layer of the same name run client by client, with each client's edge weights over their mean. The constant input is given as a `FeatureMatrix`
-instead of `h`; it is propagated once for the whole training.
+equals PyTorch Geometric's layer of the same name run client by client, with the edge weights of each client over their mean
+(attention takes weights in its own way, see `gat`). The constant input is given as a `FeatureMatrix` instead of `h`; it is
+propagated once for the whole training.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Gr
     """Return a copy of the graph in which each edge is moved with probability `chance`, independently.
 
     A moved edge joins a random pair of nodes that was not joined before, and no pair is used twice, so the number of edges
-    stays the same, and it keeps its weight. If there are fewer free pairs than edges to move (a complete graph has none), only that many edges move.
+    stays the same. It keeps its weight. If there are fewer free pairs than edges to move (a complete graph has none), only
+    that many edges move.
 
     Takes O(E log E) time and O(E) memory.
 
