@@ -61,7 +61,9 @@ def test_what_is_no_weight_is_refused_in_a_sentence(weights: list, said: str) ->
 
 
 def test_a_graph_built_by_hand_is_checked_too() -> None:
-    graph = Graph("odd", np.array([[0], [1]]), np.eye(2, dtype=np.float32), np.array([0, 1]), 2, edge_weights=np.zeros(1))
+    graph = Graph(
+        "odd", np.array([[0], [1]]), np.eye(2, dtype=np.float32), np.array([0, 1]), 2, edge_weights=np.zeros(1)
+    )
     with pytest.raises(FedquiltError, match="odd has an edge of weight 0"):
         graph.validate()
 
@@ -214,7 +216,10 @@ def test_direction_is_said_to_be_dropped(tmp_path: Path, caplog: pytest.LogCaptu
     one_way = data()
     one_way.edge_index = one_way.edge_index[:, :3]
     Graph.from_data(one_way)
-    assert [record.getMessage().count("1 of 2 edges are given in one direction only") for record in caplog.records] == [1, 1]
+    assert [record.getMessage().count("1 of 2 edges are given in one direction only") for record in caplog.records] == [
+        1,
+        1,
+    ]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 

@@ -64,6 +64,7 @@ class Personal:
         constants = facts.get("constants")
         if constants is None:
             constants = {} if trained is None else constants_of(method, trained)
+            constants.pop(MEAN_WEIGHT, None)  # versions that did not save constants did not use weights either
         names, features = facts.get("class_names"), facts.get("feature_names")
         if trained is not None:
             names = trained.graph.class_names if names is None else names
