@@ -185,8 +185,8 @@ def test_parquet_alike(tmp_path: Path) -> None:
 
 def test_pyg_weights_and_attributes(caplog: pytest.LogCaptureFixture) -> None:
     w = torch.tensor([2.0, 2.0, 5.0, 5.0])
-    for given in ({"edge_weight": w}, {"edge_attr": w}, {"edge_attr": w.unsqueeze(1)}):
-        graph = Graph.from_data(data(**given))
+    for edges in ({"edge_weight": w}, {"edge_attr": w}, {"edge_attr": w.unsqueeze(1)}):
+        graph = Graph.from_data(data(**edges))
         assert graph.edge_weights is not None
         assert graph.edge_weights.tolist() == [2, 5]
     assert not caplog.text
