@@ -249,5 +249,21 @@ def test_hetero_data_is_refused_with_a_hint_that_works() -> None:
     assert sorted(graph.y.tolist()) == [-1, -1, 0, 0, 1, 1]
 
 
+def test_an_npz_file_has_them_beside_its_edges(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plain = {"edge_index": [[0, 1], [1, 2]], "y": [0, 1, 0], "x": np.eye(3)}
+    for more in ({"edge_weight": [2, 5]}, {"edge_attr": [2.0, 5.0]}, {"edge_attr": [[2.0], [5.0]]}):
+        np.savez(tmp_path / "g.npz", **plain, **more)  # type: ignore[arg-type]
+        weights = read_npz(tmp_path / "g.npz").edge_weights
+        assert weights is not None
+        assert weights.tolist() == [2, 5]
+    assert not caplog.text
+    np.savez(tmp_path / "g.npz", **plain, edge_attr=np.ones((2, 4)))  # type: ignore[arg-type]
+    assert read_npz(tmp_path / "g.npz").edge_weights is None
+    assert "g.npz: not used of its edges: the array 'edge_attr'." in caplog.text
+    np.savez(tmp_path / "g.npz", **plain, edge_weight=[1, 2, 3])  # type: ignore[arg-type]
+    with pytest.raises(FedquiltError, match=r"g.npz has edge weights of shape 3 but 2 edges"):
+        read_npz(tmp_path / "g.npz")
+
+
 def test_weights_of_one_column_are_a_list() -> None:
     assert weight_array(np.array([[2], [3]]), 2, "here").tolist() == [2, 3]

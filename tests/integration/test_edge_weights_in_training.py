@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from fedquilt.api import resume, run
 from fedquilt.cohort.client import MEAN_WEIGHT, Client
+from fedquilt.errors import FedquiltError
 from fedquilt.export import load_module, module_of, save_module
 from fedquilt.export.sources import module_of_personal
 from fedquilt.federation.site.config import read_site
@@ -22,7 +24,9 @@ from fedquilt.federation.site.predict import predict
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
 from fedquilt.methods.base import methods
+from fedquilt.scenarios.link_inference import infer_links
 from fedquilt.training.loop import Training
+from fedquilt.training.memory_estimate import client_memory
 from fedquilt.training.plan import Plan
 from support.clients import assert_near, with_weights
 from support.federations import make_method, make_task, make_training, ragged_clients
@@ -143,6 +147,20 @@ def test_a_run_is_resumed_on_its_weights_and_exported_with_them(
     assert torch.allclose(read(data), said, atol=1e-5)
     data.edge_weight = data.edge_weight.flip(0)
     assert not torch.allclose(read(data), said, atol=1e-5)
+
+
+def test_scenarios_and_estimates_take_weights_along() -> None:
+    clients = with_weights(ragged_clients(SIZES))
+    training = train(clients, "fedavg")
+    guesses = infer_links(training.method, training.engine.personal(), clients, seed=0)
+    assert all(np.isfinite(guess.auc) for guess in guesses.values())
+    with mock.patch("fedquilt.training.memory_estimate.LARGEST", 8):
+        assert client_memory(training.method, clients).state > 0
+    graph = clients[0].graph
+    kept = np.arange(graph.edges.shape[1]) % 2 == 0
+    assert Client(0, graph.some_edges(kept), clients[0].split).edge_weights is not None
+    with pytest.raises(FedquiltError, match=r"choose edges with Graph\.some_edges"):
+        train([replace(clients[0], graph=replace(graph, edges=graph.edges[:, kept]))], "local")
 
 
 def test_another_graph_is_weighed_against_the_training_graph(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fedquilt.cohort.memo import Memo
+from fedquilt.errors import FedquiltError
 from fedquilt.graphs import operators
 from fedquilt.graphs.arrays import Features
 from fedquilt.graphs.graph import Graph
@@ -53,8 +54,15 @@ class Client(Memo):
 
         A self-loop, and an edge of a client without weights, weigh one: what an edge weighs on average.
         """
-        raw = self.graph.edge_weights
-        return None if raw is None else (raw.astype(np.float64) / self.mean_weight).astype(np.float32)
+        raw, count = self.graph.edge_weights, self.graph.edges.shape[1]
+        if raw is None:
+            return None
+        if raw.shape != (count,):
+            raise FedquiltError(
+                f"{self.graph.name} has {raw.size} edge weights but {count} edges; choose edges with Graph.some_edges, which "
+                "takes their weights along."
+            )
+        return (raw.astype(np.float64) / self.mean_weight).astype(np.float32)
 
     @cached_property
     def gcn(self) -> sp.csr_matrix:

@@ -139,7 +139,7 @@ def warn_of_unused(names: Sequence[str], where: str, kind: str) -> None:
 def given_weight(data: Any) -> Any:
     """The weights of the edges of PyTorch Geometric's `Data`: `edge_weight`, or else an `edge_attr` of one number an edge.
 
-    None where it has neither. The tensor is the one that `data` has.
+    None where it has neither. It is the very tensor (or array) that `data` has.
     """
     weight, attr = getattr(data, "edge_weight", None), getattr(data, "edge_attr", None)
     return attr if weight is None and attr is not None and _one_each(attr) else weight
@@ -153,7 +153,7 @@ def unused_edge_attributes(data: Any) -> list[str]:
 
 
 def _one_each(attr: Any) -> bool:
-    return bool(attr.dim() == 1 or (attr.dim() == 2 and attr.shape[1] == 1))
+    return bool(attr.ndim == 1 or (attr.ndim == 2 and attr.shape[1] == 1))
 
 
 def weights_in_words(weights: np.ndarray | None) -> str:

@@ -201,6 +201,14 @@ class Graph:
         """The symmetric [N, N] adjacency matrix of ones, without self-loops and without weights."""
         return operators.adjacency(self.edges, self.nodes)
 
+    def with_edges(self, edges: np.ndarray, edge_weights: np.ndarray | None = None) -> Graph:
+        """The same nodes with other edges, [2, E] with ``u < v``, and their weights [E], or none."""
+        return replace(self, edges=edges, edge_weights=edge_weights)
+
+    def some_edges(self, kept: np.ndarray) -> Graph:
+        """The same nodes with some of the edges, with their weights: `kept` is bool [E]."""
+        return self.with_edges(self.edges[:, kept], None if self.edge_weights is None else self.edge_weights[kept])
+
     def subgraph(self, nodes: np.ndarray, name: str | None = None) -> Graph:
         """Return the graph induced by `nodes` (sorted, distinct), renumbered 0..len(nodes)-1."""
         place = np.full(self.nodes, -1, dtype=np.int64)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from fedquilt.graphs.edge_weights import undirected_with_weights
@@ -36,7 +34,7 @@ def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Gr
     if weights is not None:
         weights = np.concatenate([np.delete(weights, moved), weights[moved]])
     edges, weights = undirected_with_weights(edges, weights, graph.nodes, graph.name)
-    return replace(graph, edges=edges, edge_weights=weights)
+    return graph.with_edges(edges, weights)
 
 
 def unjoined_count(graph: Graph) -> int:
