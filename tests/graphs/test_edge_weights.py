@@ -170,6 +170,11 @@ def test_a_table_is_refused_with_the_line_of_a_wrong_weight(tmp_path: Path, weig
         read_tables(tables(tmp_path, f"source,target,weight\nann,bob,1\nbob,eve,{weight}\n"))
 
 
+def test_the_file_of_the_edges_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    read_tables(tables(tmp_path, "source,target,weight\nann,bob,1\nann,bob,2\nann,eve,3\nann,eve,4\n"))
+    assert f"{tmp_path / 'edges.csv'}: 2 edges are named more than once with different weights" in caplog.text
+
+
 def test_parquet_alike(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     import pyarrow.parquet as parquet

@@ -112,7 +112,7 @@ def edge_weights(method: type[Method]) -> str:
 
     context = RunContext("", "disjoint", "accuracy", 1, 2, 1, 1, 0)
     why = method(build_settings(method, context, {}), context).ignores_edge_weights()
-    return f"not used, {why}." if why else "used, relative to the client's mean (see docs/data.md)."
+    return f"not used, {why}." if why else "used, relative to the client's mean."
 
 
 def _print_messages(heading: str, specs: tuple[TensorSpec, ...]) -> None:

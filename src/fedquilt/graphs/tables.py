@@ -14,7 +14,14 @@ import numpy as np
 
 from fedquilt.common.read_limit import check_size, read_bounded
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.edge_weights import HOW, warn_of_direction, warn_of_unused, weight_fault, weight_fits
+from fedquilt.graphs.edge_weights import (
+    HOW,
+    undirected_with_weights,
+    warn_of_direction,
+    warn_of_unused,
+    weight_fault,
+    weight_fits,
+)
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.validate import PARTS, first_repeated
 
@@ -60,6 +67,7 @@ def read_tables(folder: Path, labelled: bool = True) -> Graph:
     masks = None if nodes.splits is None else _masks(nodes)
     edges, weights = _edges(edges_path, place, nodes_path.name)
     warn_of_direction(edges, str(edges_path), usual=True)
+    edges, weights = undirected_with_weights(edges, weights, len(place), str(edges_path))
     return Graph.from_arrays(
         folder.resolve().name,
         edges,
@@ -224,7 +232,7 @@ def _masks(nodes: _Nodes) -> dict[str, np.ndarray]:
 
 
 def _edges(path: Path, place: dict[str, int], nodes_file: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """[2, E] int64 and, where there is a column `weight`, [E] float64."""
+    """[2, E] int64 and, where there is a column `weight`, [E] float32."""
     rows = _csv_rows(path) if path.suffix == ".csv" else _parquet_edge_rows(path)
     header = next(rows, (0, []))[1]
     source, target = _columns_of_edges(path, header)
@@ -250,7 +258,7 @@ def _edges(path: Path, place: dict[str, int], nodes_file: str) -> tuple[np.ndarr
             weights.append(_weight(cells[weighted] if weighted < len(cells) else "", path, row))
         if row % _CHECKED_ROWS == 0:
             check_size(path, len(pairs) * 8 * _EDGE_COPIES)
-    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T, None if weighted is None else np.array(weights)
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2).T, None if weighted is None else np.array(weights, np.float32)
 
 
 def _weight(cell: str, path: Path, row: int) -> float:
