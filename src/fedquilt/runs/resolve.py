@@ -35,6 +35,7 @@ from fedquilt.scenarios.newcomers import FrozenServer, check_admits
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
 from fedquilt.training.client_sampling import participants, some_clients
+from fedquilt.training.edge_notice import announce_edge_weights
 from fedquilt.training.engines.registry import EngineOptions, make_engine
 from fedquilt.training.loop import Training
 from fedquilt.training.memory_notice import announce_memory
@@ -228,11 +229,15 @@ class ResolvedRun:
         return Training(method, engine, plan, folder, on_round, transforms, cuda_graphs=capture)
 
     def announce_memory(self, seed: int) -> None:
-        """Log, once, how much memory the training of a seed needs; refused where it cannot fit."""
+        """Log, once, how much memory the training of a seed needs, and whether edge weights are used.
+
+        Refused where it cannot fit.
+        """
         if self._memory_announced:
             return
         self._memory_announced = True
         c, method = self.config, self._method(seed)
+        announce_edge_weights(method, self.graph)
         self._cut_clients[seed] = self.clients(seed)
         clients, changes = (
             self._cut_clients[seed][: method.context.clients],

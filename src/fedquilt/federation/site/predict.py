@@ -82,7 +82,9 @@ def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | Non
         )
     names = personal.class_names or tuple(map(str, range(values.shape[1])))
     ids = np.arange(asked.nodes) if asked.ids is None else asked.ids
-    warnings = task.prediction_warnings(asked, context.outputs, personal.class_names)
+    warnings = [*task.prediction_warnings(asked, context.outputs, personal.class_names)]
+    if strange := personal.weight_warning(asked):
+        warnings.append(strange)
     return Predictions(task, ids, values, names, (*_skipped_models(site), *warnings))
 
 

@@ -33,6 +33,7 @@ from fedquilt.messages.message import Message, dense, message_bytes, moved
 from fedquilt.messages.wire import encode
 from fedquilt.methods.base import State
 from fedquilt.methods.personal_model import model_facts
+from fedquilt.training.edge_notice import unused_weights
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.engines.in_process import InProcess
 
@@ -196,6 +197,8 @@ class RunClient:
         """The engine with this site as its only client, at a saved state; None: at the start of training."""
         if self._engine is None or state is None:
             self._engine = None  # frees its memory before another is made
+            if unused := unused_weights(self.method, self.site.graph):
+                self.site.log.note(unused)
             self._engine = InProcess(self.method, [self.site.client(self.number, self.method)], self.site.device)
         if state is not None:
             self._engine.restore(state)
