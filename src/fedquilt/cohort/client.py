@@ -53,14 +53,15 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
     """Cut `graph` into its clients: each holds its nodes, the edges among them, and their part of the split.
 
     Takes O(nodes + edges) over all clients together, not per client. The data of all clients is gathered once; each client
-    has a view of its part, not a copy.
+    has a view of its part, not a copy. Where clients hold all nodes one after the other, it is a view of the graph's own data.
     """
     held, owner = partition.flat()
     ends = np.concatenate([[0], np.cumsum(partition.sizes)])
     u, v = _induced(graph, partition, held)
     cuts = np.searchsorted(owner[u], np.arange(partition.clients + 1))
     edges = np.stack([u, v]) - ends[owner[u]]
-    x, y, parts = graph.x[held], graph.y[held], split[held]
+    in_place = held.size == graph.nodes and bool((np.diff(held, prepend=-1) == 1).all())
+    x, y, parts = graph.x if in_place else graph.x[held], graph.y[held], split[held]
     ids = None if graph.ids is None else graph.ids[held]
     clients = []
     for m in range(partition.clients):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from os.path import commonprefix
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,8 @@ from fedquilt.scenarios.kinds import AggregationRule, AttackKind
 from fedquilt.tasks import NODE_CLASSIFICATION
 
 GIVEN = "@given"  # the dataset of a run whose graph was given as an object and is in no file
+CLIENTS = "@clients"  # the dataset of a run whose clients come from `clients_from`
+NATURAL = "natural"  # the partition of such a run
 GRAPH_FILE = "graph.npz"  # the copy of such a graph in the run folder
 _RECORDED = ("resolved", "versions")  # facts in a run folder's config.json that are no options
 
@@ -50,6 +53,16 @@ class RunConfig(BaseModel):
     dataset: Annotated[
         str, Option(WHAT, "A name (see `fedquilt datasets`), an npz file, a folder of tables.", short="-d")
     ] = "patchwork"
+    clients_from: Annotated[
+        list[str] | None,
+        Field(min_length=1),
+        Option(
+            WHAT,
+            "Instead of a dataset: each client's own graph, such as 'hospital-*/'. Folders of tables, npz files, site.yaml "
+            "files, or patterns in quotes; may be repeated.",
+            metavar="PATHS",
+        ),
+    ] = None
     partition: Annotated[
         str,
         Option(WHAT, f"{PARTITION_KINDS}, or a file that `fedquilt partition` wrote.", short="-p"),
@@ -256,6 +269,8 @@ class RunConfig(BaseModel):
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("option", name, cls.model_fields)
+        if values.get("clients_from"):
+            values = _of_clients(values)
         try:
             return cls(**values)
         except ValidationError as error:
@@ -266,9 +281,31 @@ class RunConfig(BaseModel):
     @property
     def name(self) -> str:
         """The name of the run's folder: method-dataset-partition-clients."""
+        if self.clients_from is not None:
+            return "-".join(str(p) for p in (self.method, clients_label(self.clients_from), self.clients) if p is not None)
         cut = Path(self.partition).stem if self.partition.endswith(".npz") else self.partition
         graph = Path(self.dataset).stem if "/" in self.dataset or self.dataset.endswith(".npz") else self.dataset
         return "-".join(str(p) for p in (self.method, graph.replace(":", "-"), cut, self.clients) if p is not None)
+
+
+def clients_label(paths: Sequence[str]) -> str:
+    """What to call the graphs in these files and folders together: the beginning of all their names, else "clients"."""
+    names = [Path(path).parent.resolve().name if Path(path).name == "site.yaml" else Path(path).stem for path in paths]
+    return commonprefix(names).split("*")[0].strip("-_. ") or "clients"
+
+
+def _of_clients(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a run on given clients, which are its dataset and its partition; refused with another one of these."""
+    own = {"dataset": CLIENTS, "partition": NATURAL, "sizes": None}
+    # A stored configuration says how many clients were found.
+    own |= {} if values.get("dataset") == CLIENTS else {"clients": None}
+    for name, right in own.items():
+        if values.get(name) not in (None, right):
+            raise FedquiltError(
+                f"The option {name}={shown(values[name])} does not go with clients_from, which gives each client its own graph; "
+                f"leave out {name} or clients_from."
+            )
+    return {"clients": None, **values, **own}
 
 
 def read_config(
@@ -301,6 +338,8 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """
     options = {name: value for name, value in values.items() if name not in _RECORDED}
     dataset = str(options.get("dataset"))
+    if options.get("clients_from"):
+        return options
     if "keep_copies" not in options and (before := copies_kept_before(dataset)) != copies_kept(dataset):
         options["keep_copies"] = before  # the run was made before there was this option
     if dataset in (GIVEN, GRAPH_FILE) or (Path(dataset).name == GRAPH_FILE and not Path(dataset).exists()):

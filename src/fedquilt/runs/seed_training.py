@@ -38,6 +38,8 @@ def train_seed(
         summary["cohort_size"] = resolved.cohort_size  # memory ran out with more clients at once
     for transform in training.runner.upload_transforms:
         summary |= transform.summary_entries(progress.next_round)
+    if names := resolved.client_names(seed):
+        summary["client_names"] = names[: training.method.context.clients]
     run.records[seed] = training.records
     run.models[seed] = best.models
     run.facts[seed] = _model_facts(resolved, training.method, best.round)

@@ -1,0 +1,136 @@
+"""What the graphs of several owners have in common: the same features in one order, and the union of their classes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs.graph import Graph
+
+_log = logging.getLogger(__name__)
+_SHOWN = 5  # names in a sentence
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How graphs fit together.
+
+    Attributes:
+        columns: for each graph the order in which its features are taken, [F]; None where they are in order.
+        feature_names: F names; None where the graphs have none.
+        classes: C, of the union.
+        class_names: C names; None where the graphs have none.
+        classes_of: for each graph the number in the union of each of its classes; None where that is the same.
+    """
+
+    columns: list[np.ndarray | None]
+    feature_names: tuple[str, ...] | None
+    classes: int
+    class_names: tuple[str, ...] | None
+    classes_of: list[np.ndarray | None]
+
+    def labels(self, number: int, graph: Graph) -> np.ndarray:
+        """[n] int64: the labels of a graph as classes of the union."""
+        numbers = self.classes_of[number]
+        return graph.y if numbers is None else np.where(graph.y < 0, -1, numbers[graph.y])
+
+
+def alignment_of(graphs: Sequence[Graph], names: Sequence[str] | None = None) -> Alignment:
+    """How graphs fit together; refused, with the client's name, where features do not, or classes cannot be told.
+
+    Args:
+        graphs: one for each client.
+        names: of the clients.
+    """
+    called = [f"client '{name}'" for name in names] if names else [f"client {m}" for m in range(len(graphs))]
+    columns, feature_names = _align_features(graphs, called)
+    class_names = union_of_classes(graphs, called)
+    if class_names is None:
+        counts = [graph.classes for graph in graphs]
+        if min(counts) < max(counts):
+            few = called[int(np.argmin(counts))]
+            _log.info(
+                "Clients number their classes without names, and not all have as many (%s %d, others up to %d): a number is "
+                "taken as the same class everywhere.",
+                *(few, min(counts), max(counts)),
+            )
+        return Alignment(columns, feature_names, max(counts), None, [None] * len(graphs))
+    place = {name: number for number, name in enumerate(class_names)}
+    classes_of = [
+        None
+        if graph.class_names == class_names[: graph.classes]
+        else np.array([place[name] for name in graph.class_names or ()], dtype=np.int64)
+        for graph in graphs
+    ]
+    return Alignment(columns, feature_names, len(class_names), class_names, classes_of)
+
+
+def union_of_classes(graphs: Sequence[Graph], called: Sequence[str]) -> tuple[str, ...] | None:
+    """The names of the classes of all graphs; None where no graph names its classes.
+
+    They are in the order of the graph that has all of them, else sorted, as a table's are.
+    """
+    named = [graph.class_names is not None for graph in graphs]
+    if not any(named):
+        return None
+    if not all(named):
+        raise FedquiltError(
+            f"{_title(called[named.index(False)])} numbers its classes, and {called[named.index(True)]} names them; name them in "
+            "both, such as by the labels' text or a classes.txt."
+        )
+    union = set().union(*(set(graph.class_names or ()) for graph in graphs))
+    whole = next((graph.class_names for graph in graphs if graph.classes == len(union)), None)
+    return whole or tuple(sorted(union))
+
+
+def _align_features(
+    graphs: Sequence[Graph], called: Sequence[str]
+) -> tuple[list[np.ndarray | None], tuple[str, ...] | None]:
+    """The order of each graph's features, and their names: those of the first graph that names them."""
+    lead = next((m for m, graph in enumerate(graphs) if graph.feature_names is not None), 0)
+    names, width = graphs[lead].feature_names, graphs[lead].features
+    place = {name: number for number, name in enumerate(names or ())}
+    columns: list[np.ndarray | None] = []
+    for graph, client in zip(graphs, called, strict=True):
+        if names is None or graph.feature_names is None:
+            if graph.features != width:
+                raise FedquiltError(
+                    f"{_title(client)} has {graph.features} features and {called[lead]} has {width}; give all clients the same "
+                    "features, in the same order."
+                )
+            columns.append(None)
+        else:
+            columns.append(_order(graph.feature_names, names, place, client, called[lead]))
+    return columns, names
+
+
+def _order(
+    own: tuple[str, ...], names: tuple[str, ...], place: dict[str, int], client: str, lead: str
+) -> np.ndarray | None:
+    """Where each of `names` is among a client's `own`; None where they are in the same order."""
+    if own == names:
+        return None
+    here = {name: number for number, name in enumerate(own)}
+    missing, extra = [name for name in names if name not in here], [name for name in own if name not in place]
+    if missing or extra:
+        clauses = [f"lacks {_feature_list(missing)} of {lead}"] if missing else []
+        clauses += [f"has {_feature_list(extra)}, which {lead} has not"] if extra else []
+        raise FedquiltError(
+            f"{_title(client)} {' and '.join(clauses)}; give all clients the same columns: rename them, drop them, or add "
+            "those that are missing."
+        )
+    return np.array([here[name] for name in names], dtype=np.int64)
+
+
+def _feature_list(names: Sequence[str]) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"the feature{'s' if len(names) > 1 else ''} {shown}{more}"
+
+
+def _title(text: str) -> str:
+    return text[0].upper() + text[1:]
