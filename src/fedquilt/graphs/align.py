@@ -79,8 +79,8 @@ def union_of_classes(graphs: Sequence[Graph], called: Sequence[str]) -> tuple[st
         return None
     if not all(named):
         raise FedquiltError(
-            f"{_title(called[named.index(False)])} numbers its classes, and {called[named.index(True)]} names them; name them in "
-            "both, such as by the labels' text or a classes.txt."
+            f"{_title(called[named.index(False)])} numbers its classes, and {called[named.index(True)]} names them; name them "
+            "in both, by text in the column label or in a classes.txt."
         )
     union = set().union(*(set(graph.class_names or ()) for graph in graphs))
     whole = next((graph.class_names for graph in graphs if graph.classes == len(union)), None)

@@ -58,7 +58,7 @@ class FederatedGraph(Graph):
         return self.plain().subgraph(nodes, name)
 
     def targets(self) -> Iterator[Graph]:
-        """Each client's nodes with labels, given split and copies, but without features and edges: what a split is drawn from."""
+        """Each client's labels, given split and copies, without features and edges: what a split is drawn from."""
         for number, nodes in enumerate(self.held):
             masks = {part: mask[nodes] for part, mask in (self.masks or {}).items()}
             yield Graph(
@@ -76,7 +76,9 @@ class FederatedGraph(Graph):
         where = where or self.name
         self.plain(ids=None).validate(where, labelled)
         if self.owner.shape != (self.nodes,) or not np.issubdtype(self.owner.dtype, np.integer) or self.owner.min() < 0:
-            raise FedquiltError(f"{where} does not say whose each of its {self.nodes} nodes is; name a client for each.")
+            raise FedquiltError(
+                f"{where} does not say whose each of its {self.nodes} nodes is; name a client for each."
+            )
         if (np.bincount(self.owner) == 0).any():
             raise FedquiltError(f"{where} has a client without a node; number the clients 0, 1, 2, ...")
         if self.client_names is not None:
@@ -189,7 +191,8 @@ def _check_names(names: Sequence[str], clients: int, where: str) -> None:
     if len(names) != clients:
         raise FedquiltError(f"{where} names {len(names)} clients but has {clients}; give one name for each client.")
     for one in names:
-        if not one or (fault := fault_of_name(one)):
-            raise FedquiltError(f"{where} has a client's name {'that is empty' if not one else 'with ' + str(fault)}; rename it.")
+        fault = fault_of_name(one) if one else "no letter"
+        if fault:
+            raise FedquiltError(f"{where} has a client's name with {fault}; rename it.")
     if (twice := first_repeated(names)) is not None:
         raise FedquiltError(f"Two clients are called '{twice}'; give every client its own name.")

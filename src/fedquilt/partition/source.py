@@ -75,8 +75,8 @@ class KindSource:
             options["labels"] = known
             if options["labels"] is None:
                 raise FedquiltError(
-                    f"{self.dataset} has no natural clients; choose another partition, such as disjoint, or say whose each node is "
-                    "in a column 'client'."
+                    f"{self.dataset} has no natural clients; choose another partition, such as disjoint, or say in a column "
+                    "'client' whose each node is."
                 )
         return make_partition(graph, self.name, clients, seed, **options)
 

@@ -50,8 +50,8 @@ def check_training_nodes(
 ) -> None:
     """Refuse a split that leaves a client fewer than `minimum` training nodes.
 
-    The error names the first such client (by its number from 0 unless clients have `names`), says how many more there are, and what to do. It
-    suggests another draw only if `redraw` is possible and few clients are affected.
+    The error names the first such client (by its number from 0 unless clients have `names`), says how many more there are, and
+    what to do. It suggests another draw only if `redraw` is possible and few clients are affected.
     """
     short = short_clients(partition, split, minimum)
     if not short.size:
@@ -63,7 +63,4 @@ def check_training_nodes(
     more = f", and {others:,} more {'have' if others > 1 else 'has'} too few" if others else ""
     again = f"draw again with --min-train {minimum}, " if redraw and short.size <= MAX_SHORT_CLIENTS else ""
     who = f"'{names[short[0]]}'" if names else f"{short[0]} of {partition.clients}"
-    raise FedquiltError(
-        f"Client {who} has {has}{wanted}{more}; {again}use fewer clients, or a larger "
-        "training share."
-    )
+    raise FedquiltError(f"Client {who} has {has}{wanted}{more}; {again}use fewer clients, or a larger training share.")

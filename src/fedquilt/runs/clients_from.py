@@ -91,7 +91,7 @@ def client_paths(given: Sequence[str]) -> list[Path]:
 
 
 def client_names(paths: Sequence[Path]) -> list[str]:
-    """The name of each client: its site.yaml's, else its folder's or file's, with the folders above where that is not enough."""
+    """The name of each client: its site.yaml's, else its folder's or file's, with folders above where that is not enough."""
     sites = [_site_yaml(path) for path in paths]
     names = [None if site is None else read_site_data(site).name for site in sites]
     plain = [path for path, name in zip(paths, names, strict=True) if name is None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -282,7 +282,9 @@ class RunConfig(BaseModel):
     def name(self) -> str:
         """The name of the run's folder: method-dataset-partition-clients."""
         if self.clients_from is not None:
-            return "-".join(str(p) for p in (self.method, clients_label(self.clients_from), self.clients) if p is not None)
+            return "-".join(
+                str(p) for p in (self.method, clients_label(self.clients_from), self.clients) if p is not None
+            )
         cut = Path(self.partition).stem if self.partition.endswith(".npz") else self.partition
         graph = Path(self.dataset).stem if "/" in self.dataset or self.dataset.endswith(".npz") else self.dataset
         return "-".join(str(p) for p in (self.method, graph.replace(":", "-"), cut, self.clients) if p is not None)
@@ -291,7 +293,8 @@ class RunConfig(BaseModel):
 def clients_label(paths: Sequence[str]) -> str:
     """What to call the graphs in these files and folders together: the beginning of all their names, else "clients"."""
     names = [Path(path).parent.resolve().name if Path(path).name == "site.yaml" else Path(path).stem for path in paths]
-    return commonprefix(names).split("*")[0].strip("-_. ") or "clients"
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    return "".join(letters[0] for letters in alike).split("*")[0].strip("-_. ") or "clients"
 
 
 def _of_clients(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -302,8 +305,8 @@ def _of_clients(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, right in own.items():
         if values.get(name) not in (None, right):
             raise FedquiltError(
-                f"The option {name}={shown(values[name])} does not go with clients_from, which gives each client its own graph; "
-                f"leave out {name} or clients_from."
+                f"The option {name}={shown(values[name])} does not go with clients_from, which gives each client its own "
+                f"graph; leave out {name} or clients_from."
             )
     return {"clients": None, **values, **own}
 

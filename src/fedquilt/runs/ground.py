@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedquilt.common.files import plain
-from fedquilt.graphs.fingerprint import array_digest, fingerprints
 from fedquilt.graphs.federated import FederatedGraph
+from fedquilt.graphs.fingerprint import array_digest, fingerprints
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.methods.settings import as_dict

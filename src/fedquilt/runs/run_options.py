@@ -8,6 +8,11 @@ from typing import Any, Literal, TypedDict
 class RunOptions(TypedDict, total=False):
     """The options of a run, without the method and the dataset; `RunConfig` has their bounds, docs/options.md lists them."""
 
+    clients_from: list[str] | None
+    """Instead of a dataset: each client's own graph, such as 'hospital-*/'. Folders of tables, npz files, site.yaml
+    files, or patterns in quotes; may be repeated.
+    """
+
     partition: str
     """disjoint, imbalanced, louvain, louvain-50, natural, overlapping, random, or a file that `fedquilt partition`
     wrote. Default: disjoint.

@@ -78,7 +78,8 @@ class Cell:
         """A hash of all that determines the result: identity, content of graph and partition, version of the computation."""
         config = self.config
         partition = file_digest(config.partition) if config.partition.endswith(".npz") else ""
-        return json_digest([self.identity, graph_digest(config.dataset, config.data), partition, compute_version()])
+        graph = graph_digest(config.dataset, config.data, config.clients_from)
+        return json_digest([self.identity, graph, partition, compute_version()])
 
 
 def _identifies(option: str, value: Any) -> bool:

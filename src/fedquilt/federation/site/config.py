@@ -29,7 +29,16 @@ from fedquilt.runs.site_data import (
 from fedquilt.tasks.base import Task
 
 # What is said of a site's data is read here too, where all of a site is read.
-__all__ = ["SITE_YAML", "SiteConfig", "is_site_name", "load_site_graph", "read_site", "site_client", "site_split", "split_name"]
+__all__ = [
+    "SITE_YAML",
+    "SiteConfig",
+    "is_site_name",
+    "load_site_graph",
+    "read_site",
+    "site_client",
+    "site_split",
+    "split_name",
+]
 
 Permit = Annotated[str, Field(min_length=1, max_length=MAX_PERMIT_LETTERS)]
 _NAME = re.compile(r"[\w.@+-][\w .@+-]{0,79}")
