@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -67,6 +67,25 @@ def alignment_of(graphs: Sequence[Graph], names: Sequence[str] | None = None) ->
         for graph in graphs
     ]
     return Alignment(columns, feature_names, len(class_names), class_names, classes_of)
+
+
+def with_classes(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with these classes in this order, of which its own may be a part; numbers without names are places in it."""
+    names = tuple(names)
+    if graph.class_names is None:
+        if graph.classes > len(names):
+            raise FedquiltError(
+                f"{graph.name} has {graph.classes} classes, more than the {len(names)} that are named; name all of them."
+            )
+        return replace(graph, classes=len(names), class_names=names)
+    strange = [name for name in graph.class_names if name not in names]
+    if strange:
+        raise FedquiltError(
+            f"{graph.name} has the class '{strange[0]}', which is not among the classes that are named ({', '.join(names)}); "
+            "name all of them."
+        )
+    place = np.array([names.index(name) for name in graph.class_names], dtype=np.int64)
+    return replace(graph, y=np.where(graph.y < 0, -1, place[graph.y]), classes=len(names), class_names=names)
 
 
 def union_of_classes(graphs: Sequence[Graph], called: Sequence[str]) -> tuple[str, ...] | None:

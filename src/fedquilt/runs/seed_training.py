@@ -12,7 +12,7 @@ from fedquilt.methods.personal_model import constants_of, training_facts
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.resolve import ResolvedRun
-from fedquilt.runs.result import group
+from fedquilt.runs.result import CLIENT_NAMES, group
 from fedquilt.scenarios.newcomers import FrozenServer
 from fedquilt.training.loop import Training
 from fedquilt.training.round_store import Record
@@ -39,7 +39,7 @@ def train_seed(
     for transform in training.runner.upload_transforms:
         summary |= transform.summary_entries(progress.next_round)
     if names := resolved.client_names(seed):
-        summary["client_names"] = names[: training.method.context.clients]
+        summary[CLIENT_NAMES] = names[: training.method.context.clients]
     run.records[seed] = training.records
     run.models[seed] = best.models
     run.facts[seed] = _model_facts(resolved, training.method, best.round)

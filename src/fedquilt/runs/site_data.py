@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedquilt.common.validation import first_problem
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError, unknown
+from fedquilt.graphs.align import with_classes
 from fedquilt.graphs.client_split import SITE_SEED
 from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN, format_split, parse_split
+from fedquilt.graphs.validate import first_repeated
 from fedquilt.runs.config import KeepCopies, read_config
 
 SITE_YAML = "site.yaml"
@@ -34,6 +36,8 @@ class SiteData(BaseModel):
         split: which labelled nodes train, validate and test, such as 40/30/30 or given; None: the graph's own where it has
             one, else 20/40/40.
         keep_copies: "neighbours", "features" or "both": nodes that are equal in that are in one part of the split, as in a run.
+        classes: the names of all classes of the federation, in the order that all sites agreed on; the site's graph may have
+            only some of them. None: the graph's own.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -42,6 +46,14 @@ class SiteData(BaseModel):
     graph: Annotated[str, Field(min_length=1)]
     split: str | None = None
     keep_copies: KeepCopies | None = None
+    classes: Annotated[list[Annotated[str, Field(min_length=1)]] | None, Field(min_length=1)] = None
+
+    @field_validator("classes")
+    @classmethod
+    def _distinct(cls, classes: list[str] | None) -> list[str] | None:
+        if classes is not None and (twice := first_repeated(classes)) is not None:
+            raise ValueError(f"the class {twice!r} is listed twice")
+        return classes
 
 
 # Fields of a site.yaml that say what leaves the site and how, not what its data is.
@@ -70,7 +82,8 @@ def read_site_data(path: str | os.PathLike[str]) -> SiteData:
 
 def load_site_graph(site: SiteData) -> Graph:
     """The site's graph, read now."""
-    return with_copies(load_graph(Path(site.graph))[0], site.keep_copies)
+    graph = with_copies(load_graph(Path(site.graph))[0], site.keep_copies)
+    return graph if site.classes is None else with_classes(graph, site.classes)
 
 
 def split_name(site: SiteData, graph: Graph) -> str:

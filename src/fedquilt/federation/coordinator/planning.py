@@ -59,10 +59,11 @@ def check_same_widths(sites: Sequence[Introduction]) -> None:
         for what in ("features", "classes"):
             mine, theirs = getattr(first, what), getattr(other, what)
             if mine != theirs:
+                how = "; write all of them as 'classes: [...]' in each site.yaml" if what == "classes" else ""
                 raise FedquiltError(
-                    f"Site '{first.name}' has {mine} {what} and site '{other.name}' has {theirs}; all sites need the same."
+                    f"Site '{first.name}' has {mine} {what} and site '{other.name}' has {theirs}; all sites need the same{how}."
                 )
-        for what, same in (("feature", "columns in the same order"), ("class", "classes.txt")):
+        for what, same in (("feature", "columns in the same order"), ("class", "classes.txt, or classes in site.yaml")):
             mine, theirs = getattr(first, f"{what}_names"), getattr(other, f"{what}_names")
             if None not in (mine, theirs) and mine != theirs:
                 raise FedquiltError(
