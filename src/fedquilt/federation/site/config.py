@@ -21,7 +21,7 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN, format_split, parse_split
 from fedquilt.privacy.dp import DpConfig
-from fedquilt.runs.config import KeepCopies, read_config
+from fedquilt.runs.config import KeepCopies, Prepare, read_config
 from fedquilt.tasks.base import Task
 
 SITE_YAML = "site.yaml"
@@ -63,6 +63,7 @@ class SiteConfig(BaseModel):
         split: which labelled nodes train, validate and test, such as 40/30/30 or given; None: the graph's own where it has
             one, else 20/40/40.
         keep_copies: "neighbours", "features" or "both": nodes that are equal in that are in one part of the split, as in a run.
+        prepare: how the site suggests to prepare features, as in a run; None: as its graph suggests. The coordinator decides.
         state: the folder for everything private, and for the ledger.
         permits: the tensors that may leave (`fedquilt.federation.site.permits.covers`), or "all".
         dp: differential privacy for what leaves; None: none.
@@ -78,6 +79,7 @@ class SiteConfig(BaseModel):
     graph: Annotated[str, Field(min_length=1)]
     split: str | None = None
     keep_copies: KeepCopies | None = None
+    prepare: Prepare | None = None
     state: Annotated[str, Field(min_length=1)]
     permits: Annotated[list[Permit], Field(max_length=MAX_PERMITS)] | Literal["all"] = Field(
         default_factory=lambda: list(DEFAULT_PERMITS)
