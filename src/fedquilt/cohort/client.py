@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedquilt.cohort.memo import Memo
 from fedquilt.graphs import operators
 from fedquilt.graphs.arrays import Features
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.preparation import Preparation
 from fedquilt.graphs.split import TRAIN
 from fedquilt.partition.partition import Partition
 
@@ -78,6 +79,14 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
         )
         clients.append(Client(m, own, parts[mine]))
     return clients
+
+
+def prepared_clients(clients: Sequence[Client], preparations: Sequence[Preparation]) -> list[Client]:
+    """The clients with their features prepared, each by its own preparation."""
+    return [
+        client if how.kind == "none" else replace(client, graph=replace(client.graph, x=how.apply(client.graph.x)))
+        for client, how in zip(clients, preparations, strict=True)
+    ]
 
 
 def _induced(graph: Graph, partition: Partition, held: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

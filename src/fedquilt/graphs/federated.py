@@ -16,6 +16,7 @@ from fedquilt.graphs.align import alignment_of
 from fedquilt.graphs.arrays import Features, as_sparse
 from fedquilt.graphs.copies import CopyKind, find_copies
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.preparation import PrepareKind, agreed_kind, suggested_kind
 from fedquilt.graphs.validate import PARTS, check_ids, first_repeated
 
 
@@ -29,10 +30,12 @@ class FederatedGraph(Graph):
     Attributes:
         owner: [N] int64, the client of each node, 0..M-1; each client has a node.
         client_names: M distinct names; None where clients have numbers only.
+        prepare: how each client wants its features to be prepared, None for one that does not say; empty: none says.
     """
 
     owner: np.ndarray = None  # type: ignore[assignment]  # fields of the base class have defaults, so it needs one
     client_names: tuple[str, ...] | None = None
+    prepare: tuple[PrepareKind | None, ...] = ()
 
     @property
     def clients(self) -> int:
@@ -44,6 +47,12 @@ class FederatedGraph(Graph):
         """The nodes of each client, in rising order."""
         order = np.argsort(self.owner, kind="stable")
         return np.split(order, np.cumsum(np.bincount(self.owner))[:-1])
+
+    def suggested_kind(self) -> PrepareKind:
+        """How features are prepared unless the run says: as all clients want or suggest it (`agreed_kind`)."""
+        wanted = self.prepare or (None,) * self.clients
+        kinds = [how or suggested_kind(self.x[nodes]) for how, nodes in zip(wanted, self.held, strict=True)]
+        return agreed_kind([(self.title(number), kind) for number, kind in enumerate(kinds)])
 
     def title(self, client: int) -> str:
         """What errors call a client."""
@@ -105,7 +114,12 @@ def with_client_copies(graph: FederatedGraph, keep: CopyKind | str | None) -> Fe
     return replace(graph, copies=copies)
 
 
-def federated(name: str, graphs: Sequence[Graph], names: Sequence[str] | None = None) -> FederatedGraph:
+def federated(
+    name: str,
+    graphs: Sequence[Graph],
+    names: Sequence[str] | None = None,
+    prepare: Sequence[PrepareKind | None] = (),
+) -> FederatedGraph:
     """Join the graphs of several owners, a client each, in this order.
 
     Features with names are brought into the order of the first graph's, classes with names into that of the union of all
@@ -147,6 +161,7 @@ def federated(name: str, graphs: Sequence[Graph], names: Sequence[str] | None = 
         feature_names=alignment.feature_names,
         owner=np.repeat(np.arange(len(sizes)), sizes),
         client_names=names,
+        prepare=tuple(prepare) if any(prepare) else (),
     )
     joined.validate()
     return joined

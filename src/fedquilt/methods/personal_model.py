@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.preparation import Preparation
 from fedquilt.graphs.prepare import normalise
 from fedquilt.graphs.split import NONE
 from fedquilt.methods.base import Method, RunContext, find_method
@@ -30,6 +31,7 @@ class Personal:
         client: the client's number in the training.
         constants: the numbers of its training graph that the model needs (`Method.constants`); none for most methods.
         normalise_features: whether each node's features are divided by their sum first.
+        preparation: how features in their own units come to the model's scale, as in its training.
         class_names: the names of the classes, where they have names.
         feature_names: the names of the features in the order of the weights, where they have names.
     """
@@ -41,6 +43,7 @@ class Personal:
     normalise_features: bool = False
     class_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    preparation: Preparation = field(default_factory=Preparation)
 
     @classmethod
     def restored(
@@ -55,7 +58,8 @@ class Personal:
             settings = {**cls_.settings_before, **facts["settings"]}
             method = cls_(build_settings(cls_, context, settings), context)
             client = int(facts["client"])
-        except (KeyError, TypeError, ValueError):
+            preparation = Preparation.restored(facts.get("preparation"), context.features)
+        except (KeyError, TypeError, ValueError, AttributeError):
             raise FedquiltError(
                 "The model was saved without what is needed to use it (its method, settings, task and client); "
                 "train it again with this version of fedquilt."
@@ -75,12 +79,14 @@ class Personal:
             normalise_features=bool(facts.get("normalise_features", False)),
             class_names=None if names is None else tuple(names),
             feature_names=None if features is None else tuple(features),
+            preparation=preparation,
         )
 
     def facts(self) -> dict[str, Any]:
         """All but the weights, in JSON's types; `restored` reads it."""
         shared = training_facts(self.method, self.normalise_features, self.class_names, self.feature_names)
-        return shared | {"client": self.client, "constants": self.constants}
+        own = {"client": self.client, "constants": self.constants, "preparation": self.preparation.facts()}
+        return shared | own
 
     def check(self) -> None:
         """Refuse weights that are not those of the method's network, and a model saved without a constant that it needs."""
@@ -102,7 +108,7 @@ class Personal:
 
     def cohort(self, graph: Graph, device: torch.device | str = "cpu") -> Cohort:
         """A graph as a cohort of one client, this one. No node of it has a label or trains."""
-        x = normalise(graph.x) if self.normalise_features else graph.x
+        x = self.preparation.apply(normalise(graph.x) if self.normalise_features else graph.x)
         unlabelled = np.full(graph.nodes, -1, dtype=np.int64)
         own = Graph(graph.name, graph.edges, x, unlabelled, self.method.context.outputs)
         client = Client(self.client, own, np.full(graph.nodes, NONE, dtype=np.int8))
@@ -123,12 +129,18 @@ def constants_of(method: Method, client: Client) -> dict[str, float]:
     return {name: client.once(name, compute) for name, compute in method.constants().items()}
 
 
-def model_facts(method: Method, client: Client, normalise_features: bool = False) -> dict[str, Any]:
-    """The facts that are saved beside a personal model's weights, in JSON's types; `Personal.restored` reads them."""
+def model_facts(
+    method: Method, client: Client, normalise_features: bool = False, preparation: Preparation | None = None
+) -> dict[str, Any]:
+    """The facts that are saved beside a personal model's weights, in JSON's types; `Personal.restored` reads them.
+
+    `client` has its features as it trained, prepared by `preparation`.
+    """
     graph = client.graph
     return training_facts(method, normalise_features, graph.class_names, graph.feature_names) | {
         "client": client.id,
         "constants": constants_of(method, client),
+        "preparation": (preparation or Preparation()).facts(),
     }
 
 

@@ -42,12 +42,14 @@ def load_clients(given: Sequence[str], keep_copies: KeepCopies | None = None) ->
     ordered = sorted(paths, key=lambda path: names[path])
     if len(ordered) == 1:
         _log.warning("There is one client only (%s), so that nothing is shared.", ordered[0])
-    graphs = []
+    graphs, wanted = [], []
     for path in ordered:
         with _named(names[path]):
             graphs.append(_read_client(path, keep_copies))
+            site = _site_yaml(path)
+            wanted.append(None if site is None else read_site_data(site).prepare)
     label = clients_label([str(path) for path in ordered])
-    return federated(label, graphs, [names[path] for path in ordered]), Protocol()
+    return federated(label, graphs, [names[path] for path in ordered], wanted), Protocol()
 
 
 def join_clients(given: Sequence[Any] | Mapping[str, Any]) -> FederatedGraph:

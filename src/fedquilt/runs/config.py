@@ -35,6 +35,8 @@ Seed = Annotated[int, Field(ge=0)]
 Participation = Annotated[float, Field(gt=0, le=1)]
 # The kinds of `fedquilt.graphs.copies`, and "never". Not imported from there, so that `--help` stays fast.
 KeepCopies = Literal["neighbours", "features", "both", "never"]
+# The kinds of `fedquilt.graphs.preparation`. Not imported from there, for the same reason.
+Prepare = Literal["none", "standard", "rows"]
 
 
 class RunConfig(BaseModel):
@@ -86,6 +88,19 @@ class RunConfig(BaseModel):
             unset="where the dataset is known to have copies",
         ),
     ] = None
+    prepare: Annotated[
+        Prepare | None,
+        Option(
+            WHAT,
+            "How features come to one scale: standard (each numeric column, robust to outliers), rows (counts: each node's "
+            "are divided by their sum), or none (as they are).",
+            unset="for your own graph rows where features are sparse counts, else standard; none for a dataset",
+        ),
+    ] = None
+    prepare_statistics: Annotated[
+        Literal["own", "shared"],
+        Option(WHAT, "For standard: by each client's own statistics, or by shared ones, sums over all clients."),
+    ] = "own"
     min_train: Annotated[
         Count | None, Option(WHAT, "Draw the split again until each client has so many training nodes.")
     ] = None
@@ -244,6 +259,22 @@ class RunConfig(BaseModel):
             raise ValueError(f"it is for aggregation={rule} only")
         return value
 
+    @field_validator("prepare_statistics")
+    @classmethod
+    def _check_statistics(cls, value: str, info: ValidationInfo) -> str:
+        """Refuse shared statistics where features are prepared without any."""
+        if value == "shared" and info.data.get("prepare") in ("none", "rows"):
+            raise ValueError("statistics are for prepare=standard only")
+        return value
+
+    @field_validator("dp_clip")
+    @classmethod
+    def _check_statistics_stay(cls, value: float | None, info: ValidationInfo) -> float | None:
+        """Refuse shared statistics in a protected run: they would leave the clients without noise."""
+        if value is not None and info.data.get("prepare_statistics") == "shared":
+            raise ValueError("shared statistics of features would be sent unprotected; use prepare_statistics=own")
+        return value
+
     @field_validator("dp_clip")
     @classmethod
     def _check_no_newcomers(cls, value: float | None, info: ValidationInfo) -> float | None:
@@ -340,11 +371,15 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     The path of a graph that the run, or the comparison around it, keeps a copy of is corrected where the folder was moved.
     """
     options = {name: value for name, value in values.items() if name not in _RECORDED}
+    from fedquilt.datasets.catalogue import in_catalogue
+
     dataset = str(options.get("dataset"))
     if options.get("clients_from"):
         return options
     if "keep_copies" not in options and (before := copies_kept_before(dataset)) != copies_kept(dataset):
         options["keep_copies"] = before  # the run was made before there was this option
+    if "prepare" not in options and not in_catalogue(dataset):
+        options["prepare"] = "none"  # so was this one
     if dataset in (GIVEN, GRAPH_FILE) or (Path(dataset).name == GRAPH_FILE and not Path(dataset).exists()):
         folder = folder.resolve()
         copies = [place / GRAPH_FILE for place in (folder, folder.parent) if (place / GRAPH_FILE).is_file()]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from fedquilt.common.files import plain
 from fedquilt.graphs.federated import FederatedGraph
 from fedquilt.graphs.fingerprint import array_digest, fingerprints
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.preparation import Preparation
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.methods.settings import as_dict
 from fedquilt.runs.config import RunConfig
@@ -36,12 +39,22 @@ def client_digests(graph: FederatedGraph) -> dict[str, str]:
 
 
 def cut_of(resolved: ResolvedRun, seed: int) -> dict[str, str]:
-    """Fingerprints of the partition and of the split of a seed.
+    """Fingerprints of the partition, of the split and of the preparation of features of a seed.
 
     The edges of a client follow from the graph and the nodes of the client; edge noise, where there is any, from the seed.
     """
     partition, split = resolved.cut(seed)
-    return {"partition": array_digest([*partition.nodes]), "split": array_digest([split])}
+    found = {"partition": array_digest([*partition.nodes]), "split": array_digest([split])}
+    if resolved.config.prepare != "none":
+        found["preparation"] = preparation_digest(resolved.preparations(seed))
+    return found
+
+
+def preparation_digest(preparations: Sequence[Preparation]) -> str:
+    """A fingerprint of how clients prepare their features."""
+    kinds = [np.array([how.kind]) for how in preparations]
+    columns = [part for how in preparations for part in (how.centre, how.scale) if part is not None]
+    return array_digest([*kinds, *columns])
 
 
 def ground_differences(facts: Facts, resolved: ResolvedRun) -> list[Difference]:
@@ -71,6 +84,10 @@ def cut_differences(
         return [Difference(f"{clause}: clients hold other nodes")]
     if before.get("split") != now["split"]:
         return [Difference(f"the split of seed {seed} comes out otherwise: other nodes are trained and tested on")]
+    if before.get("preparation") != now.get("preparation"):
+        return [
+            Difference(f"the features of seed {seed} are prepared otherwise: the weights would mean something else")
+        ]
     return []
 
 

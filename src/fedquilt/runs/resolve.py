@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedquilt.cohort.client import Client
+from fedquilt.cohort.client import Client, prepared_clients
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.datasets.catalogue import choose, in_catalogue, known_copies
 from fedquilt.datasets.load import load_graph
@@ -19,6 +19,7 @@ from fedquilt.graphs.client_split import OWN, OwnSplits, client_splits
 from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.federated import FederatedGraph, with_client_copies
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.preparation import Preparation, PrepareKind, suggested_kind
 from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
@@ -32,6 +33,7 @@ from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
 from fedquilt.runs.clients_from import client_paths, load_clients
 from fedquilt.runs.config import GIVEN, NATURAL, KeepCopies, RunConfig
 from fedquilt.runs.folder import SeedFolder
+from fedquilt.runs.shared_statistics import Bytes, shared_preparation
 from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
 from fedquilt.scenarios.newcomers import FrozenServer, check_admits
@@ -83,6 +85,8 @@ class ResolvedRun:
     def __init__(self, config: RunConfig, given: tuple[Graph, Protocol] | None = None) -> None:
         self._partitions: dict[int, Partition] = {}
         self._splits: dict[int, np.ndarray] = {}
+        self.statistics_bytes: Bytes = {}  # of shared statistics of features, before the first round
+        self._preparations: dict[int, list[Preparation]] = {}
         self._memory_announced = False  # once is enough: seeds differ little
         self._cut_clients: dict[int, list[Client]] = {}  # of a seed that trains next
         self.method = find_method(config.method)
@@ -100,6 +104,7 @@ class ResolvedRun:
             "metric": config.metric or self._usual_metric(),
             "split": split,
             "keep_copies": keep,
+            "prepare": config.prepare or (self._suggested_kind() if own else "none"),
         }
         self.split = client_splits(split) if self.owners else parse_split(split)
         self.source = find_source(config.partition, config.dataset)
@@ -134,6 +139,9 @@ class ResolvedRun:
             from fedquilt.training.engines.ray_workers import check_workers
 
             check_workers(config.workers, method.context.clients)
+
+    def _suggested_kind(self) -> PrepareKind:
+        return self.owners.suggested_kind() if self.owners else suggested_kind(self.graph.x)
 
     def method_of(self, config: RunConfig) -> Method:
         """The method of `config` with its settings, for the first seed; refused where it lacks what the run asks of it.
@@ -212,6 +220,10 @@ class ResolvedRun:
         return split
 
     def clients(self, seed: int) -> list[Client]:
+        """The clients of a seed as they train: their features are prepared; see `raw_clients` for their order."""
+        return prepared_clients(self.raw_clients(seed), self.preparations(seed))
+
+    def raw_clients(self, seed: int) -> list[Client]:
         """The clients of a seed, with noise on their edges where the run asks for it: those that train come first.
 
         Clients that are held out come after them, as numbers M' .. M-1 where M' train.
@@ -222,6 +234,22 @@ class ResolvedRun:
             for c in self.task.clients(self.graph, *self.cut(seed), seed)
         ]
         return [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
+
+    def preparations(self, seed: int) -> list[Preparation]:
+        """How each client of a seed prepares its features, in the order of `raw_clients`."""
+        if seed not in self._preparations:
+            c, clients = self.config, self.raw_clients(seed)
+            assert c.prepare is not None
+            if self._shares_statistics():  # held-out clients tell nothing
+                trained = [m.graph.x for m in clients[: self.context(seed).clients]]
+                how, self.statistics_bytes = shared_preparation(trained)
+                self._preparations[seed] = [how] * len(clients)
+            else:
+                self._preparations[seed] = [Preparation.of(m.graph.x, c.prepare) for m in clients]
+        return self._preparations[seed]
+
+    def _shares_statistics(self) -> bool:
+        return self.config.prepare == "standard" and self.config.prepare_statistics == "shared"
 
     def order(self, seed: int, clients: int) -> list[int]:
         """The clients' numbers in the cut: [M], those that train first, then those that are held out."""
@@ -337,4 +365,6 @@ class ResolvedRun:
             normalise_features=self.protocol.normalise_features,
             class_names=self.graph.class_names,
             keep_copies=self.config.keep_copies,
+            prepare=self.config.prepare or "none",
+            preparation=self.preparations(training.method.context.seed)[0] if self._shares_statistics() else None,
         )

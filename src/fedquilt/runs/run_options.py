@@ -34,6 +34,15 @@ class RunOptions(TypedDict, total=False):
     never. Default: where the dataset is known to have copies.
     """
 
+    prepare: Literal["none", "standard", "rows"] | None
+    """How features come to one scale: standard (each numeric column, robust to outliers), rows (counts: each node's
+    are divided by their sum), or none (as they are). Default: for your own graph rows where features are sparse
+    counts, else standard; none for a dataset.
+    """
+
+    prepare_statistics: Literal["own", "shared"]
+    """For standard: by each client's own statistics, or by shared ones, sums over all clients. Default: own."""
+
     min_train: int | None
     """Draw the split again until each client has so many training nodes."""
 

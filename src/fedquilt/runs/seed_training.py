@@ -36,6 +36,8 @@ def train_seed(
     }
     if resolved.cohort_size != resolved.config.cohort_size:
         summary["cohort_size"] = resolved.cohort_size  # memory ran out with more clients at once
+    if resolved.statistics_bytes:
+        summary["statistics_bytes"] = resolved.statistics_bytes
     for transform in training.runner.upload_transforms:
         summary |= transform.summary_entries(progress.next_round)
     if names := resolved.client_names(seed):
@@ -71,10 +73,15 @@ def _trained(
 
 def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:
     """The facts that `fedquilt.export` needs to use the models of a seed."""
-    clients = resolved.clients(method.context.seed)[: method.context.clients] if method.constants() else []
+    seed, trained = method.context.seed, method.context.clients
+    clients = resolved.clients(seed)[:trained] if method.constants() else []
     return training_facts(method, resolved.protocol.normalise_features, resolved.graph.class_names) | {
         "round": best_round,
         "constants": [constants_of(method, client) for client in clients],
+        # In the order of the models; none where features are used as they are.
+        "preparations": []
+        if resolved.config.prepare == "none"
+        else [how.facts() for how in resolved.preparations(seed)[:trained]],
     }
 
 

@@ -22,7 +22,7 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN, format_split, parse_split
 from fedquilt.graphs.validate import first_repeated
-from fedquilt.runs.config import KeepCopies, read_config
+from fedquilt.runs.config import KeepCopies, Prepare, read_config
 
 SITE_YAML = "site.yaml"
 
@@ -36,6 +36,7 @@ class SiteData(BaseModel):
         split: which labelled nodes train, validate and test, such as 40/30/30 or given; None: the graph's own where it has
             one, else 20/40/40.
         keep_copies: "neighbours", "features" or "both": nodes that are equal in that are in one part of the split, as in a run.
+        prepare: how the site suggests to prepare features, as in a run; None: as its graph suggests. The coordinator decides.
         classes: the names of all classes of the federation, in the order that all sites agreed on; the site's graph may have
             only some of them. None: the graph's own.
     """
@@ -46,6 +47,7 @@ class SiteData(BaseModel):
     graph: Annotated[str, Field(min_length=1)]
     split: str | None = None
     keep_copies: KeepCopies | None = None
+    prepare: Prepare | None = None
     classes: Annotated[list[Annotated[str, Field(min_length=1)]] | None, Field(min_length=1)] = None
 
     @field_validator("classes")
