@@ -15,13 +15,13 @@ from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import read_npz, write_npz
 from fedquilt.graphs.protocol import Protocol
-from fedquilt.graphs.tables import read_tables
+from fedquilt.graphs.tables import TABLE_ENDS, read_tables
 from fedquilt.graphs.union import disjoint_union
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-_FILES = "an npz file or a folder of tables"
+_FILES = "an npz file, a folder of tables or a csv file"
 
 
 def load_graph(
@@ -30,8 +30,8 @@ def load_graph(
     """Load a graph and its protocol.
 
     Args:
-        source: a name of the catalogue (`cora`, `syn-cora:h=0.30,r=1`), a path to an npz file or to a folder
-            of tables, a `Graph`, or PyTorch Geometric's `Data`.
+        source: a name of the catalogue (`cora`, `syn-cora:h=0.30,r=1`), a path to an npz file, to a folder
+            of tables or to a table of nodes, a `Graph`, or PyTorch Geometric's `Data`.
         data: the folder in which named graphs are looked up, and stored once downloaded; see `data_folder`.
         labelled: whether at least one node must have a label, as for training.
 
@@ -90,7 +90,7 @@ def _by_path(source: str | os.PathLike[str], labelled: bool) -> Graph:
         raise FedquiltError(f"The path of the graph has {fault}; rename the file.")
     try:
         path = Path(source).expanduser()
-        if path.is_dir():
+        if path.is_dir() or (path.is_file() and path.suffix.lower() in TABLE_ENDS):
             return read_tables(path, labelled)
         if path.is_file():
             return read_npz(path, labelled=labelled)
@@ -105,7 +105,7 @@ def _by_path(source: str | os.PathLike[str], labelled: bool) -> Graph:
     if isinstance(source, str) and path.name == text and not path.suffix:
         choose(text)  # raises: there is no such dataset
     # A Path object cannot be the name of a dataset.
-    what = "an npz file, a folder of tables, or a dataset's name" if isinstance(source, str) else _FILES
+    what = "an npz file, a folder of tables, a csv file or a dataset's name" if isinstance(source, str) else _FILES
     raise FedquiltError(f"There is no file or folder '{path}'; give {what}.")
 
 
