@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.arrays import Features
+from fedquilt.graphs.encoding import Encoding, joint_encoding
 from fedquilt.graphs.graph import Graph
 
 _log = logging.getLogger(__name__)
@@ -20,8 +23,10 @@ class Alignment:
     """How graphs fit together.
 
     Attributes:
-        columns: for each graph the order in which its features are taken, [F]; None where they are in order.
+        columns: for each graph, which of its features each common one is, [F], -1 for one that is zero there; None where they
+            are the same.
         feature_names: F names; None where the graphs have none.
+        encoding: how the columns of a table become the common features; None where that is not known.
         classes: C, of the union.
         class_names: C names; None where the graphs have none.
         classes_of: for each graph the number in the union of each of its classes; None where that is the same.
@@ -29,6 +34,7 @@ class Alignment:
 
     columns: list[np.ndarray | None]
     feature_names: tuple[str, ...] | None
+    encoding: Encoding | None
     classes: int
     class_names: tuple[str, ...] | None
     classes_of: list[np.ndarray | None]
@@ -47,7 +53,7 @@ def alignment_of(graphs: Sequence[Graph], names: Sequence[str] | None = None) ->
         names: of the clients.
     """
     called = [f"client '{name}'" for name in names] if names else [f"client {m}" for m in range(len(graphs))]
-    columns, feature_names = _align_features(graphs, called)
+    features = _align_features(graphs, called)
     class_names = union_of_classes(graphs, called)
     if class_names is None:
         counts = [graph.classes for graph in graphs]
@@ -58,7 +64,7 @@ def alignment_of(graphs: Sequence[Graph], names: Sequence[str] | None = None) ->
                 "taken as the same class everywhere.",
                 *(few, min(counts), max(counts)),
             )
-        return Alignment(columns, feature_names, max(counts), None, [None] * len(graphs))
+        return Alignment(*features, max(counts), None, [None] * len(graphs))
     place = {name: number for number, name in enumerate(class_names)}
     classes_of = [
         None
@@ -66,7 +72,7 @@ def alignment_of(graphs: Sequence[Graph], names: Sequence[str] | None = None) ->
         else np.array([place[name] for name in graph.class_names or ()], dtype=np.int64)
         for graph in graphs
     ]
-    return Alignment(columns, feature_names, len(class_names), class_names, classes_of)
+    return Alignment(*features, len(class_names), class_names, classes_of)
 
 
 def with_classes(graph: Graph, names: Sequence[str]) -> Graph:
@@ -108,11 +114,20 @@ def union_of_classes(graphs: Sequence[Graph], called: Sequence[str]) -> tuple[st
 
 def _align_features(
     graphs: Sequence[Graph], called: Sequence[str]
-) -> tuple[list[np.ndarray | None], tuple[str, ...] | None]:
-    """The order of each graph's features, and their names: those of the first graph that names them."""
+) -> tuple[list[np.ndarray | None], tuple[str, ...] | None, Encoding | None]:
+    """Where each graph has the common features, their names, and how a table's columns become them.
+
+    The features are those of the first graph that names them. Where all graphs came from tables, they are those of all
+    tables: a category, or an indicator of gaps, that one table lacks is zero there.
+    """
     lead = next((m for m, graph in enumerate(graphs) if graph.feature_names is not None), 0)
-    names, width = graphs[lead].feature_names, graphs[lead].features
-    place = {name: number for number, name in enumerate(names or ())}
+    names, width, encoding = graphs[lead].feature_names, graphs[lead].features, graphs[lead].encoding
+    encodings = [graph.encoding for graph in graphs if graph.encoding is not None]
+    if len(encodings) == len(graphs):
+        for one, client in zip(encodings, called, strict=True):
+            _check_columns(one, encodings[0], client, called[0])
+        encoding = joint_encoding(encodings)
+        names = encoding.feature_names
     columns: list[np.ndarray | None] = []
     for graph, client in zip(graphs, called, strict=True):
         if names is None or graph.feature_names is None:
@@ -122,33 +137,57 @@ def _align_features(
                     "features, in the same order."
                 )
             columns.append(None)
-        else:
-            columns.append(_order(graph.feature_names, names, place, client, called[lead]))
-    return columns, names
+            continue
+        if len(encodings) < len(graphs):
+            _check_names(graph.feature_names, names, "feature", client, called[lead])
+        here = {name: number for number, name in enumerate(graph.feature_names)}
+        columns.append(None if graph.feature_names == names else np.array([here.get(name, -1) for name in names]))
+    return columns, names, encoding
 
 
-def _order(
-    own: tuple[str, ...], names: tuple[str, ...], place: dict[str, int], client: str, lead: str
-) -> np.ndarray | None:
-    """Where each of `names` is among a client's `own`; None where they are in the same order."""
-    if own == names:
-        return None
-    here = {name: number for number, name in enumerate(own)}
-    missing, extra = [name for name in names if name not in here], [name for name in own if name not in place]
+def placed(x: Features, order: np.ndarray | None) -> Features:
+    """Features [n, F'] brought into the common order: `order` [F] says which column each is, -1 for one of zeros."""
+    if order is None:
+        return x
+    if isinstance(x, np.ndarray):
+        found = x[:, np.maximum(order, 0)]
+        found[:, order < 0] = 0
+        return found
+    place = np.empty(x.shape[1], dtype=np.int64)
+    place[order[order >= 0]] = np.flatnonzero(order >= 0)
+    found = sp.csr_matrix((x.data, place[x.indices], x.indptr), shape=(x.shape[0], order.size))
+    found.sort_indices()
+    return found
+
+
+def _check_columns(own: Encoding, first: Encoding, client: str, lead: str) -> None:
+    """Refuse a table that has not the columns of the first one, or another kind of one."""
+    _check_names([one.name for one in own.columns], [one.name for one in first.columns], "column", client, lead)
+    kinds = {one.name: one.kind for one in first.columns}
+    for one in own.columns:
+        if one.kind != kinds[one.name]:
+            raise FedquiltError(
+                f"{_title(client)} has a {one.kind} in the column '{one.name}' and {lead} a {kinds[one.name]}; correct its "
+                "cells, or name the column under numeric, categories or drop in each graph.yaml."
+            )
+
+
+def _check_names(own: Sequence[str], names: Sequence[str], what: str, client: str, lead: str) -> None:
+    """Refuse a client that lacks features, or has others than the one that leads."""
+    missing, extra = [name for name in names if name not in set(own)], [name for name in own if name not in set(names)]
     if missing or extra:
-        clauses = [f"lacks {_feature_list(missing)} of {lead}"] if missing else []
-        clauses += [f"has {_feature_list(extra)}, which {lead} has not"] if extra else []
+        clauses = [f"lacks {_listed(what, missing)} of {lead}"] if missing else []
+        clauses += [f"has {_listed(what, extra)}, which {lead} has not"] if extra else []
         raise FedquiltError(
-            f"{_title(client)} {' and '.join(clauses)}; give all clients the same columns: rename them, drop them, or add "
-            "those that are missing."
+            f"{_title(client)} {' and '.join(clauses)}; give all clients the same {what}s: rename or drop them, or add those that "
+            "are missing."
         )
-    return np.array([here[name] for name in names], dtype=np.int64)
 
 
-def _feature_list(names: Sequence[str]) -> str:
+def _listed(what: str, names: Sequence[str]) -> str:
     shown = ", ".join(f"'{name}'" for name in names[:_SHOWN])
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"the feature{'s' if len(names) > 1 else ''} {shown}{more}"
+    return f"the {what}{'s' if len(names) > 1 else ''} {shown}{more}"
 
 
 def _title(text: str) -> str:

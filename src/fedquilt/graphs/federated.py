@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from fedquilt.common.printable import fault_of_name
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.align import alignment_of
+from fedquilt.graphs.align import alignment_of, placed
 from fedquilt.graphs.arrays import Features, as_sparse
 from fedquilt.graphs.copies import CopyKind, find_copies
 from fedquilt.graphs.graph import Graph
@@ -81,7 +81,7 @@ class FederatedGraph(Graph):
             )
 
     def validate(self, where: str | None = None, labelled: bool = True) -> None:
-        """See `Graph.validate`; each client needs a labelled node where `labelled`."""
+        """See `Graph.validate`."""
         where = where or self.name
         self.plain(ids=None).validate(where, labelled)
         if self.owner.shape != (self.nodes,) or not np.issubdtype(self.owner.dtype, np.integer) or self.owner.min() < 0:
@@ -93,12 +93,39 @@ class FederatedGraph(Graph):
         if self.client_names is not None:
             _check_names(self.client_names, self.clients, where)
         for number, nodes in enumerate(self.held):
-            if labelled and (self.y[nodes] < 0).all():
-                raise FedquiltError(
-                    f"{self.title(number)} of {where} has no labelled node; label at least some of its nodes, or leave it out."
-                )
             if self.ids is not None:
                 check_ids(self.ids[nodes], len(nodes), f"{self.title(number)} of {where}")
+
+
+def with_owners(
+    graph: Graph, clients: np.ndarray, order: Sequence[str] | None = None, ids: np.ndarray | None = None
+) -> FederatedGraph:
+    """The graph with the clients that a column of a table or an array of an npz file names: [N] text or numbers.
+
+    Clients are numbered in the order of their names, numbers in their own, or in the `order` given. Those called 0 to M-1 have
+    no names but these numbers.
+
+    Args:
+        graph: the graph.
+        clients: the client of each node.
+        order: the names in the order of the clients' numbers, where that is another.
+        ids: [N] names of the nodes, distinct within a client; None: the graph's own.
+    """
+    found, inverse = np.unique(np.asarray(clients).astype(str), return_inverse=True)
+    names = found.tolist()
+    if order is not None and sorted(order) == names:
+        ranked = list(order)
+    else:
+        ranked = sorted(names, key=int) if all(name.isdecimal() for name in names) else names
+    place = {name: number for number, name in enumerate(ranked)}
+    fields_ = {field.name: getattr(graph, field.name) for field in fields(Graph)}
+    joined = FederatedGraph(
+        **fields_ | ({} if ids is None else {"ids": ids}),
+        owner=np.array([place[name] for name in names], dtype=np.int64)[inverse],
+        client_names=None if ranked == [str(number) for number in range(len(ranked))] else tuple(ranked),
+    )
+    joined.validate(labelled=False)
+    return joined
 
 
 def with_client_copies(graph: FederatedGraph, keep: CopyKind | str | None) -> FederatedGraph:
@@ -159,6 +186,7 @@ def federated(
         class_names=alignment.class_names,
         copies=copies if grouped else None,
         feature_names=alignment.feature_names,
+        encoding=alignment.encoding,
         owner=np.repeat(np.arange(len(sizes)), sizes),
         client_names=names,
         prepare=tuple(prepare) if any(prepare) else (),
@@ -173,7 +201,7 @@ def _features(graphs: Sequence[Graph], first: np.ndarray, columns: Sequence[np.n
     A list of graphs is emptied as their features are taken. The pages of a new array are taken as they are written, so that
     each client's features make room for the next one's.
     """
-    width = graphs[0].features
+    width = graphs[0].features if columns[0] is None else columns[0].size
     if not any(graph.sparse for graph in graphs):
         dense = np.empty((first[-1], width), dtype=np.float32)
         for number, x in enumerate(_taken(graphs, columns)):
@@ -194,12 +222,7 @@ def _features(graphs: Sequence[Graph], first: np.ndarray, columns: Sequence[np.n
 def _taken(graphs: Sequence[Graph], columns: Sequence[np.ndarray | None]) -> Iterator[Features]:
     """Each graph's features in the common order; a graph of a list is given up when the next one is asked for."""
     for number, order in enumerate(columns):
-        x = graphs.pop(0).x if isinstance(graphs, list) else graphs[number].x
-        if order is not None:
-            x = x[:, order]
-            if not isinstance(x, np.ndarray):
-                x.sort_indices()
-        yield x
+        yield placed((graphs.pop(0) if isinstance(graphs, list) else graphs[number]).x, order)
 
 
 def _check_names(names: Sequence[str], clients: int, where: str) -> None:

@@ -126,7 +126,10 @@ def _read_client(path: Path, keep_copies: KeepCopies | None) -> Graph:
     """A client's graph. What its site.yaml says of its split becomes the graph's given split."""
     site_yaml = _site_yaml(path)
     if site_yaml is None:
-        return with_copies(load_graph(path)[0], keep_copies)
+        found = load_graph(path)[0]
+        if isinstance(found, FederatedGraph):
+            _log.warning("%s says which client holds each node; here it is one client, and that is not used.", path)
+        return with_copies(found, keep_copies)
     site = read_site_data(site_yaml)
     if keep_copies is not None:
         site = site.model_copy(update={"keep_copies": keep_copies})
