@@ -179,8 +179,8 @@ def _check_names(own: Sequence[str], names: Sequence[str], what: str, client: st
         clauses = [f"lacks {_listed(what, missing)} of {lead}"] if missing else []
         clauses += [f"has {_listed(what, extra)}, which {lead} has not"] if extra else []
         raise FedquiltError(
-            f"{_title(client)} {' and '.join(clauses)}; give all clients the same {what}s: rename or drop them, or add those that "
-            "are missing."
+            f"{_title(client)} {' and '.join(clauses)}; give all clients the same {what}s: rename or drop them, or add "
+            "those that are missing."
         )
 
 
