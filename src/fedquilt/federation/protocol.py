@@ -172,7 +172,9 @@ class Introduction:
         if not all(isinstance(values[names], str | None) for names in ("feature_names", "class_names")):
             raise ValueError("what it says of its features and classes cannot be read")
         if values["prepare"] not in KINDS:
-            raise ValueError("it does not say how its features can be prepared; it needs the fedquilt of the coordinator")
+            raise ValueError(
+                "it does not say how its features can be prepared; it needs the fedquilt of the coordinator"
+            )
         return cls(**values | {"secure": values["secure"] is True})
 
     def to_header(self) -> dict[str, Any]:
