@@ -1,4 +1,4 @@
-"""Features of a user's own graph in raw units: prepared when it trains, stored with the models, and applied wherever they are used."""
+"""Features in raw units: prepared when a graph trains, stored with its models, and applied wherever these are used."""
 
 from __future__ import annotations
 
