@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.column_sums import ColumnSums
-from fedquilt.graphs.preparation import LINEAR, Preparation, divided_rows, suggested_kind
+from fedquilt.graphs.preparation import LINEAR, Preparation, divided_rows, notice, suggested_kind
 
 RNG = np.random.default_rng(0)
 NODES = 400
@@ -106,6 +106,18 @@ def test_what_a_graph_suggests() -> None:
     assert suggested_kind(words[:, :20]) == "standard"  # few columns are no words
     assert suggested_kind(-words) == "standard"
     assert suggested_kind(words + 0.1) == "standard"
+
+
+def test_what_is_done_is_said() -> None:
+    how = [Preparation.of(TABLE, "standard"), Preparation.of(TABLE[:50], "standard")]
+    assert notice(how, "own") == (
+        "Features are standardised by each client's own statistics: 2 columns, 1 of zeros and ones stay, 1 constant ones become "
+        "zero; --prepare none leaves them as they are."
+    )
+    assert notice([Preparation.of(TABLE[:, :2], "standard")], "shared") == (
+        "Features are standardised by shared statistics: 2 columns; --prepare none leaves them as they are."
+    )
+    assert notice([Preparation("rows")], "own").startswith("Each node's features are divided by their sum")
 
 
 def test_facts_come_back_from_json() -> None:
