@@ -1,8 +1,8 @@
 """`python -m benchmarks.feature_scale`: raw features against features prepared by own and by shared statistics.
 
-Three hospital tables in raw units (`benchmarks/raw_tables.py`), cut by METIS, by Louvain and by hospital, for several methods and
-seeds. For each: the mean validation and test accuracy of the best validation round, the floor of the majority class, and the
-share of test nodes with a probability of exactly one. `--out` has a JSON line a run; a run that is there is not made again.
+Three hospital tables in raw units (`benchmarks/raw_tables.py`), cut by METIS, by Louvain and by hospital, for several methods
+and seeds. For each run: validation and test accuracy of the best validation round, and the share of test nodes to which a model
+gives a probability of exactly one. `--out` has a JSON line a run; a run that is there is not made again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.raw_tables import TABLES, raw_table
+from fedquilt.graphs.graph import Graph
+
+if TYPE_CHECKING:
+    from fedquilt.runs.finished import Run
 
 METHODS = ("majority", "local", "fedavg", "fedper", "fedpub", "fedssa", "fedsheafhn", "fediih", "fedhero", "quilt")
 # How a table is cut: METIS and Louvain find clients by edges; natural is the hospital of each patient.
@@ -78,11 +82,30 @@ def measured(case: Case, rounds: int | None = None) -> dict[str, Any]:
             save(make_partition(graph, "natural", None, case.seed, labels=hospital), options["partition"])
         try:
             done = run(case.method, graph, device="cpu", **options, **WAYS[case.way])
+            sure = share_of_ones(done, graph, options | {"method": case.method})
         except FedquiltError as error:
             return asdict(case) | {"failed": str(error)}
     (found,) = done.result["seeds"]
     kept = {name: found[name] for name in ("val", "test", "best_round")}
-    return asdict(case) | kept | {"seconds": round(time.perf_counter() - began, 1)}
+    return asdict(case) | kept | {"exactly_one": sure, "seconds": round(time.perf_counter() - began, 1)}
+
+
+def share_of_ones(done: Run, graph: Graph, options: Mapping[str, Any]) -> float:
+    """The share of test nodes with a probability of exactly one, from the exported models on the clients' raw features."""
+    import torch
+
+    from fedquilt.export.sources import personal_of_run
+    from fedquilt.graphs.protocol import Protocol
+    from fedquilt.graphs.split import TEST
+    from fedquilt.runs.config import GIVEN, RunConfig
+    from fedquilt.runs.resolve import ResolvedRun
+
+    resolved = ResolvedRun(RunConfig.build({**options, "dataset": GIVEN}), (graph, Protocol()))
+    ones = [
+        torch.softmax(personal_of_run(done, client.id).logits(client.graph), 1).max(1).values[client.split == TEST] == 1
+        for client in resolved.raw_clients(resolved.config.seeds[0])
+    ]
+    return float(torch.cat(ones).float().mean())
 
 
 def table(lines: Sequence[Mapping[str, Any]]) -> str:

@@ -1,6 +1,6 @@
 """Three hospital tables in raw units, as people have them: what preparing features is measured and shown on.
 
-    ward      one population. Income has a heavy tail, a lab value spans decades, stays are mostly zero, and a column is constant.
+    ward      one population. Income has a heavy tail, a lab value spans decades, stays are mostly zero, a column is constant.
     shift     six hospitals whose patients differ in mean and spread of age, income and lab value. One rule holds everywhere.
     units     five hospitals with one population that write age, income, lab value and weight in other units each.
 

@@ -113,6 +113,20 @@ class Preparation:
         return cls("standard", centre, scale)
 
 
+def notice(preparations: Sequence[Preparation], statistics: str) -> str:
+    """What is done to features, as a sentence for their owner; `statistics` are each client's "own" or "shared"."""
+    leave = "--prepare none leaves them as they are"
+    first = preparations[0]
+    if first.kind == "rows":
+        return f"Each node's features are divided by their sum, as counts are; {leave}."
+    kept, constant = (np.all([getattr(how, name) for how in preparations], axis=0) for name in ("kept", "constant"))
+    several = f", {kept.sum()} of zeros and ones stay" if kept.any() else ""
+    several += f", {constant.sum()} constant ones become zero" if constant.any() else ""
+    whose = "each client's own statistics" if statistics == "own" else "shared statistics"
+    numbers = kept.size - int(kept.sum()) - int(constant.sum())
+    return f"Features are standardised by {whose}: {numbers} columns{several}; {leave}."
+
+
 def suggested_kind(x: Features) -> PrepareKind:
     """How features are prepared unless the user says: "rows" for counts, else "standard".
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedquilt.graphs.client_split import OWN, OwnSplits, client_splits
 from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.federated import FederatedGraph, with_client_copies
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.preparation import Preparation, PrepareKind, suggested_kind
+from fedquilt.graphs.preparation import Preparation, PrepareKind, notice, suggested_kind
 from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
@@ -47,6 +48,7 @@ from fedquilt.training.plan import Plan
 from fedquilt.training.round_store import Record
 
 REDRAWS = 200
+_log = logging.getLogger(__name__)
 
 
 def load_run_graph(config: RunConfig) -> tuple[Graph, Protocol]:
@@ -104,8 +106,10 @@ class ResolvedRun:
             "metric": config.metric or self._usual_metric(),
             "split": split,
             "keep_copies": keep,
+            # Features of a user's own graph come to one scale; the catalogue's protocols say what is done to theirs.
             "prepare": config.prepare or (self._suggested_kind() if own else "none"),
         }
+        self._says_preparation = config.prepare is None and filled["prepare"] != "none"
         self.split = client_splits(split) if self.owners else parse_split(split)
         self.source = find_source(config.partition, config.dataset)
         filled["partition"] = self.source.name
@@ -237,15 +241,17 @@ class ResolvedRun:
 
     def preparations(self, seed: int) -> list[Preparation]:
         """How each client of a seed prepares its features, in the order of `raw_clients`."""
+        kind, partition = self.config.prepare or "none", self.cut(seed)[0]
+        if kind != "standard":
+            return [Preparation(kind)] * partition.clients
         if seed not in self._preparations:
-            c, clients = self.config, self.raw_clients(seed)
-            assert c.prepare is not None
+            order = self.order(seed, partition.clients)
+            features = [self.graph.x[partition.nodes[m]] for m in order]
             if self._shares_statistics():  # held-out clients tell nothing
-                trained = [m.graph.x for m in clients[: self.context(seed).clients]]
-                how, self.statistics_bytes = shared_preparation(trained)
-                self._preparations[seed] = [how] * len(clients)
+                how, self.statistics_bytes = shared_preparation(features[: self.context(seed).clients])
+                self._preparations[seed] = [how] * len(order)
             else:
-                self._preparations[seed] = [Preparation.of(m.graph.x, c.prepare) for m in clients]
+                self._preparations[seed] = [Preparation.of(x, kind) for x in features]
         return self._preparations[seed]
 
     def _shares_statistics(self) -> bool:
@@ -294,11 +300,16 @@ class ResolvedRun:
         return Training(method, engine, plan, folder, on_round, transforms, cuda_graphs=capture)
 
     def announce_memory(self, seed: int) -> None:
-        """Log, once, how much memory the training of a seed needs; refused where it cannot fit."""
+        """Log, once, how features are prepared where the user did not say, and how much memory the training of a seed needs.
+
+        Refused where it cannot fit.
+        """
         if self._memory_announced:
             return
         self._memory_announced = True
         c, method = self.config, self._method(seed)
+        if self._says_preparation:
+            _log.info("%s", notice(self.preparations(seed)[: method.context.clients], c.prepare_statistics))
         self._cut_clients[seed] = self.clients(seed)
         clients, changes = (
             self._cut_clients[seed][: method.context.clients],

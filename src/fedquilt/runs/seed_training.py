@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from fedquilt.errors import DivergedError
 from fedquilt.methods.base import Method
 from fedquilt.methods.personal_model import constants_of, training_facts
+from fedquilt.runs.divergence import explained
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.resolve import ResolvedRun
@@ -68,7 +70,10 @@ def _trained(
         training.run()
         return training
 
-    return with_smaller_cohorts(train, resolved.cohort_size, resolved.largest_cohort(seed))[0]
+    try:
+        return with_smaller_cohorts(train, resolved.cohort_size, resolved.largest_cohort(seed))[0]
+    except DivergedError as error:
+        raise explained(error, resolved.clients(seed)[: resolved.context(seed).clients]) from error
 
 
 def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:

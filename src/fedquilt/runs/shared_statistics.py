@@ -1,7 +1,8 @@
 """Shared statistics of features: the clients' sums cross to the server, and one preparation for all comes back.
 
-Each client sends, of every column, sums over its nodes (`ColumnSums`); nothing of a single node. The server adds them: federated
-count, mean and variance. In a simulation only: sites of a federation prepare by their own statistics, which send nothing.
+Each client sends, of every column, sums over its nodes (`ColumnSums`); nothing of a single node. The server adds them, which
+gives federated count, mean and variance. In a simulation only: sites of a federation prepare by their own statistics, and send
+nothing.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client, prepared_clients
 from fedquilt.common.lock import HeldError
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import DivergedError, FedquiltError
 from fedquilt.federation.message_checks import BadMessageError, ExpectedMessages, read_download
 from fedquilt.federation.protocol import EVALUATE, FINISH, ROUND, RefusedError, Reply, Request
 from fedquilt.federation.site.ledger import Payment
@@ -35,6 +35,7 @@ from fedquilt.messages.message import Message, dense, message_bytes, moved
 from fedquilt.messages.wire import encode
 from fedquilt.methods.base import State
 from fedquilt.methods.personal_model import model_facts
+from fedquilt.runs.divergence import explained
 from fedquilt.runs.ground import preparation_digest
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.engines.in_process import InProcess
@@ -163,7 +164,7 @@ class RunClient:
         """Train a round from a state; RefusedError where it gives numbers that are not finite."""
         engine = self._engine_at(state)
         uploads, evaluation = engine.round(request.round, torch.tensor([self.number]), down, request.evaluate)
-        _check_finite(request.round, engine.state())
+        self._check_finite(request.round, engine.state())
         return engine, moved(uploads, torch.device("cpu")), evaluation, None
 
     def _train_with_noise(self, request: Request, state: State | None, down: Message) -> Trained:
@@ -194,6 +195,21 @@ class RunClient:
             known = self.method.public_start() | down
             uploads = privatiser.applied(uploads, self.method.uploads, request.round, known=known)
         return engine, uploads, evaluation, payment
+
+    def _check_finite(self, round: int, state: State) -> None:
+        """Refuse a round that led to numbers that are not finite; the state saved before it stays.
+
+        Where a feature is in raw units, the site's own log says which.
+        """
+        kept = (tensor for name, tensor in state.items() if not name.startswith("figures."))
+        if all(bool(torch.isfinite(tensor).all()) for tensor in kept):
+            return
+        found = DivergedError(f"the weights after round {round} are not finite", [self.number])
+        _log.error("%s", explained(found, [self.client]))
+        raise RefusedError(
+            f"Training in round {round} gave no finite numbers; the site keeps what it had. Let sites prepare their features "
+            "(prepare in the run config), use a smaller lr, or see what the other sites send."
+        )
 
     def _engine_at(self, state: State | None) -> InProcess:
         """The engine with this site as its only client, at a saved state; None: at the start of training."""
@@ -348,16 +364,6 @@ def _identity(request: Request) -> str:
     """What a client is made for. As JSON, which tells 1 from 1.0 and from true."""
     made_for = [request.run, request.method, request.settings, request.task, request.client, request.prepare]
     return json.dumps(made_for, sort_keys=True)
-
-
-def _check_finite(round: int, state: State) -> None:
-    """Refuse a round that led to numbers that are not finite; the state saved before it stays."""
-    kept = (tensor for name, tensor in state.items() if not name.startswith("figures."))
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in kept):
-        raise RefusedError(
-            f"Training in round {round} gave no finite numbers; the site keeps what it had. Use a smaller lr, or see what the "
-            "other sites send."
-        )
 
 
 def _metrics_list(evaluation: Evaluation | None) -> list[float] | None:
