@@ -86,7 +86,7 @@ def test_ways_to_write_edges(tmp_path: Path, edges: str) -> None:
         ("id,label\n1,0\n", EDGES, "no feature columns"),
         ("id,label,f,f\n1,0,0,0\n", EDGES, "the column 'f' more than once"),
         ("id,label,f\n", EDGES, "nodes.csv: it has no nodes"),
-        ("id,label,f\nann,0\nbob,0,1\n", EDGES, "line 2: it has 2 columns but the header has 3"),
+        ("id,label,f\nann,0\nbob,0,1\n", "ann,bob\n", "line 2: it has 2 columns but the header has 3"),
         ("id,label,f\nann,0,1\nbob,0,tall\neve,1,1\n", EDGES, "line 3: 'tall' in the column 'f' is not a number"),
         ("id,label,f\nann,0,1\nann,0,1\n", "ann,ann\n", "line 3: the id 'ann' is that of line 2 too"),
         ("id,label,f\nann,0,1\n,0,1\n", "ann,ann\n", "line 3: it has no id"),

@@ -12,10 +12,11 @@ from fedquilt.datasets.dataset import Choice
 from fedquilt.datasets.download import download
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.copies import with_copies
+from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import read_npz, write_npz
 from fedquilt.graphs.protocol import Protocol
-from fedquilt.graphs.tables import TABLE_ENDS, read_tables
+from fedquilt.graphs.tables import is_table, read_tables
 from fedquilt.graphs.union import disjoint_union
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ _FILES = "an npz file, a folder of tables or a csv file"
 
 
 def load_graph(
-    source: str | os.PathLike[str] | Graph | Data, data: Path | None = None, labelled: bool = True
+    source: str | os.PathLike[str] | Graph | Data,
+    data: Path | None = None,
+    labelled: bool = True,
+    encoding: Encoding | None = None,
 ) -> tuple[Graph, Protocol]:
     """Load a graph and its protocol.
 
@@ -34,6 +38,7 @@ def load_graph(
             of tables or to a table of nodes, a `Graph`, or PyTorch Geometric's `Data`.
         data: the folder in which named graphs are looked up, and stored once downloaded; see `data_folder`.
         labelled: whether at least one node must have a label, as for training.
+        encoding: how the columns of a table become features, as for one that a model predicts for; None: as they look.
 
     Returns:
         The graph before preparation (see `prepare`), and its protocol: the catalogue's, or the default for a user's own graph.
@@ -45,7 +50,7 @@ def load_graph(
         choice = choose(source)
         return _by_name(choice, data), choice.dataset.protocol
     if isinstance(source, str | os.PathLike):
-        return _by_path(source, labelled), Protocol()
+        return _by_path(source, labelled, encoding), Protocol()
     return _from_object(source, labelled), Protocol()
 
 
@@ -85,13 +90,13 @@ def _part(choice: Choice, data: Path | None) -> Graph:
     return graph
 
 
-def _by_path(source: str | os.PathLike[str], labelled: bool) -> Graph:
+def _by_path(source: str | os.PathLike[str], labelled: bool, encoding: Encoding | None = None) -> Graph:
     if fault := fault_of_text(os.fspath(source)):
         raise FedquiltError(f"The path of the graph has {fault}; rename the file.")
     try:
         path = Path(source).expanduser()
-        if path.is_dir() or (path.is_file() and path.suffix.lower() in TABLE_ENDS):
-            return read_tables(path, labelled)
+        if is_table(path):
+            return read_tables(path, labelled, encoding=encoding)
         if path.is_file():
             return read_npz(path, labelled=labelled)
     except PermissionError as error:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedquilt.graphs.npz import read_npz_clients
-from fedquilt.graphs.tables import TABLE_ENDS, TableOptions, read_tables_fully
+from fedquilt.graphs.tables import TableOptions, is_table, read_tables_fully
 
 
 def given_clients(path: str | os.PathLike[str], options: TableOptions | None = None) -> np.ndarray | None:
@@ -19,6 +19,6 @@ def given_clients(path: str | os.PathLike[str], options: TableOptions | None = N
         options: how tables are read; None: as their graph.yaml says.
     """
     path = Path(path).expanduser()
-    if path.is_dir() or path.suffix.lower() in TABLE_ENDS:
+    if is_table(path):
         return read_tables_fully(path, labelled=False, options=options).clients
     return read_npz_clients(path)

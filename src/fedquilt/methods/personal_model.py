@@ -13,6 +13,7 @@ from torch import Tensor
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.preparation import Preparation
 from fedquilt.graphs.prepare import normalise
@@ -34,6 +35,7 @@ class Personal:
         preparation: how features in their own units come to the model's scale, as in its training.
         class_names: the names of the classes, where they have names.
         feature_names: the names of the features in the order of the weights, where they have names.
+        encoding: how the columns of a table became these features, where they came from one.
     """
 
     method: Method
@@ -44,6 +46,7 @@ class Personal:
     class_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
     preparation: Preparation = field(default_factory=Preparation)
+    encoding: Encoding | None = None
 
     @classmethod
     def restored(
@@ -67,10 +70,12 @@ class Personal:
         constants = facts.get("constants")
         if constants is None:
             constants = {} if trained is None else constants_of(method, trained)
-        names, features = facts.get("class_names"), facts.get("feature_names")
+        names, features, encoding = facts.get("class_names"), facts.get("feature_names"), facts.get("encoding")
+        read = None if encoding is None else Encoding.from_dict(encoding, "The model")
         if trained is not None:
             names = trained.graph.class_names if names is None else names
             features = trained.graph.feature_names if features is None else features
+            read = trained.graph.encoding if read is None else read
         return cls(
             method=method,
             weights=dict(weights),
@@ -80,11 +85,14 @@ class Personal:
             class_names=None if names is None else tuple(names),
             feature_names=None if features is None else tuple(features),
             preparation=preparation,
+            encoding=read,
         )
 
     def facts(self) -> dict[str, Any]:
         """All but the weights, in JSON's types; `restored` reads it."""
-        shared = training_facts(self.method, self.normalise_features, self.class_names, self.feature_names)
+        shared = training_facts(
+            self.method, self.normalise_features, self.class_names, self.feature_names, self.encoding
+        )
         own = {"client": self.client, "constants": self.constants, "preparation": self.preparation.facts()}
         return shared | own
 
@@ -137,7 +145,7 @@ def model_facts(
     `client` has its features as it trained, prepared by `preparation`.
     """
     graph = client.graph
-    return training_facts(method, normalise_features, graph.class_names, graph.feature_names) | {
+    return training_facts(method, normalise_features, graph.class_names, graph.feature_names, graph.encoding) | {
         "client": client.id,
         "constants": constants_of(method, client),
         "preparation": (preparation or Preparation()).facts(),
@@ -149,6 +157,7 @@ def training_facts(
     normalise_features: bool = False,
     class_names: tuple[str, ...] | None = None,
     feature_names: tuple[str, ...] | None = None,
+    encoding: Encoding | None = None,
 ) -> dict[str, Any]:
     """The facts that are the same for all clients of a training."""
     return {
@@ -158,6 +167,7 @@ def training_facts(
         "normalise_features": normalise_features,
         "class_names": None if class_names is None else list(class_names),
         "feature_names": None if feature_names is None else list(feature_names),
+        "encoding": None if encoding is None else encoding.to_dict(),
     }
 
 

@@ -78,9 +78,11 @@ def _trained(
 
 def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:
     """The facts that `fedquilt.export` needs to use the models of a seed."""
-    seed, trained = method.context.seed, method.context.clients
+    seed, trained, graph = method.context.seed, method.context.clients, resolved.graph
     clients = resolved.clients(seed)[:trained] if method.constants() else []
-    return training_facts(method, resolved.protocol.normalise_features, resolved.graph.class_names) | {
+    return training_facts(
+        method, resolved.protocol.normalise_features, graph.class_names, graph.feature_names, graph.encoding
+    ) | {
         "round": best_round,
         "constants": [constants_of(method, client) for client in clients],
         # In the order of the models; none where features are used as they are.

@@ -19,7 +19,6 @@ from fedquilt.graphs.tables.values import (
     is_date,
     is_missing,
     number,
-    quick_numbers,
 )
 from fedquilt.graphs.validate import LARGEST_FEATURE
 
@@ -92,12 +91,13 @@ class FeatureReader:
     def _look(self, numbers: list[int]) -> None:
         """Read the columns that are plain numbers, count the texts of the others, and find the decimal sign."""
         as_text = self._options.values
-        size = points = 0
+        size = 0
         for at in numbers:
-            cells = self._table.column(at)
-            values = None if self._name(at) in as_text else quick_numbers(cells)
+            # A text such as -999 may be a number and yet mean that there is none.
+            as_numbers = not self._further and self._name(at) not in as_text
+            values = self._table.numbers(at) if as_numbers else None
             if values is None:
-                self._counts[at] = Counter(cells)
+                self._counts[at] = Counter(self._table.column(at))
                 size += sum(map(len, self._counts[at])) + 100 * len(self._counts[at])
             else:
                 self._means[at] = float(values.mean()) if values.size else 0.0
@@ -105,9 +105,15 @@ class FeatureReader:
                 with np.errstate(over="ignore"):
                     self._quick[at] = values.astype(np.float32)
                 size += self._quick[at].nbytes
-                points += sum("." in cell for cell in cells[:10_000])
             check_size(self._table.path, size)
-        self.decimal = self._options.decimal or find_decimal(self._counts.values(), points)
+        self.decimal = self._options.decimal or self._find_decimal()
+
+    def _find_decimal(self) -> str:
+        if not any("," in cell for counts in self._counts.values() for cell in counts):
+            return "."
+        # Columns of plain numbers have points, if anything.
+        points = sum("." in cell for at in self._quick for cell in self._table.column(at)[:1000])
+        return find_decimal(self._counts.values(), points)
 
     def _check_sizes(self, at: int, values: np.ndarray) -> None:
         for row in np.flatnonzero(~(np.abs(values) <= LARGEST_FEATURE) & ~np.isnan(values)):
@@ -224,10 +230,13 @@ class FeatureReader:
         wrong: set[str] = set()
         cells = self._table.column(at)
         for cell in self._counts[at] if at in self._counts else set(cells):
+            if is_missing(cell, self._further, True):
+                continue
             value = boolean(cell) if column.kind == "boolean" else number(cell, self.decimal)
-            if value is None and not is_missing(cell, self._further, True):
+            if value is None:
                 wrong.add(cell)
-            known[cell] = np.nan if value is None else value
+            else:
+                known[cell] = value
         values = np.array([known.get(cell, np.nan) for cell in cells], dtype=np.float64)
         if wrong:
             self._refuse_cells(at, column, cells, wrong)

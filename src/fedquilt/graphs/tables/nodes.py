@@ -20,7 +20,7 @@ from fedquilt.graphs.tables.values import MISSING
 from fedquilt.graphs.validate import PARTS, first_repeated
 
 WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
-LONGEST_ID = 1000  # characters; all ids are stored as wide as the longest
+LONGEST_NAME = 1000  # characters of an id, a class or a column; all ids are stored as wide as the longest
 UNLABELLED = MISSING | {"-1", "-1.0"}
 # Other words for the parts of a split, as people write them.
 PART_WORDS = {"training": "train", "validation": "val", "valid": "val", "dev": "val", "testing": "test"}
@@ -124,6 +124,11 @@ def _find_columns(
     if not header:
         problems.add(path, "it is empty; its first line has to name the columns, such as id,label,age")
         return None
+    if any(len(name) > LONGEST_NAME for name in header):
+        problems.add(
+            path, f"a column's name has more than {LONGEST_NAME:,} characters; its first line has to name the columns"
+        )
+        return None
     if (twice := first_repeated(name for name in lower if name)) is not None:
         problems.add(path, f"it has the column {quoted(twice)} more than once; give every column its own name")
         return None
@@ -220,8 +225,8 @@ def _checked_ids(table: Cells, ids: list[str], problems: Problems) -> list[str]:
     for row, name in zip(table.rows.tolist(), ids, strict=True):
         if not name:
             problems.add(table.path, "it has no id; give every node one", row)
-        elif len(name) > LONGEST_ID:
-            problems.add(table.path, f"its id has more than {LONGEST_ID:,} characters; give it a shorter one", row)
+        elif len(name) > LONGEST_NAME:
+            problems.add(table.path, f"its id has more than {LONGEST_NAME:,} characters; give it a shorter one", row)
         elif first.setdefault(name, row) != row:
             problems.add(
                 table.path, f"the id {quoted(name)} is that of line {first[name]} too; give every node its own", row
@@ -240,6 +245,10 @@ def _labels(
     """[N] labels, and the names of the classes where labels are words."""
     present = {label for label in labels if label.lower() not in unlabelled}
     used = sorted(present)
+    if any(len(label) > LONGEST_NAME for label in used) and not all(WHOLE.fullmatch(label) for label in used):
+        problems.add(
+            table.path, f"a label has more than {LONGEST_NAME:,} characters; check which column has the labels"
+        )
     if classes.exists():
         names = _class_names(classes)
         present |= {label for label in labels if label in names}
@@ -298,6 +307,8 @@ def _clients(table: Cells, clients: list[str], problems: Problems) -> np.ndarray
     for row, name in zip(table.rows.tolist(), clients, strict=True):
         if not name:
             problems.add(table.path, "it has no client; say for every node which client holds it", row)
-        elif len(name) > LONGEST_ID:
-            problems.add(table.path, f"its client has more than {LONGEST_ID:,} characters; give it a shorter name", row)
-    return np.array([name[:LONGEST_ID] for name in clients])
+        elif len(name) > LONGEST_NAME:
+            problems.add(
+                table.path, f"its client has more than {LONGEST_NAME:,} characters; give it a shorter name", row
+            )
+    return np.array([name[:LONGEST_NAME] for name in clients])

@@ -101,6 +101,11 @@ def read_table_options(folder: Path) -> TableOptions:
     return _build(values, str(path))
 
 
+def table_options(path: Path, values: dict[str, Any]) -> TableOptions:
+    """How the tables at `path` (a folder, or a table in it) are read: as `values` say, else as the graph.yaml beside them."""
+    return read_table_options(path if path.is_dir() else path.parent).changed(values)
+
+
 def _build(values: dict[str, Any], where: str) -> TableOptions:
     for key in values:
         if key not in TableOptions.model_fields:

@@ -45,6 +45,11 @@ class Tables:
     empty: int
 
 
+def is_table(path: Path) -> bool:
+    """Whether a path is a folder, or a file that is a table by its name."""
+    return path.is_dir() or (path.is_file() and path.suffix.lower() in TABLE_ENDS)
+
+
 def read_tables(
     folder: Path,
     labelled: bool = True,
@@ -89,8 +94,7 @@ def read_tables_fully(
     place = {name: number for number, name in reversed(list(enumerate(nodes.ids)))}
     found = no_edges()
     if edges_path is not None:
-        whole = not nodes.table.refused
-        found = read_edges(edges_path, options, problems, place, nodes_path.name, whole)
+        found = read_edges(edges_path, options, problems, place, nodes.table)
     problems.raise_any()
     name = path.resolve().name if path.is_dir() else path.stem
     return Tables(
