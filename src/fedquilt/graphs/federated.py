@@ -174,7 +174,7 @@ def federated(
             own = np.arange(graph.nodes) if graph.copies is None else np.unique(graph.copies, return_inverse=True)[1]
             copies[nodes] = own + used
             used += int(own.max()) + 1
-    ids = [graph.ids for graph in graphs]
+    ids, weights = [graph.ids for graph in graphs], _edge_weights(graphs)
     joined = FederatedGraph(
         name=name,
         edges=np.concatenate(edges, axis=1),
@@ -190,9 +190,19 @@ def federated(
         owner=np.repeat(np.arange(len(sizes)), sizes),
         client_names=names,
         prepare=tuple(prepare) if any(prepare) else (),
+        **({} if weights is None else {"edge_weights": weights}),
     )
     joined.validate()
     return joined
+
+
+def _edge_weights(graphs: Sequence[Graph]) -> np.ndarray | None:
+    """[E] float32: the weights of all edges, ones for a graph that has none, as it weighs its edges; None: no graph has any."""
+    found = [getattr(graph, "edge_weights", None) for graph in graphs]
+    if all(weights is None for weights in found):
+        return None
+    sizes = [graph.edges.shape[1] for graph in graphs]
+    return np.concatenate([np.ones(n, np.float32) if w is None else w for w, n in zip(found, sizes, strict=True)])
 
 
 def _features(graphs: Sequence[Graph], first: np.ndarray, columns: Sequence[np.ndarray | None]) -> Features:
