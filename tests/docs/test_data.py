@@ -13,10 +13,12 @@ import pytest
 from fedquilt.datasets.catalogue import datasets
 from fedquilt.datasets.check import check_graph
 from fedquilt.datasets.load import load_graph
-from fedquilt.graphs.npz import read_npz
+from fedquilt.graphs.npz import read_npz, write_npz
 from fedquilt.graphs.split import format_split
 from fedquilt.partition.kind import KINDS
 from fedquilt.partition.storage import load
+from support.command_line import Call
+from support.hospitals import write_hospitals
 from support.messy_tables import write_messy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
@@ -72,6 +74,22 @@ def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert check_graph("mine/").split == (1, 1, 1)
     exec(block("from fedquilt.partition import make_partition, save"), {"graph": load_graph("patchwork")[0]})
     assert load(tmp_path / "communities.npz").sizes.min() >= 20
+
+
+def test_the_examples_of_several_graphs_work(here: Path, call: Call) -> None:
+    write_hospitals(here)
+    write_npz(load_graph("hospital-a/")[0], here / "nodes.npz")
+    (here / "north").mkdir()
+    (here / "nodes.npz").rename(here / "north" / "nodes.npz")
+    (here / "hospital-a").rename(here / "south")
+    for line in block("fedquilt run --method fedavg --clients-from").splitlines():
+        done = call(line.removeprefix("fedquilt ").replace("'", "").replace("--rounds 10", "--rounds 1") + " --quiet")
+        assert done.status == 0, done.err
+    (here / "south").rename(here / "hospital-a")
+    names: dict[str, Any] = {}
+    exec(block("import fedquilt").replace("rounds=10", "rounds=1"), names)
+    assert names["run"].client_names() == ["hospital-a", "hospital-b"]
+    assert [run.client_names() for run in names["runs"]] == [["north", "south"]] * 2
 
 
 def test_the_examples_of_messy_tables_work(

@@ -24,7 +24,7 @@ def test_a_request_comes_back_from_json() -> None:
     assert Request.from_header(header) == REQUEST
     assert set(header) == {
         *("kind", "run", "coordinator", "round", "best", "client", "rounds", "method", "settings", "task", "evaluate"),
-        "secure",
+        *("secure", "prepare"),
     }
     assert set(header["task"]) == {
         *("dataset", "partition", "metric", "features", "classes", "clients", "epochs", "seed")

@@ -35,6 +35,8 @@ def show(
     suffixes = _suffixes(kinds)
     overview = read_overview(folder, against)
     results().print(overview.table)
+    if overview.clients is not None:
+        results().print(overview.clients)
     for note in overview.notes:
         say(note)
     for suffix in suffixes:

@@ -56,6 +56,10 @@ def personal_of_run(run: Run, client: int | None = None, seed: int | None = None
     number = client or 0
     if not 0 <= number < clients:
         raise FedquiltError(f"The run has no client {number}; choose one of 0 to {clients - 1}.")
-    constants = facts.get("constants")
-    own = {"client": number, "constants": constants[number] if constants else {}}
+    constants, preparations = facts.get("constants"), facts.get("preparations")
+    own = {
+        "client": number,
+        "constants": constants[number] if constants else {},
+        "preparation": preparations[number] if preparations else None,
+    }
     return Personal.restored({name: tensor[number].cpu() for name, tensor in models.items()}, facts | own)

@@ -16,6 +16,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.arrays import shape_text
 from fedquilt.graphs.edge_weights import given_weight, warn_of_direction, warn_of_unused
 from fedquilt.graphs.encoding import Encoding
+from fedquilt.graphs.federated import FederatedGraph, with_owners
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.validate import PARTS
 
@@ -37,13 +38,14 @@ KEYS = (
     "feature_names",
     "encoding",
     "client",
+    "client_names",
 )
 
 
 def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bool = True) -> Graph:
     """Read the graph in an npz file. Its name is `name`, or else the one stored in the file, or else the file's own.
 
-    Unless `labelled`, the labels may be missing.
+    Unless `labelled`, the labels may be missing. It is a `FederatedGraph` where the file says which client holds each node.
     """
     path = Path(path)
     arrays = read_arrays(path, KEYS)
@@ -59,17 +61,17 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
     if edges.edge_attr is not None and edges.edge_attr is not weight:
         warn_of_unused(["edge_attr"], where, "array")
     masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
-    x = _features(arrays, where)
+    clients, x = _clients(arrays, where), _features(arrays, where)
     if "y" not in arrays and (x.ndim != 2 or not x.shape[1]):
         raise FedquiltError(f"{where} has features of shape {shape_text(x)}; they must be nodes x features.")
-    return Graph.from_arrays(
+    graph = Graph.from_arrays(
         name or (str(arrays["name"]) if "name" in arrays else path.stem),
         arrays["edge_index"],
         x,
         arrays["y"] if "y" in arrays else np.full(x.shape[0], -1),
         classes=_whole(arrays["classes"], "classes", where) if "classes" in arrays else None,
         masks=masks or None,
-        ids=arrays.get("ids"),
+        ids=arrays.get("ids") if clients is None else None,  # two clients may have the same ids
         class_names=_texts(arrays.get("class_names")),
         copies=arrays.get("copies"),
         feature_names=_texts(arrays.get("feature_names")),
@@ -78,12 +80,18 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
         where=where,
         labelled=labelled,
     )
+    if clients is None:
+        return graph
+    return with_owners(graph, clients, _texts(arrays.get("client_names")), arrays.get("ids"))
 
 
 def read_npz_clients(path: str | os.PathLike[str]) -> np.ndarray | None:
     """[N] names of the client that holds each node, as a graph's file says; None where it does not."""
-    path = Path(path)
-    arrays = read_arrays(path, ("client", "y", "x", "x_shape"))
+    return _clients(read_arrays(Path(path), ("client", "y", "x", "x_shape")), str(path))
+
+
+def _clients(arrays: dict[str, np.ndarray], path: str) -> np.ndarray | None:
+    """The array `client` of a file, checked."""
     if "client" not in arrays:
         return None
     clients = arrays["client"]
@@ -140,6 +148,10 @@ def write_npz(
         arrays["feature_names"] = np.array(graph.feature_names)
     if graph.encoding is not None:
         arrays["encoding"] = np.array(graph.encoding.to_json())
+    if clients is None and isinstance(graph, FederatedGraph):
+        clients = graph.owner if graph.client_names is None else np.array(graph.client_names)[graph.owner]
+        if graph.client_names is not None:
+            arrays["client_names"] = np.array(graph.client_names)
     if clients is not None:
         arrays["client"] = np.asarray(clients)
     if graph.edge_weights is not None:

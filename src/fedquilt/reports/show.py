@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from fedquilt.errors import FedquiltError
+from fedquilt.reports.client_table import client_table
 from fedquilt.reports.read_run import StoredRun, read_run, read_runs
 from fedquilt.reports.run_figures import draw_convergence, draw_run
 from fedquilt.reports.run_findings import SeedFindings, draw_findings, read_findings, read_pair
@@ -22,6 +23,7 @@ class Overview:
         folder: of a run or a comparison; `several` says which.
         runs: its runs; findings: those of one run, or of two that are drawn side by side.
         table: the results; notes: a sentence for each seed that is not done.
+        clients: the clients of one run by name, where they have names.
     """
 
     folder: Path
@@ -30,6 +32,7 @@ class Overview:
     findings: list[SeedFindings]
     table: Table
     notes: list[str]
+    clients: Table | None = None
 
 
 def read_overview(folder: Path, against: Path | None = None) -> Overview:
@@ -45,7 +48,8 @@ def read_overview(folder: Path, against: Path | None = None) -> Overview:
     results = [run.result for run in runs if run.result is not None]
     table = comparison_table(results) if several else run_table(results[0])
     notes = [f"{run.method}: {sentence}" if several else sentence for run in runs for sentence in run.unfinished]
-    return Overview(folder, several, runs, findings, table, notes)
+    clients = None if several else client_table(runs[0])
+    return Overview(folder, several, runs, findings, table, notes, clients)
 
 
 def draw_overview(overview: Overview, suffix: str = ".png") -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.edge_weights import undirected_with_weights, warn_of_direction, warn_of_unused
 from fedquilt.graphs.encoding import Encoding
+from fedquilt.graphs.federated import with_owners
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.tables.columns import ColumnNote
 from fedquilt.graphs.tables.edges import Edges, no_edges, read_edges
@@ -59,13 +60,16 @@ def read_tables(
 ) -> Graph:
     """Read the graph in a folder that has nodes.csv and edges.csv (or the same as tsv or parquet), or in a table of nodes.
 
+    It is a `FederatedGraph` where a column says which client holds each node.
+
     Args:
         folder: the folder, or a table of nodes: its edges are in the file `edges` beside it if it is called `nodes`, else none.
         labelled: whether at least one node must have a label; otherwise the column may be missing.
         encoding: how columns are to become features, as for a table that is predicted for; None: as they look.
         options: how the tables are to be read; None: as the folder's graph.yaml says.
     """
-    return read_tables_fully(folder, None, labelled, encoding=encoding, options=options).graph
+    found = read_tables_fully(folder, None, labelled, encoding=encoding, options=options)
+    return found.graph if found.clients is None else with_owners(found.graph, found.clients)
 
 
 def read_tables_fully(
