@@ -42,9 +42,13 @@ class _Nodes:
 def read_tables(folder: Path, labelled: bool = True) -> Graph:
     """Read the graph in a folder that has nodes.csv (or nodes.parquet) and edges.csv (or edges.parquet).
 
-    Unless `labelled`, all labels may be empty, or their column missing.
+    `folder` may be one table of nodes, which then have no edges. Unless `labelled`, all labels may be empty, or their column
+    missing.
     """
-    nodes_path, edges_path = _find(folder, "nodes"), _find(folder, "edges")
+    if folder.is_file():
+        nodes_path, edges_path = folder, None
+    else:
+        nodes_path, edges_path = _find(folder, "nodes"), _find(folder, "edges")
     nodes = _read_nodes(nodes_path, labelled)
     place: dict[str, int] = {}
     for number, (row, name) in enumerate(zip(nodes.rows, nodes.ids, strict=True)):
@@ -54,11 +58,11 @@ def read_tables(folder: Path, labelled: bool = True) -> Graph:
             raise FedquiltError(f"{_row_of(nodes_path, row)} has the id '{name}' again; give every node its own.")
     if not place:
         raise FedquiltError(f"{nodes_path} has no nodes; a graph needs at least one.")
-    y, names = _labels(nodes, folder / "classes.txt", labelled)
+    y, names = _labels(nodes, nodes_path.parent / "classes.txt", labelled)
     masks = None if nodes.splits is None else _masks(nodes)
     return Graph.from_arrays(
         folder.resolve().name,
-        _edges(edges_path, place, nodes_path.name),
+        np.zeros((2, 0), dtype=np.int64) if edges_path is None else _edges(edges_path, place, nodes_path.name),
         nodes.x,
         y,
         classes=None if names is None else len(names),

@@ -125,6 +125,13 @@ class Task(ABC):
     ) -> Iterator[list[str]]:
         """The table that `predict` writes: its header, then a row a node; `names` are those of the outputs."""
 
+    def prediction_columns(
+        self, ids: np.ndarray, predictions: np.ndarray, names: tuple[str, ...] | None
+    ) -> dict[str, np.ndarray]:
+        """The columns of that table after the first, by name; text unless a task says that they are numbers."""
+        header, *rows = self.prediction_rows(ids.tolist(), predictions, names)
+        return {name: np.array([row[place] for row in rows]) for place, name in enumerate(header) if place > 0}
+
 
 TASKS: Registry[type[Task]] = Registry("task", "fedquilt.tasks")
 _T = TypeVar("_T", bound=type[Task])

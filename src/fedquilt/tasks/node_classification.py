@@ -178,3 +178,11 @@ class NodeClassification(Task):
         yield ["id", "class", *(f"p_{name}" for name in classes)]
         for node, best, chances in zip(ids, predictions.argmax(1), predictions, strict=True):
             yield [str(node), classes[best], *(f"{chance:.6g}" for chance in chances)]
+
+    def prediction_columns(
+        self, ids: np.ndarray, predictions: np.ndarray, names: tuple[str, ...] | None
+    ) -> dict[str, np.ndarray]:
+        """The most likely class as text, and the probability of each class as a number."""
+        classes = names or tuple(map(str, range(predictions.shape[1])))
+        best = {"class": np.array(classes)[predictions.argmax(1)]}
+        return best | {f"p_{name}": predictions[:, place] for place, name in enumerate(classes)}
