@@ -70,7 +70,8 @@ def test_every_method_predicts_for_its_clients_and_for_others(name: str) -> None
     resolved = ResolvedRun(*run.origin)
     client = resolved.clients(0)[2]
     assert own.ids.tolist() == resolved.cut(0)[0].nodes[2].tolist()
-    assert own.parts is not None and own.labels is not None
+    assert own.parts is not None
+    assert own.labels is not None
     assert own.parts.tolist() == [PARTS[int(part)] for part in client.split]
     assert own.labels.tolist() == [str(label) for label in client.graph.y]
     method = personal_of_run(run, 2).method
@@ -117,7 +118,7 @@ def test_a_graph_that_changed_is_refused_for_own_nodes_only(tmp_path: Path) -> N
     named_run(tmp_path)
     write_tables(tmp_path / "tables", seed=1)
     run = fedquilt.load_run(tmp_path / "run")
-    with pytest.raises(FedquiltError, match="are not those that the models .* were trained on: the graph .* changed"):
+    with pytest.raises(FedquiltError, match=r"are not those that the models .* were trained on: the graph .* changed"):
         run.predict()
     assert len(run.predict(client=0, data=tmp_path / "tables")) == 60
 

@@ -34,8 +34,8 @@ def read_new_nodes(source: str | os.PathLike[str] | Graph | Data, personal: Pers
 
     Args:
         source: an npz file, a folder of tables, one table of nodes (csv or parquet: nodes without edges), a `Graph`, or PyTorch
-            Geometric's `Data`; never the name of a dataset. Labels are not needed. Features are those that the model was trained
-            on: in any order where they have names, else in the same.
+            Geometric's `Data`; never the name of a dataset. Labels are not needed. Features are those that the model was
+            trained on: in any order where they have names, else in the same.
         personal: the model.
     """
     warnings: tuple[str, ...] = ()

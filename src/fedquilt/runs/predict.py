@@ -56,13 +56,13 @@ def predict_run(
     """The predictions of clients' personal models, those of the best validation round.
 
     Without `data`, each client's model predicts for the client's own nodes: those it trained on, and those that were held back
-    for validation and test; `parts` says which is which, `labels` has the true classes. With `data`, a client's model predicts for
-    the nodes of another graph.
+    for validation and test; `parts` says which is which, `labels` has the true classes. With `data`, a client's model predicts
+    for the nodes of another graph.
 
     Args:
         run: a finished run.
-        client: whose model: a number, "all" (each client's, one after the other), or, for `data`, "mean" (the mean of all clients'
-            probabilities). None: all clients, each for its own nodes; for `data` it must be said where there are several.
+        client: whose model: a number, "all" (each client's, one after the other), or, for `data`, "mean" (the mean of all
+            clients' probabilities). None: all, each for its own nodes; for `data` it must be said where there are several.
         data: see `fedquilt.runs.new_nodes.read_new_nodes`. None: the clients' own nodes.
         seed: which of the run's seeds; None: the first.
         device: where it is computed.
@@ -78,8 +78,8 @@ def predict_run(
         return _own_nodes(run, chosen, numbers, place)
     if client is None and client_count(run, chosen) > 1:
         raise FedquiltError(
-            f"The run has {_listed(run, chosen)}, each with a model of its own: say whose predicts with a client's number, with "
-            f"'{ALL}' for one prediction by each, or with '{MEAN}' for the mean of their probabilities."
+            f"The run has {_listed(run, chosen)}, each with a model of its own: say whose predicts with a client's number, "
+            f"with '{ALL}' for one prediction by each, or with '{MEAN}' for the mean of their probabilities."
         )
     numbers = _numbers(run, chosen, ALL if client == MEAN else client or 0)
     models = [personal_of_run(run, number, chosen) for number in numbers]
