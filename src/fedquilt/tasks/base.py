@@ -99,6 +99,10 @@ class Task(ABC):
     def losses(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
         """Each client's mean loss on a part, without dropout: outputs [R, C] -> [M]; NaN where it has nothing there."""
 
+    def confusion(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor | None:
+        """Each client's counts by true and by predicted class, [M, C, C] int64; None where there are no classes."""
+        return None
+
     @abstractmethod
     def evaluated_rows(self, cohort: Cohort) -> Sequence[Tensor]:
         """The rows whose outputs metrics read: outputs that are not finite there make a client's metrics meaningless."""
