@@ -22,6 +22,7 @@ from fedquilt.errors import FedquiltError, unknown
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import Split
 from fedquilt.partition.partition import Partition
+from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 from fedquilt.tasks.metric import Metric, Part
 
 
@@ -84,6 +85,12 @@ class Task(ABC):
         return {}
 
     # -- learning ----------------------------------------------------------------------------------------------------
+
+    def weighted(self, class_weights: str, outputs: int) -> Task:
+        """This task with classes weighted in its training loss (`fedquilt.tasks.class_weights`); refused without classes."""
+        if class_weights != NO_WEIGHTS:
+            raise FedquiltError(f"The task {self.name} has no classes to weight; leave class_weights out.")
+        return self
 
     @abstractmethod
     def training_loss(self, cohort: Cohort, outputs: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from fedquilt.partition.partition import Partition
 from fedquilt.partition.statistics import label_counts
 from fedquilt.tasks import NODE_CLASSIFICATION, class_metrics
 from fedquilt.tasks.base import Task, register_task
+from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
+from fedquilt.tasks.class_weights import parse_weights, row_weights
 from fedquilt.tasks.metric import Metric, Part
 
 
@@ -115,6 +118,14 @@ class NodeClassification(Task):
     title = "the class of every node"
     metrics = METRICS
     has_classes = True
+    class_weights = NO_WEIGHTS
+
+    def weighted(self, class_weights: str, outputs: int) -> NodeClassification:
+        """This task with other class weights."""
+        parse_weights(class_weights, outputs)
+        other = copy(self)
+        other.class_weights = class_weights
+        return other
 
     def outputs(self, graph: Graph) -> int:
         """C, the number of classes."""
@@ -152,9 +163,18 @@ class NodeClassification(Task):
         return {"class_counts": label_counts(graph, partition)}
 
     def training_loss(self, cohort: Cohort, outputs: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
-        """Cross-entropy on the training nodes."""
+        """Cross-entropy on the training nodes, classes weighted where the run asks for it."""
         each = F.cross_entropy(outputs[cohort.training.real], labels(cohort)[cohort.train], reduction="none")
-        return (each * cohort.train_weight).sum(), cohort.mean_over(each.detach(), cohort.train)
+        if self.class_weights == NO_WEIGHTS:
+            return (each * cohort.train_weight).sum(), cohort.mean_over(each.detach(), cohort.train)
+        weight: Tensor = cohort.once(f"class weights {self.class_weights}", self._row_weights)
+        return (each * weight).sum(), cohort.mean_over(each.detach() * weight / cohort.train_weight, cohort.train)
+
+    def _row_weights(self, cohort: Cohort) -> Tensor:
+        """[T] the share of each training row in its client's loss."""
+        known, owner = labels(cohort)[cohort.train], cohort.client[cohort.train]
+        classes = class_count(cohort)
+        return row_weights(known, owner, cohort.clients, classes, parse_weights(self.class_weights, classes))
 
     def losses(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
         """Each client's mean cross-entropy."""
