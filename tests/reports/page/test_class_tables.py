@@ -61,3 +61,12 @@ def test_runs_without_figures_have_none(tmp_path: Path) -> None:
     run = read_run(write_run(tmp_path / "old"))
     assert run_class_tables(run) == ()
     assert metric_tables([run.result or {}]) == ()
+
+
+def test_deviations_stand_under_the_means_so_that_all_metrics_fit() -> None:
+    results = [
+        {"method": name, "seeds": [{}, {}], "figures": {"auc": {"test_mean": 80.0, "test_std": 1.5}}} for name in "ab"
+    ]
+    (table,) = metric_tables(results)
+    assert (table.rows[0][1].text, table.rows[0][1].note, table.rows[0][1].tone) == ("80.0", "± 1.5", "best")
+    assert "lower is better" in table.caption

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from fedquilt.reports.confusion import class_table, confusion_of, figures_table, matrix_table
-from fedquilt.reports.page.data import PageTable
+from fedquilt.reports.page.data import PageCell, PageTable
 from fedquilt.reports.page.rich_table import page_table
 from fedquilt.reports.read_run import StoredRun
 
@@ -44,7 +45,18 @@ def metric_tables(results: Sequence[Mapping[str, Any]]) -> tuple[PageTable, ...]
     if table is None:
         return ()
     several = "In %, but for log-loss; ↓: lower is better; the best of each is marked. " if len(results) > 1 else ""
-    return (page_table(table, "All metrics", f"{several}{_ONCE}"),)
+    return (_narrow(page_table(table, "All metrics", f"{several}{_ONCE}")),)
+
+
+def _narrow(table: PageTable) -> PageTable:
+    """The table with deviations under the means, so that seven metrics fit beside each other."""
+    rows = tuple(tuple(_with_note(cell) for cell in row) for row in table.rows)
+    return replace(table, rows=rows)
+
+
+def _with_note(cell: PageCell) -> PageCell:
+    mean, sign, deviation = cell.text.partition(" ± ")
+    return replace(cell, text=mean, note=f"± {deviation}") if sign else cell
 
 
 def _client_tables(run: StoredRun) -> list[PageTable]:
