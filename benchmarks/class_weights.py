@@ -58,10 +58,8 @@ def table(names: Sequence[str], graph: Graph, seeds: Sequence[int], rounds: int,
             for metric in SHOWN:
                 each = [seed["figures"][metric] for seed in run.result["seeds"]]
                 values.setdefault(metric, []).append(statistics.fmean(each))
-        cells = [
-            f"{none:.{2 if m == 'log-loss' else 1}f} -> {w:.{2 if m == 'log-loss' else 1}f}"
-            for m, (none, w) in values.items()
-        ]
+        digits = {metric: 2 if metric == "log-loss" else 1 for metric in SHOWN}
+        cells = [f"{none:.{digits[m]}f} -> {weighted:.{digits[m]}f}" for m, (none, weighted) in values.items()]
         lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
