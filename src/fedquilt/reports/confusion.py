@@ -60,28 +60,26 @@ class Confusion:
 
 def confusion_of(run: StoredRun, client: int | None = None) -> Confusion | None:
     """The counts of a run, summed over its finished seeds and its clients or those of one client; None where it has none."""
-    seeds = [seed for seed in run.seeds if seed.summary and seed.summary.get("confusion")]
+    seeds = [(seed, seed.summary) for seed in run.seeds if seed.summary and seed.summary.get("confusion")]
     if not seeds:
         if client is not None:
             raise FedquiltError(
                 f"The run in {run.folder} stored no confusion matrix; train it again with this version."
             )
         return None
-    first = seeds[0].summary["confusion"] if seeds[0].summary else {}
-    names = first.get("class_names") or [str(number) for number in range(len(first["labelled"]))]
+    each = [summary["confusion"] for _, summary in seeds]
+    names = tuple(run.class_names or map(str, range(len(each[0]["labelled"]))))
     seed_words = _count(len(seeds), "seed")
     if client is not None:
-        counts = sum(_client_counts(seed, client) for seed in seeds)
-        return _of_counts(tuple(names), np.asarray(counts), f"client {client}, {seed_words}")
-    whose = f"{_count(len(seeds[0].summary['clients_test']), 'client')}, {seed_words}" if seeds[0].summary else ""
-    each = [seed.summary["confusion"] for seed in seeds if seed.summary]
+        own = np.sum([_client_counts(seed, client) for seed, _ in seeds], axis=0)
+        return Confusion(names, own.sum(1), own.sum(0), own.diagonal(), own, f"client {client}, {seed_words}")
     labelled, predicted, right = (
         np.sum([np.asarray(one[key]) for one in each], axis=0) for key in ("labelled", "predicted", "right")
     )
-    counts = (
-        np.sum([np.asarray(one["counts"]) for one in each], axis=0) if all("counts" in one for one in each) else None
-    )
-    return Confusion(tuple(names), labelled, predicted, right, counts, whose)
+    whole = all("counts" in one for one in each)
+    counts = np.sum([np.asarray(one["counts"]) for one in each], axis=0) if whole else None
+    whose = f"{_count(len(seeds[0][1]['clients_test']), 'client')}, {seed_words}"
+    return Confusion(names, labelled, predicted, right, counts, whose)
 
 
 def class_table(confusion: Confusion) -> Table:
@@ -167,10 +165,6 @@ def _client_counts(seed: StoredSeed, client: int) -> np.ndarray:
     if not 0 <= client < len(counts):
         raise FedquiltError(f"The run has no client {client}; choose one of 0 to {len(counts) - 1}.")
     return np.asarray(counts[client], dtype=np.int64)
-
-
-def _of_counts(names: tuple[str, ...], counts: np.ndarray, whose: str) -> Confusion:
-    return Confusion(names, counts.sum(1), counts.sum(0), counts.diagonal(), counts, whose)
 
 
 def _best(results: Sequence[Mapping[str, Any]], metric: str) -> float | None:
