@@ -105,7 +105,7 @@ class Request:
         try:
             context = RunContext.from_dict(self.task)
             sizes = (context.features, context.outputs, context.clients, context.epochs, context.seed)
-            names = (context.dataset, context.partition, context.metric, context.task)
+            names = (context.dataset, context.partition, context.metric, context.task, context.class_weights)
             possible = (
                 all(type(size) is int for size in sizes)
                 and all(isinstance(name, str) for name in names)
@@ -125,7 +125,10 @@ class Request:
         for name, value in as_dict(settings).items():
             if type(value) is int and abs(value) > MAX_SETTING:
                 raise RefusedError(f"The run asks for {name}={value}, and a site permits at most {MAX_SETTING:,}.")
-        return method(settings, context)
+        try:
+            return method(settings, context)
+        except FedquiltError as error:  # class weights that do not fit; the request alone says so
+            raise RefusedError(str(error)) from None
 
 
 @dataclass(frozen=True)
