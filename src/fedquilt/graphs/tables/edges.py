@@ -10,8 +10,9 @@ import numpy as np
 
 from fedquilt.common.read_limit import check_size
 from fedquilt.graphs.edge_weights import weight_fault, weight_fits
-from fedquilt.graphs.tables.cells import Cells, read_cells
+from fedquilt.graphs.tables.cells import Cells
 from fedquilt.graphs.tables.options import TableOptions
+from fedquilt.graphs.tables.parse import read_cells
 from fedquilt.graphs.tables.problems import Problems, listed, quoted
 from fedquilt.graphs.tables.values import find_decimal, number
 
