@@ -1,8 +1,8 @@
 """`python -m benchmarks.edge_weights`: what edge weights are worth where half of the edges are noise.
 
-A graph (Cora) is cut by METIS. Every client then gets as many random edges as it has real ones. Real edges weigh 0.5 to 1.5, random
-ones 0.05 to 0.15. Each method is trained on the real edges alone, on all edges without their weights, and with them: the same
-cut, split and seeds. Prints a Markdown table: mean test accuracy in percent and its deviation over the seeds.
+A graph (Cora) is cut by METIS. Every client then gets as many random edges as it has real ones. Real edges weigh 0.5 to 1.5,
+random ones 0.05 to 0.15. Each method is trained on the real edges alone, on all edges without their weights, and with them: the
+same cut, split and seeds. Prints a Markdown table: mean test accuracy in percent and its deviation over the seeds.
 """
 
 from __future__ import annotations
