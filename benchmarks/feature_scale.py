@@ -108,15 +108,17 @@ def share_of_ones(done: Run, graph: Graph, options: Mapping[str, Any]) -> float:
     return float(torch.cat(ones).float().mean())
 
 
-def table(lines: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table: for each table, cut and method, mean test accuracy over seeds by way; in brackets validation."""
-    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+def table(lines: Sequence[Mapping[str, Any]], by_cut: bool = True) -> str:
+    """A Markdown table: mean test accuracy over seeds (and cuts, unless `by_cut`), validation in brackets, for each way."""
+    found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
     for line in lines:
-        found.setdefault((line["table"], line["cut"], line["clients"], line["method"], line["way"]), []).append(line)
+        cut = f"{line['cut']} {line['clients'] or ''}".strip() if by_cut else "all"
+        found.setdefault((line["table"], cut, line["method"], line["way"]), []).append(line)
     rows = [f"| table | cut | method | {' | '.join(WAYS)} |", "|---|---|---|" + "---|" * len(WAYS)]
-    for name, cut, clients, method in dict.fromkeys(key[:4] for key in found):
-        cells = [_cell(found.get((name, cut, clients, method, way), [])) for way in WAYS]
-        rows.append(f"| {name} | {cut}{f' {clients}' if clients else ''} | {method} | {' | '.join(cells)} |")
+    order = {name: place for place, name in enumerate((*TABLES, *METHODS))}
+    for name, cut, method in sorted({key[:3] for key in found}, key=lambda key: (order[key[0]], key[1], order[key[2]])):
+        cells = [_cell(found.get((name, cut, method, way), [])) for way in WAYS]
+        rows.append(f"| {name} | {cut} | {method} | {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
@@ -148,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             file.write(json.dumps(lines[-1]) + "\n")
             file.flush()
             print(f"{number + 1}/{len(todo)}", lines[-1], flush=True)
-    print(table(lines))
+    print(table(lines), table(lines, by_cut=False), sep="\n\n")
 
 
 if __name__ == "__main__":

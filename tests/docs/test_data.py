@@ -131,6 +131,14 @@ def test_the_problems_are_those_of_the_messy_table(
     assert call("graph check clinic").err == block("fedquilt: clinic has 6 problems")
 
 
+def test_the_example_of_weights_works(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text(block("id,label,age"))
+    (tmp_path / "edges.csv").write_text(block("source,target,weight"))
+    weights = load_graph(tmp_path)[0].edge_weights
+    assert weights is not None
+    assert weights.tolist() == [2.5, 0.5]
+
+
 def test_every_key_is_one_that_is_read() -> None:
     from fedquilt.graphs.npz import KEYS
 

@@ -111,8 +111,8 @@ def test_what_a_graph_suggests() -> None:
 def test_what_is_done_is_said() -> None:
     how = [Preparation.of(TABLE, "standard"), Preparation.of(TABLE[:50], "standard")]
     assert notice(how, "own") == (
-        "Features are standardised by each client's own statistics: 2 columns, 1 of zeros and ones stay, 1 constant ones become "
-        "zero; --prepare none leaves them as they are."
+        "Features are standardised by each client's own statistics: 2 columns, 1 of zeros and ones stay, 1 constant ones "
+        "become zero; --prepare none leaves them as they are."
     )
     assert notice([Preparation.of(TABLE[:, :2], "standard")], "shared") == (
         "Features are standardised by shared statistics: 2 columns; --prepare none leaves them as they are."

@@ -79,7 +79,7 @@ class Request:
             and all(isinstance(values[name], dict) for name in ("settings", "task"))
             and all(isinstance(values[name], str) for name in ("kind", "method", "run"))
             and 0 < values["rounds"] <= MAX_ROUNDS
-            and -1 <= values["round"] <= MAX_ROUNDS
+            and (-1 if values["kind"] in (EVALUATE, FINISH) else 0) <= values["round"] <= MAX_ROUNDS
             and 0 <= values["client"] < MAX_CLIENTS
             and re.fullmatch(r"[0-9a-f]{8,64}", values["run"])
             and _is_secure(values["secure"], values["kind"])
@@ -105,7 +105,7 @@ class Request:
         try:
             context = RunContext.from_dict(self.task)
             sizes = (context.features, context.outputs, context.clients, context.epochs, context.seed)
-            names = (context.dataset, context.partition, context.metric, context.task)
+            names = (context.dataset, context.partition, context.metric, context.task, context.class_weights)
             possible = (
                 all(type(size) is int for size in sizes)
                 and all(isinstance(name, str) for name in names)
@@ -125,7 +125,10 @@ class Request:
         for name, value in as_dict(settings).items():
             if type(value) is int and abs(value) > MAX_SETTING:
                 raise RefusedError(f"The run asks for {name}={value}, and a site permits at most {MAX_SETTING:,}.")
-        return method(settings, context)
+        try:
+            return method(settings, context)
+        except FedquiltError as error:  # class weights that do not fit; the request alone says so
+            raise RefusedError(str(error)) from None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedquilt.common import files
 from fedquilt.common.archives import read_arrays
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.arrays import shape_text
+from fedquilt.graphs.edge_weights import given_weight, warn_of_direction, warn_of_unused
 from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.federated import FederatedGraph, with_owners
 from fedquilt.graphs.graph import Graph
@@ -23,6 +25,8 @@ MASK_KEYS = tuple(f"{part}_mask" for part in PARTS)
 KEYS = (
     "name",
     "edge_index",
+    "edge_weight",
+    "edge_attr",
     "y",
     "x",
     *SPARSE_KEYS,
@@ -51,6 +55,11 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
             raise FedquiltError(
                 f"{where} has no array '{key}'; a graph file needs edge_index, y and x (see docs/data.md)."
             )
+    warn_of_direction(arrays["edge_index"], where, usual=True)
+    edges = SimpleNamespace(edge_weight=arrays.get("edge_weight"), edge_attr=arrays.get("edge_attr"))
+    weight = given_weight(edges)
+    if edges.edge_attr is not None and edges.edge_attr is not weight:
+        warn_of_unused(["edge_attr"], where, "array")
     masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
     clients, x = _clients(arrays, where), _features(arrays, where)
     if "y" not in arrays and (x.ndim != 2 or not x.shape[1]):
@@ -67,6 +76,7 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
         copies=arrays.get("copies"),
         feature_names=_texts(arrays.get("feature_names")),
         encoding=Encoding.from_json(str(arrays["encoding"]), where) if "encoding" in arrays else None,
+        edge_weights=weight,
         where=where,
         labelled=labelled,
     )
@@ -144,6 +154,8 @@ def write_npz(
             arrays["client_names"] = np.array(graph.client_names)
     if clients is not None:
         arrays["client"] = np.asarray(clients)
+    if graph.edge_weights is not None:
+        arrays["edge_weight"] = graph.edge_weights
 
     try:
         files.write_npz(path, arrays, 0o600 if private else 0o666)

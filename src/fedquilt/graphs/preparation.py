@@ -83,7 +83,7 @@ class Preparation:
                 f"The features are {x.shape[1]}, and were prepared as {self.centre.size}; give the same."
             )
         factor = np.divide(1.0, self.scale, out=np.zeros_like(self.scale), where=self.scale != 0)
-        if sp.issparse(x):
+        if not isinstance(x, np.ndarray):
             values = _softly_clipped(x.data * factor[x.indices])
             return sp.csr_matrix((values.astype(np.float32), x.indices, x.indptr), shape=x.shape)
         out = np.empty(x.shape, dtype=np.float32)
@@ -164,10 +164,10 @@ def divided_rows(x: Features) -> Features:
     """Divide each row by the sum of its absolute values; rows of zeros, and rows that were divided before, stay."""
     sums = np.asarray(abs(x).sum(axis=1, dtype=np.float64)).reshape(-1)
     factor = np.divide(1.0, sums, out=np.ones_like(sums), where=(sums > 0) & (np.abs(sums - 1) > _DIVIDED))
-    if sp.issparse(x):
-        values = x.data * np.repeat(factor, np.diff(x.indptr))
-        return sp.csr_matrix((values.astype(np.float32), x.indices, x.indptr), shape=x.shape)
-    return (x * factor[:, None]).astype(np.float32)
+    if isinstance(x, np.ndarray):
+        return (x * factor[:, None]).astype(np.float32)
+    values = x.data * np.repeat(factor, np.diff(x.indptr))
+    return sp.csr_matrix((values.astype(np.float32), x.indices, x.indptr), shape=x.shape)
 
 
 def _softly_clipped(z: np.ndarray) -> np.ndarray:

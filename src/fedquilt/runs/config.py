@@ -115,7 +115,15 @@ class RunConfig(BaseModel):
         Option(WHAT, "Share of the clients that is kept out of training and admitted after it."),
     ] = 0.0
     task: Annotated[str, Option(WHAT, "What is learned.")] = NODE_CLASSIFICATION
-    metric: Annotated[str | None, Option(WHAT, "accuracy or auc.", unset="the dataset's")] = None
+    metric: Annotated[
+        str | None,
+        Option(
+            WHAT,
+            "What chooses the best round and is reported: accuracy, auc, macro-f1, balanced-accuracy, average-precision, "
+            "log-loss or ece; the others are computed once, at the end.",
+            unset="the dataset's; balanced-accuracy for accuracy where classes are weighted",
+        ),
+    ] = None
 
     seeds: Annotated[
         list[Seed],
@@ -136,6 +144,15 @@ class RunConfig(BaseModel):
             metavar="NAME=VALUE",
         ),
     ] = {}
+    class_weights: Annotated[
+        str,
+        Field(min_length=1),
+        Option(
+            HOW,
+            "Classes in the training loss: none; balanced (every class that a client trains on counts alike, by its own "
+            "labels); weights, such as 1,1,3.5 or ill=5,well=1; or a YAML file with them.",
+        ),
+    ] = "none"
     participation: Annotated[Participation, Option(HOW, "Share of the clients in each round.")] = 1.0
     evaluate_every: Annotated[Count, Option(HOW, "Rounds between evaluations.", flag="--eval-every")] = 1
     patience: Annotated[
@@ -240,6 +257,14 @@ class RunConfig(BaseModel):
         if len(set(seeds)) != len(seeds):
             raise ValueError("a seed is listed twice")
         return seeds
+
+    @field_validator("class_weights", mode="before")
+    @classmethod
+    def _check_class_weights(cls, value: Any) -> Any:
+        """Weights may be a list, one a class, or a mapping from class to weight: a config file and Python have them so."""
+        if isinstance(value, Mapping):
+            return ",".join(f"{name}={weight}" for name, weight in value.items())
+        return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
 
     @field_validator("attack_scale", "attack_ratio")
     @classmethod

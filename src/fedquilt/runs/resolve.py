@@ -31,6 +31,7 @@ from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
 from fedquilt.partition.training_nodes import check_training_nodes, worth_redrawing
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
+from fedquilt.runs.class_weights import resolved_class_weights
 from fedquilt.runs.clients_from import client_paths, load_clients
 from fedquilt.runs.config import GIVEN, NATURAL, KeepCopies, RunConfig
 from fedquilt.runs.folder import SeedFolder
@@ -40,7 +41,9 @@ from fedquilt.scenarios.edge_noise import with_edge_noise
 from fedquilt.scenarios.newcomers import FrozenServer, check_admits
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
+from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 from fedquilt.training.client_sampling import participants, some_clients
+from fedquilt.training.edge_notice import announce_edge_weights
 from fedquilt.training.engines.registry import EngineOptions, make_engine
 from fedquilt.training.loop import Training
 from fedquilt.training.memory_notice import announce_memory
@@ -103,13 +106,15 @@ class ResolvedRun:
         filled: dict[str, Any] = {
             "rounds": config.rounds or self.protocol.rounds,
             "epochs": config.epochs or self.protocol.epochs,
-            "metric": config.metric or self._usual_metric(),
+            "metric": config.metric or self._usual_metric(config.class_weights),
             "split": split,
             "keep_copies": keep,
             # Features of a user's own graph come to one scale; the catalogue's protocols say what is done to theirs.
             "prepare": config.prepare or (self._suggested_kind() if own else "none"),
         }
         self._says_preparation = config.prepare is None and filled["prepare"] != "none"
+        if config.class_weights != NO_WEIGHTS:
+            filled["class_weights"] = resolved_class_weights(config.class_weights, self.graph)
         self.split = client_splits(split) if self.owners else parse_split(split)
         self.source = find_source(config.partition, config.dataset)
         filled["partition"] = self.source.name
@@ -167,9 +172,14 @@ class ResolvedRun:
             check_averages(first, config.aggregation)
         return first
 
-    def _usual_metric(self) -> str:
-        """The dataset's metric where the task has it, else the task's first."""
-        return self.protocol.metric if self.protocol.metric in self.task.metrics else next(iter(self.task.metrics))
+    def _usual_metric(self, class_weights: str) -> str:
+        """The dataset's metric where the task has it, else the task's first; balanced accuracy where classes are weighted.
+
+        Accuracy would choose a round in which the rare classes are not found yet, and undo what the weights are for.
+        """
+        usual = self.protocol.metric if self.protocol.metric in self.task.metrics else next(iter(self.task.metrics))
+        weighted = class_weights != NO_WEIGHTS and usual == "accuracy"
+        return "balanced-accuracy" if weighted and "balanced-accuracy" in self.task.metrics else usual
 
     @property
     def label(self) -> str:
@@ -279,7 +289,8 @@ class ResolvedRun:
         name = choose(c.dataset).dataset.name if in_catalogue(c.dataset) else c.dataset
         outputs = self.task.outputs(self.graph)
         kind = self.source.kind
-        return RunContext(name, kind, c.metric, self.graph.features, outputs, clients, c.epochs, seed, c.task)
+        sizes = (self.graph.features, outputs, clients, c.epochs)
+        return RunContext(name, kind, c.metric, *sizes, seed, c.task, c.class_weights)
 
     def training(
         self, seed: int, folder: SeedFolder | None = None, on_round: Callable[[Record], None] | None = None
@@ -300,7 +311,8 @@ class ResolvedRun:
         return Training(method, engine, plan, folder, on_round, transforms, cuda_graphs=capture)
 
     def announce_memory(self, seed: int) -> None:
-        """Log, once, how features are prepared where the user did not say, and how much memory the training of a seed needs.
+        """Log, once, how features are prepared where the user did not say, whether edge weights are used, and how much memory
+        the training of a seed needs.
 
         Refused where it cannot fit.
         """
@@ -308,6 +320,7 @@ class ResolvedRun:
             return
         self._memory_announced = True
         c, method = self.config, self._method(seed)
+        announce_edge_weights(method, self.graph)
         if self._says_preparation:
             _log.info("%s", notice(self.preparations(seed)[: method.context.clients], c.prepare_statistics))
         self._cut_clients[seed] = self.clients(seed)

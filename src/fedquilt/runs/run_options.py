@@ -56,7 +56,10 @@ class RunOptions(TypedDict, total=False):
     """What is learned. Default: node-classification."""
 
     metric: str | None
-    """accuracy or auc. Default: the dataset's."""
+    """What chooses the best round and is reported: accuracy, auc, macro-f1, balanced-accuracy, average-precision,
+    log-loss or ece; the others are computed once, at the end. Default: the dataset's; balanced-accuracy for
+    accuracy where classes are weighted.
+    """
 
     seeds: list[int]
     """One training a seed, such as 0,1,2. Default: 0."""
@@ -69,6 +72,11 @@ class RunOptions(TypedDict, total=False):
 
     settings: dict[str, Any]
     """A setting of the method, such as lr=0.005; may be repeated; see `fedquilt methods`."""
+
+    class_weights: str
+    """Classes in the training loss: none; balanced (every class that a client trains on counts alike, by its own
+    labels); weights, such as 1,1,3.5 or ill=5,well=1; or a YAML file with them. Default: none.
+    """
 
     participation: float
     """Share of the clients in each round. Default: 1."""

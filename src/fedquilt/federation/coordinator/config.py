@@ -29,6 +29,7 @@ FIXED_FIELDS = (
     *("method", "settings", "rounds", "epochs", "seed", "sites", "dataset", "partition", "metric", "participation"),
     "prepare",
     *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip", "aggregation_voters"),
+    "class_weights",
 )
 
 
@@ -70,6 +71,11 @@ class FederationConfig(BaseModel):
     epochs: Annotated[int, Field(ge=0), _option("epochs", "the method's own")] = 0
     seed: Annotated[Seed, _own("What everything random is drawn from.")] = 0
     metric: Annotated[str, _option("metric")] = "accuracy"
+    class_weights: Annotated[
+        str,
+        Field(alias="class-weights"),
+        _own("Classes in the training loss: none, balanced (by each site's own labels), or weights, such as 1,1,3.5."),
+    ] = "none"
     dataset: Annotated[str, _own("What to call it; a dataset's name brings the method's defaults for it.")] = (
         "federation"
     )

@@ -22,7 +22,8 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
     """The method as the sites will train it; refused where its settings are not possible or a site does not permit it."""
     first = sites[0]
     sizes = (first.features, first.classes, len(sites))
-    context = RunContext(config.dataset, config.partition, config.metric, *sizes, config.epochs or 1, config.seed)
+    names = (config.dataset, config.partition, config.metric)
+    context = RunContext(*names, *sizes, config.epochs or 1, config.seed, class_weights=config.class_weights)
     find_task(context.task).check("the sites have", context.outputs, context.metric)
     kind = find_method(config.method)
     method = kind(*resolve_settings(kind, context, config.settings, config.epochs or None), averaging_of(config))

@@ -37,6 +37,7 @@ from fedquilt.methods.base import State
 from fedquilt.methods.personal_model import model_facts
 from fedquilt.runs.divergence import explained
 from fedquilt.runs.ground import preparation_digest
+from fedquilt.training.edge_notice import unused_weights
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.engines.in_process import InProcess
 
@@ -215,6 +216,8 @@ class RunClient:
         """The engine with this site as its only client, at a saved state; None: at the start of training."""
         if self._engine is None or state is None:
             self._engine = None  # frees its memory before another is made
+            if unused := unused_weights(self.method, self.site.graph):
+                self.site.log.note(unused)
             self._engine = InProcess(self.method, [self.client], self.site.device)
         if state is not None:
             self._engine.restore(state)

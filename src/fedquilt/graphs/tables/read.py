@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.edge_weights import undirected_with_weights, warn_of_direction, warn_of_unused
 from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.federated import with_owners
 from fedquilt.graphs.graph import Graph
@@ -98,7 +99,7 @@ def read_tables_fully(
     problems.raise_any()
     name = path.resolve().name if path.is_dir() else path.stem
     return Tables(
-        graph=_graph(name, nodes, found, nodes_path, labelled),
+        graph=_graph(name, nodes, found, nodes_path, edges_path, labelled),
         clients=nodes.clients,
         notes=nodes.notes,
         edges=found,
@@ -107,10 +108,13 @@ def read_tables_fully(
     )
 
 
-def _graph(name: str, nodes: Nodes, edges: Edges, where: Path, labelled: bool) -> Graph:
+def _graph(name: str, nodes: Nodes, edges: Edges, where: Path, edges_path: Path | None, labelled: bool) -> Graph:
+    warn_of_unused(edges.ignored, str(edges_path), "columns")
+    warn_of_direction(edges.pairs, str(edges_path), usual=True)
+    pairs, weights = undirected_with_weights(edges.pairs, edges.weights, len(nodes.ids), str(edges_path))
     return Graph.from_arrays(
         name,
-        edges.pairs,
+        pairs,
         nodes.x,
         nodes.y,
         classes=None if nodes.class_names is None else len(nodes.class_names),
@@ -119,6 +123,7 @@ def _graph(name: str, nodes: Nodes, edges: Edges, where: Path, labelled: bool) -
         class_names=nodes.class_names,
         feature_names=nodes.encoding.feature_names,
         encoding=nodes.encoding,
+        edge_weights=weights,
         where=str(where),
         labelled=labelled,
     )

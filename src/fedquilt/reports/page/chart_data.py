@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -74,9 +75,15 @@ def _page_seed(seed: StoredSeed) -> PageSeed:
         clients=tuple(clients),
         tests=tuple(round(float(tests[m]), 2) for m in clients),
         similarities=_similarities(seed.folder, best_round),
-        holdings=holdings(seed.folder.load_arrays("split-and-partition"), names),
+        holdings=holdings(seed.folder.load_arrays("split-and-partition"), names, _class_names(summary)),
         names=names,
     )
+
+
+def _class_names(summary: Mapping[str, Any]) -> list[str] | None:
+    """The names of the classes, as far as the seed knows them."""
+    names = (summary.get("confusion") or {}).get("class_names")
+    return [str(name) for name in names] if isinstance(names, list) else None
 
 
 def _similarities(place: SeedFolder, best_round: int | None) -> tuple[Similarity, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedquilt.errors import unknown
 
-TONES = ("", "best", "exceeded", "reached", "missed", "head", "muted")
+TONES = ("", "best", "exceeded", "reached", "missed", "head", "muted", "diagonal")
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class HeaderCell:
 class PageCell:
     """A cell of a table: its text, a smaller note under it, and its tone.
 
-    `tone` is "best", "exceeded", "reached", "missed", "muted", "head" (names its row), or "". Each has its own sign or
-    font weight, so that colour alone never carries meaning.
+    `tone` is "best", "exceeded", "reached", "missed", "muted", "head" (names its row), "diagonal" (of a matrix), or "". Each
+    has its own sign or font weight, so that colour alone never carries meaning.
     """
 
     text: str
@@ -40,12 +40,13 @@ class PageCell:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table: a title, a caption that says how to read it, the header's rows, and the rows."""
+    """A table: a title, a caption that says how to read it, the header's rows, and the rows; `folded` shows the title only."""
 
     title: str
     caption: str
     headers: tuple[tuple[HeaderCell, ...], ...]
     rows: tuple[tuple[PageCell, ...], ...]
+    folded: bool = False
 
 
 @dataclass(frozen=True)
