@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -84,8 +85,8 @@ def column_figures(x: np.ndarray | sp.csr_matrix) -> ColumnFigures:
     parts = []
     columns = sp.csc_matrix(x) if sp.issparse(x) else x
     for start in range(0, x.shape[1], _BLOCK):
-        block = columns[:, start : start + _BLOCK]
-        block = (block.toarray() if sp.issparse(block) else block).astype(np.float64)
+        part: Any = columns[:, start : start + _BLOCK]
+        block = (part.toarray() if sp.issparse(part) else part).astype(np.float64)
         low, high = np.quantile(block, (0.05, 0.95), axis=0)
         clipped = np.clip(block, low, high)
         centre, deviation = clipped.mean(axis=0), clipped.std(axis=0)
@@ -157,7 +158,8 @@ def _are_counts(graph: Graph) -> bool:
     x = graph.x
     if not isinstance(x, np.ndarray):
         return True
-    return x.shape[1] >= _COUNTS_WIDTH and bool(x.min() >= 0) and np.count_nonzero(x) <= (1 - _COUNTS_ZEROS) * x.size
+    mostly_zero = np.count_nonzero(x) <= (1 - _COUNTS_ZEROS) * x.size
+    return bool(x.shape[1] >= _COUNTS_WIDTH and mostly_zero and x.min() >= 0)
 
 
 # --- classes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -60,8 +61,8 @@ def read_edges(path: Path, options: TableOptions, problems: Problems, place: dic
     rows = [1, *table.rows.tolist()] if headless else table.rows.tolist()
     found = [np.array([place.get(name, -1) for name in names], dtype=np.int64) for names in ends]
     # An edge to a node whose row could not be read is no further problem.
-    unread = nodes.refused
-    for row in () if unread is None else np.flatnonzero((found[0] < 0) | (found[1] < 0)):
+    unread = frozenset(chain(*ends)) if nodes.refused is None else nodes.refused
+    for row in np.flatnonzero((found[0] < 0) | (found[1] < 0)):
         for names, numbers in zip(ends, found, strict=True):
             if numbers[row] < 0 and names[row] not in unread:
                 problems.add(
