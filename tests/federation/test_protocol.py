@@ -24,7 +24,7 @@ def test_a_request_comes_back_from_json() -> None:
     assert Request.from_header(header) == REQUEST
     assert set(header) == {
         *("kind", "run", "coordinator", "round", "best", "client", "rounds", "method", "settings", "task", "evaluate"),
-        "secure",
+        *("secure", "prepare"),
     }
     assert set(header["task"]) == {
         *("dataset", "partition", "metric", "features", "classes", "clients", "epochs", "seed")
@@ -38,6 +38,7 @@ def test_a_request_comes_back_from_json() -> None:
         ({"run": 7}, "cannot be read"),
         ({"round": True}, "cannot be read"),
         ({"round": 10**9}, "cannot be read"),
+        ({"kind": "round", "round": -1}, "cannot be read"),
         ({"rounds": 0}, "cannot be read"),
         ({"client": -1}, "cannot be read"),
         ({"settings": []}, "cannot be read"),

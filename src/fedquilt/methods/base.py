@@ -173,6 +173,15 @@ class Method(ABC):
         """Whether the method, with these settings, can only learn a task whose nodes have classes."""
         return False
 
+    def ignores_edge_weights(self) -> str:
+        """Why weights of edges change nothing with these settings, as the end of a sentence; empty where they are used.
+
+        They are used by all that reads `Cohort.gcn`, `mean`, `smoothed` or `mean_x`, by the layers and filters of
+        `fedquilt.nn`, and by what multiplies by `Cohort.edge_weights`. A method that reads `Cohort.edges` alone, or no edges,
+        overrides this.
+        """
+        return ""
+
     def averages(self) -> bool:
         """Whether the server averages uploads by `averaging`, so that a robust rule can replace the mean."""
         return False

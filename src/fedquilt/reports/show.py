@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from fedquilt.errors import FedquiltError
+from fedquilt.reports.client_table import client_table
 from fedquilt.reports.confusion import figures_table, run_tables
 from fedquilt.reports.read_run import StoredRun, read_run, read_runs
 from fedquilt.reports.run_figures import draw_convergence, draw_run
@@ -23,7 +24,7 @@ class Overview:
         folder: of a run or a comparison; `several` says which.
         runs: its runs; findings: those of one run, or of two that are drawn side by side.
         table: the results; notes: a sentence for each seed that is not done.
-        more: tables of all metrics, of the classes, and the confusion matrix, as far as they are stored.
+        more: tables of the clients by name, of all metrics, of the classes, and the confusion matrix, as far as they are there.
     """
 
     folder: Path
@@ -53,8 +54,10 @@ def read_overview(folder: Path, against: Path | None = None, client: int | None 
     results = [run.result for run in runs if run.result is not None]
     table = comparison_table(results) if several else run_table(results[0])
     notes = [f"{run.method}: {sentence}" if several else sentence for run in runs for sentence in run.unfinished]
-    figures = figures_table(results) if several else None
-    more = run_tables(runs[0], client) if not several else [] if figures is None else [figures]
+    if several:
+        more = [table for table in (figures_table(results),) if table is not None]
+    else:
+        more = [*([named] if (named := client_table(runs[0])) is not None else []), *run_tables(runs[0], client)]
     return Overview(folder, several, runs, findings, table, notes, more)
 
 

@@ -16,6 +16,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import State, find_method
 from fedquilt.runs.folder import RunFolder, SeedFolder
+from fedquilt.runs.result import client_titles
 from fedquilt.scenarios.newcomers import Admitted, FrozenServer, check_admits
 from fedquilt.training.round_store import Record
 
@@ -91,6 +92,16 @@ class Run:
             seeds = ", ".join(map(str, self.servers))
             raise FedquiltError(f"The run has no server of seed {chosen}; choose one of: {seeds}.")
         return self.servers[chosen].admit_graph(load_graph(graph)[0], split, chosen)
+
+    def client_names(self, seed: int | None = None) -> list[str]:
+        """What to call the clients that trained, in the order of their numbers: by name where they have one, else "client 3".
+
+        The order is that of `seed`, by default the first: where clients are held out, others train in another seed.
+        """
+        seeds = self.result["seeds"]
+        entry = next((one for one in seeds if one["seed"] == seed), seeds[0])
+        trained = entry.get("groups", {}).get("trained", {}).get("clients", self.result["clients"])
+        return client_titles(entry, trained)
 
     def __repr__(self) -> str:
         r = self.result

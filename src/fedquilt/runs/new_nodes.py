@@ -12,13 +12,11 @@ import numpy as np
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.tables import read_tables
+from fedquilt.graphs.tables import is_table
 from fedquilt.methods.personal_model import Personal
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
-
-TABLES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,18 +39,19 @@ def read_new_nodes(source: str | os.PathLike[str] | Graph | Data, personal: Pers
     warnings: tuple[str, ...] = ()
     if isinstance(source, str):
         source = Path(source)
-    if isinstance(source, os.PathLike) and Path(source).suffix.lower() in TABLES and Path(source).is_file():
-        graph = read_tables(Path(source), labelled=False)
+    graph = load_graph(source, labelled=False, encoding=personal.encoding)[0]
+    if isinstance(source, os.PathLike) and Path(source).is_file() and is_table(Path(source)) and not graph.edges.size:
         warnings = (
             f"{graph.name} is a table of nodes without edges: each is predicted from its own features alone; to use "
             "neighbours, give a folder with nodes.csv and edges.csv.",
         )
-    else:
-        graph = load_graph(source, labelled=False)[0]
     check_fits(graph, personal)
     graph = in_order(graph, personal)
     task, context = personal.method.task, personal.method.context
-    return NewNodes(graph, (*warnings, *task.prediction_warnings(graph, context.outputs, personal.class_names)))
+    warnings += tuple(task.prediction_warnings(graph, context.outputs, personal.class_names))
+    if strange := personal.weight_warning(graph):
+        warnings += (strange,)
+    return NewNodes(graph, warnings)
 
 
 def check_fits(graph: Graph, personal: Personal) -> None:

@@ -99,8 +99,12 @@ def personal_of_run(run: TrainedRun, client: int | None = None, seed: int | None
     if client is None and clients > 1:
         raise FedquiltError(f"The run has {clients} clients; say whose model you want with client=0 to {clients - 1}.")
     (number,) = _numbers(run, chosen, client or 0)
-    constants = facts.get("constants")
-    own = {"client": number, "constants": constants[number] if constants else {}}
+    constants, preparations = facts.get("constants"), facts.get("preparations")
+    own = {
+        "client": number,
+        "constants": constants[number] if constants else {},
+        "preparation": preparations[number] if preparations else None,
+    }
     return Personal.restored({name: tensor[number].cpu() for name, tensor in models.items()}, facts | own)
 
 

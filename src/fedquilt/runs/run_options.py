@@ -8,6 +8,11 @@ from typing import Any, Literal, TypedDict
 class RunOptions(TypedDict, total=False):
     """The options of a run, without the method and the dataset; `RunConfig` has their bounds, docs/options.md lists them."""
 
+    clients_from: list[str] | None
+    """Instead of a dataset: each client's own graph, such as 'hospital-*/'. Folders of tables, npz files, site.yaml
+    files, or patterns in quotes; may be repeated.
+    """
+
     partition: str
     """disjoint, imbalanced, louvain, louvain-50, natural, overlapping, random, or a file that `fedquilt partition`
     wrote. Default: disjoint.
@@ -28,6 +33,15 @@ class RunOptions(TypedDict, total=False):
     """Put nodes with the same neighbours, features, or both (either of them) in one part of a random split; or
     never. Default: where the dataset is known to have copies.
     """
+
+    prepare: Literal["none", "standard", "rows"] | None
+    """How features come to one scale: standard (each numeric column, robust to outliers), rows (counts: each node's
+    are divided by their sum), or none (as they are). Default: for your own graph rows where features are sparse
+    counts, else standard; none for a dataset.
+    """
+
+    prepare_statistics: Literal["own", "shared"]
+    """For standard: by each client's own statistics, or by shared ones, sums over all clients. Default: own."""
 
     min_train: int | None
     """Draw the split again until each client has so many training nodes."""

@@ -47,13 +47,17 @@ def training_class_counts(client: Client) -> np.ndarray:
 def training_homophily(client: Client) -> float:
     """Share of the edges between two training nodes that join equal labels, (same + 1) / (edges + 2).
 
-    Without such an edge it is one half: nothing is known.
+    Without such an edge it is one half: nothing is known. Edges count with their weights, which are one on average.
     """
     known = client.split == TRAIN
     u, v = client.graph.edges
     seen = known[u] & known[v]
-    same = int((client.graph.y[u] == client.graph.y[v])[seen].sum())
-    return (same + 1) / (int(seen.sum()) + 2)
+    same = (client.graph.y[u] == client.graph.y[v])[seen]
+    weights = client.edge_weights
+    if weights is not None:
+        counted = weights[seen].astype(np.float64)
+        return float((counted[same].sum() + 1) / (counted.sum() + 2))
+    return (int(same.sum()) + 1) / (int(seen.sum()) + 2)
 
 
 def rows_of(cohort: Cohort, part: Part) -> Tensor:

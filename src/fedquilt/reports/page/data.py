@@ -97,20 +97,22 @@ class Holdings:
     """How many nodes each client holds, and how many of each class where that is known.
 
     With very many clients, an entry is for `block` clients in a row; with very many classes, the last class is all
-    others together.
+    others together. `names` are those of the clients, where they have names.
     """
 
     sizes: tuple[int, ...]
     classes: tuple[str, ...] = ()
     counts: tuple[tuple[int, ...], ...] = ()
     block: int = 1
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class PageSeed:
     """One seed of a run.
 
-    `tests` are the clients' test metrics at the best round, `clients` the clients' numbers.
+    `tests` are the clients' test metrics at the best round, `clients` the clients' numbers. `names` are those of all clients,
+    by their numbers, where they have names.
     """
 
     seed: int
@@ -119,6 +121,7 @@ class PageSeed:
     tests: tuple[float | None, ...] = ()
     similarities: tuple[Similarity, ...] = ()
     holdings: Holdings | None = None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
