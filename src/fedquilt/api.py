@@ -11,6 +11,7 @@ from fedquilt.datasets.load import load_graph
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
+from fedquilt.reports.compared_runs import ComparedRuns
 from fedquilt.reports.comparison import write_comparison
 from fedquilt.reports.read_run import read_run
 from fedquilt.reports.run_figures import draw_similarity
@@ -20,6 +21,7 @@ from fedquilt.runs.config import GIVEN, RunConfig
 from fedquilt.runs.execute import Watcher, execute_run, resume_run
 from fedquilt.runs.finished import Run
 from fedquilt.runs.option_files import with_option_signature
+from fedquilt.runs.progress import shown_progress
 from fedquilt.runs.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def run(
     out: str | os.PathLike[str] | None = None,
     watch: Watcher | None = None,
     log: str | Sequence[str] = (),
+    progress: bool | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
     """Train one method on one partition of one graph, for some seeds.
@@ -42,13 +45,15 @@ def run(
         method: its name; see `fedquilt methods`.
         dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
         out: folder to write to (must be new); None keeps everything in memory.
-        watch: called when a seed starts; see `Watcher`.
+        watch: a `fedquilt.Callback`, or several: told of each seed and round, and may stop the run.
         log: loggers, such as ["tensorboard"], which write to logs/ in `out`, else to a folder of the run's name in logs/ here.
+        progress: a bar on stderr or in the notebook. None: where there is a terminal or a notebook; True: else lines, too.
         **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
     name, given = _named(dataset)
     config = RunConfig.build({**options, "method": method, "dataset": name})
-    return execute_run(config, _path(out), given, watch, log=log)
+    with shown_progress(progress, watch) as callbacks:
+        return execute_run(config, _path(out), given, callbacks, log=log)
 
 
 @with_option_signature
@@ -59,9 +64,12 @@ def compare(
     out: str | os.PathLike[str] | None = None,
     watch: Watcher | None = None,
     log: str | Sequence[str] = (),
+    progress: bool | None = None,
     **options: Unpack[RunOptions],
-) -> list[Run]:
+) -> ComparedRuns:
     """Train several methods on the same partitions and splits; see `run`.
+
+    What is returned is a sequence of `Run` with a table: print it, or see its `table` (a DataFrame) and `plot()`.
 
     A folder `out` gets a run folder for each method, compare.json, comparison.md and convergence.png. `settings` go to every
     method that has them; a setting that none of the methods knows is an error.
@@ -70,18 +78,20 @@ def compare(
         methods: their names, in the order of the table.
         dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
         out: folder to write to (must be new); None keeps everything in memory.
-        watch: called when a seed starts; see `Watcher`.
+        watch: callbacks; see `run`.
         log: loggers; see `run`.
+        progress: see `run`.
         **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
     check_loggers(log)
     name, given = _named(dataset)
     configs = comparison_configs(methods, {**options, "dataset": name})
     comparison = Comparison.create(configs, _path(out), given)
-    runs = list(comparison.runs(watch, log))
+    with shown_progress(progress, watch) as callbacks:
+        runs = list(comparison.runs(callbacks, log))
     if comparison.folder is not None:
         write_comparison(comparison.folder, [run.result for run in runs])
-    return runs
+    return ComparedRuns(runs, comparison.folder)
 
 
 def compare_to_folder(
@@ -99,7 +109,7 @@ def compare_to_folder(
     Args:
         methods: their names; options: those they share.
         out: the folder to write; None: a new one, see `Comparison.create` for `new_folder`.
-        watch: see `Watcher`.
+        watch: callbacks; see `run`.
         new_folder: the parent and the name of a new folder.
         on_folder: called with the folder as soon as the comparison can be resumed from it.
         log: loggers; see `run`.
@@ -167,18 +177,24 @@ def load_run(path: str | os.PathLike[str], device: str = "auto") -> Run:
 
 
 def resume(
-    path: str | os.PathLike[str], watch: Watcher | None = None, log: str | Sequence[str] = (), anyway: bool = False
+    path: str | os.PathLike[str],
+    watch: Watcher | None = None,
+    log: str | Sequence[str] = (),
+    anyway: bool = False,
+    progress: bool | None = None,
 ) -> Run:
     """Resume a run that was stopped; a finished run is returned as it is.
 
-    Loggers in `log` get all rounds, also those of seeds that were done before, where they do not have them yet.
+    Loggers in `log` get all rounds, also those of seeds that were done before, where they do not have them yet. Callbacks in
+    `watch` get all rounds of the seeds that are not done.
 
     A run seals its graph, partition, split, options and versions when it begins. Where one of them changed since, the error
     says which, and nothing is trained. With `anyway` the run goes on with other versions of the packages, with more rounds or
     seeds or another patience in its config.json, or without a seal where an earlier version began it; never with another
     graph, partition, split or other settings.
     """
-    return resume_run(Path(path), watch, log, anyway)
+    with shown_progress(progress, watch) as callbacks:
+        return resume_run(Path(path), callbacks, log, anyway)
 
 
 def _named(dataset: str | os.PathLike[str] | Graph | Data) -> tuple[str, tuple[Graph, Protocol] | None]:

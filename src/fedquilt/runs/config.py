@@ -13,7 +13,8 @@ from fedquilt.common.read_limit import read_bounded
 from fedquilt.common.registry import module_names
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.common.yaml_text import LARGEST, YamlError, parse_yaml
-from fedquilt.errors import FedquiltError, unknown
+from fedquilt.errors import FedquiltError
+from fedquilt.runs.misplaced import check_option_names, check_setting_names
 from fedquilt.runs.options import HOW, OUTPUT, WHAT, WHERE, Option
 from fedquilt.scenarios.kinds import AggregationRule, AttackKind
 from fedquilt.tasks import NODE_CLASSIFICATION
@@ -253,9 +254,8 @@ class RunConfig(BaseModel):
     @classmethod
     def build(cls, values: Mapping[str, Any]) -> RunConfig:
         """Build a configuration from plain values; the first wrong one is an error of one sentence."""
-        for name in values:
-            if name not in cls.model_fields:
-                raise unknown("option", name, cls.model_fields)
+        check_option_names(values, cls)
+        check_setting_names(values.get("settings"), cls)
         try:
             return cls(**values)
         except ValidationError as error:

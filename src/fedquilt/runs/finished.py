@@ -16,10 +16,14 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import State, find_method
 from fedquilt.runs.folder import RunFolder, SeedFolder
+from fedquilt.runs.frames import client_rows, frame, history_rows, html_table
+from fedquilt.runs.run_plot import run_figure
 from fedquilt.scenarios.newcomers import Admitted, FrozenServer, check_admits
 from fedquilt.training.round_store import Record
 
 if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
     from torch_geometric.data import Data
 
 
@@ -67,13 +71,39 @@ class Run:
             raise FedquiltError(f"The run has no server of seed {chosen}; choose one of: {seeds}.")
         return self.servers[chosen].admit_graph(load_graph(graph)[0], split, chosen)
 
+    @property
+    def stopped(self) -> str | None:
+        """Why a callback stopped the run before its end; None where none did."""
+        return str(self.result["stopped"]["reason"]) if "stopped" in self.result else None
+
+    @property
+    def history(self) -> pandas.DataFrame:
+        """A row for each seed and round: val, test, losses, bytes, seconds, and the method's diagnostics."""
+        return frame(history_rows(self.records))
+
+    @property
+    def clients(self) -> pandas.DataFrame:
+        """A row for each seed and client: its val and test metric in the seed's best round."""
+        return frame(client_rows(self.result, self.records))
+
+    def plot(self) -> Figure:
+        """A matplotlib figure: the metric over the rounds, and each client's test metric at the best round."""
+        return run_figure(self.result, self.records)
+
+    def _repr_html_(self) -> str:
+        names = ("seed", "best_round", "val", "test", "seconds")
+        return html_table(
+            [{name: seed[name] for name in names} for seed in self.result["seeds"]], repr(self).strip("<>")
+        )
+
     def __repr__(self) -> str:
         r = self.result
         test = f"no test {r['metric']}"
         if r["test_mean"] is not None:  # it is where the metric is undefined on the test nodes
             spread = f" ± {r['test_std']:.2f}" if len(r["seeds"]) > 1 else ""
             test = f"test {r['metric']} {r['test_mean']:.2f}{spread}"
-        return f"<Run {r['method']} on {r['dataset']}, {r['clients']} clients: {test}>"
+        stopped = f", stopped: {self.stopped}" if self.stopped else ""
+        return f"<Run {r['method']} on {r['dataset']}, {r['clients']} clients: {test}{stopped}>"
 
 
 def load_run(path: Path, device: str = "auto") -> Run:
@@ -83,7 +113,9 @@ def load_run(path: Path, device: str = "auto") -> Run:
     result = folder.result
     if result is None:
         folder.check_not_of_sites()
-        raise FedquiltError(f"The run in {path} is not done; go on with it: 'fedquilt resume {path}'.")
+        stopped = folder.stopped
+        why = f"was stopped by a callback ({stopped.get('reason')})" if stopped else "is not done"
+        raise FedquiltError(f"The run in {path} {why}; go on with it: 'fedquilt resume {path}'.")
     run = Run(result, folder=folder.path)
     for seed in folder.config["seeds"]:
         read_seed(folder.seed(seed), seed, pick_device(device), run, models=not folder.of_sites)

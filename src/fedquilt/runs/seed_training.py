@@ -18,6 +18,8 @@ from fedquilt.training.loop import Training
 from fedquilt.training.round_store import Record
 from fedquilt.training.smaller_cohorts import reporting_once, with_smaller_cohorts
 
+STOPPED_AFTER = "stopped_after"  # in the summary of a seed that a callback stopped: the rounds that are done
+
 
 def train_seed(
     resolved: ResolvedRun,
@@ -26,7 +28,10 @@ def train_seed(
     on_round: Callable[[Record], None] | None,
     run: Run,
 ) -> dict[str, Any]:
-    """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary."""
+    """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary.
+
+    Of a seed that a callback stopped (`StopRun`) the folder has only records and a checkpoint, from which it can be resumed.
+    """
     training = _trained(resolved, seed, folder, on_round)
     progress = training.progress
     best = progress.best
@@ -45,6 +50,8 @@ def train_seed(
     run.findings[seed] = {name: found.numpy() for name, found in training.findings.items()}
     if resolved.method.admits:
         run.servers[seed] = resolved.server(training)
+    if not training.complete:
+        return summary | {STOPPED_AFTER: progress.next_round}
     summary |= _client_groups(resolved, training, run.servers.get(seed))
     if folder is not None:
         _write_seed(resolved, seed, folder, run)
