@@ -23,13 +23,14 @@ __all__ = [
     "StopRun",
     "compare",
     "load_graph",
+    "load_plugins",
     "load_run",
     "resume",
     "run",
 ]
 
 if TYPE_CHECKING:
-    from fedquilt.api import compare, load_run, resume, run
+    from fedquilt.api import compare, load_plugins, load_run, resume, run
     from fedquilt.datasets.load import load_graph
     from fedquilt.errors import FedquiltError
     from fedquilt.graphs.graph import Graph
@@ -48,6 +49,7 @@ _MODULES = {
     "StopRun": "fedquilt.training.stop",
     "compare": "fedquilt.api",
     "load_graph": "fedquilt.datasets.load",
+    "load_plugins": "fedquilt.api",
     "load_run": "fedquilt.api",
     "resume": "fedquilt.api",
     "run": "fedquilt.api",

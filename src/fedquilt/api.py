@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from fedquilt.common import registry
 from fedquilt.datasets.load import load_graph
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
@@ -51,7 +52,7 @@ def run(
         **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
     name, given = _named(dataset)
-    config = RunConfig.build({**options, "method": method, "dataset": name})
+    config = RunConfig.build(_named_plugins({**options, "method": method, "dataset": name}))
     with shown_progress(progress, watch) as callbacks:
         return execute_run(config, _path(out), given, callbacks, log=log)
 
@@ -85,7 +86,7 @@ def compare(
     """
     check_loggers(log)
     name, given = _named(dataset)
-    configs = comparison_configs(methods, {**options, "dataset": name})
+    configs = comparison_configs(methods, _named_plugins({**options, "dataset": name}))
     comparison = Comparison.create(configs, _path(out), given)
     with shown_progress(progress, watch) as callbacks:
         runs = list(comparison.runs(callbacks, log))
@@ -156,10 +157,15 @@ def demo(
 
 
 def resume_comparison(
-    path: str | os.PathLike[str], watch: Watcher | None = None, log: str | Sequence[str] = (), anyway: bool = False
+    path: str | os.PathLike[str],
+    watch: Watcher | None = None,
+    log: str | Sequence[str] = (),
+    anyway: bool = False,
+    plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> list[dict[str, Any]]:
     """Resume a comparison from its folder: runs that began go on, the others start; returns the results. See `resume`."""
     check_loggers(log)
+    registry.load_plugins(plugins, named=True)
     return _finish(Comparison.open(Path(path), anyway), Path(path), watch, log)
 
 
@@ -182,6 +188,7 @@ def resume(
     log: str | Sequence[str] = (),
     anyway: bool = False,
     progress: bool | None = None,
+    plugins: Sequence[str | os.PathLike[str]] = (),
 ) -> Run:
     """Resume a run that was stopped; a finished run is returned as it is.
 
@@ -192,9 +199,27 @@ def resume(
     says which, and nothing is trained. With `anyway` the run goes on with other versions of the packages, with more rounds or
     seeds or another patience in its config.json, or without a seal where an earlier version began it; never with another
     graph, partition, split or other settings.
+
+    A run's plug-ins are executed where you ran the same files before; name others in `plugins` (docs/plugins.md).
     """
     with shown_progress(progress, watch) as callbacks:
-        return resume_run(Path(path), callbacks, log, anyway)
+        return resume_run(Path(path), callbacks, log, anyway, plugins=[os.fspath(file) for file in plugins])
+
+
+def load_plugins(*paths: str | os.PathLike[str]) -> list[str]:
+    """Load plug-ins, files of yours that register methods, datasets, partitions, tasks or backbones; returns their full paths.
+
+    `fedquilt.run(..., plugins=[...])` does the same, and writes their paths to the run's config.json.
+    """
+    return registry.load_plugins(paths, named=True)
+
+
+def _named_plugins(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with their plug-ins loaded: who calls us names them."""
+    files = options.get("plugins")
+    if not isinstance(files, list | tuple) or not all(isinstance(file, str | os.PathLike) for file in files):
+        return options
+    return options | {"plugins": registry.load_plugins(files, named=True)}
 
 
 def _named(dataset: str | os.PathLike[str] | Graph | Data) -> tuple[str, tuple[Graph, Protocol] | None]:

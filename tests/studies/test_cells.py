@@ -78,7 +78,8 @@ def cell(kind: str = "run", alone: bool = False, extra: tuple[str, ...] = (), **
 
 
 def test_every_option_of_a_run_is_said_to_matter_or_not() -> None:
-    assert MACHINE.keys() | DETERMINING.keys() == RunConfig.model_fields.keys()
+    by_content = {"plugins"}  # tests/integration/test_plugins.py
+    assert MACHINE.keys() | DETERMINING.keys() | by_content == RunConfig.model_fields.keys()
 
 
 @given(configs, places, places)

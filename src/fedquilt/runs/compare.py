@@ -27,6 +27,7 @@ from fedquilt.runs.seal import (
     ACCEPTABLE,
     Facts,
     config_differences,
+    plugin_differences,
     read_seal,
     refuse,
     renewed,
@@ -104,7 +105,7 @@ class Comparison:
         if seal is not None:
             found = config_differences(seal, _by_method(stored), file=COMPARISON)
             if any(not (path / config["method"] / "result.json").is_file() for config in stored):
-                found += version_differences(seal)
+                found += version_differences(seal) + plugin_differences(seal, _by_method(stored))
             accepted = refuse(path, found, ACCEPTABLE if anyway else (), "comparison")
             if accepted:
                 seal = renewed(seal, _by_method(stored), accepted)
@@ -145,9 +146,9 @@ def comparison_configs(methods: Sequence[str], options: Mapping[str, Any]) -> li
     for name in methods:
         if list(methods).count(name) > 1:
             raise FedquiltError(f"Method '{name}' is listed twice; list each method once.")
-    known = {name: {f.name for f in fields(find_method(name).Settings)} for name in methods}
-    # Build one first, so that settings which are no names and values are refused with a sentence.
+    # Build one first, so that settings which are no names and values are refused with a sentence, and plug-ins are loaded.
     settings = RunConfig.build({**options, "method": methods[0]}).settings
+    known = {name: {f.name for f in fields(find_method(name).Settings)} for name in methods}
     every_setting = set().union(*known.values())
     for setting in settings:
         if not every_setting:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from fedquilt.common.printable import shown
 from fedquilt.common.read_limit import read_bounded
-from fedquilt.common.registry import module_names
+from fedquilt.common.registry import load_plugins, module_names
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.common.yaml_text import LARGEST, YamlError, parse_yaml
 from fedquilt.errors import FedquiltError
@@ -190,6 +190,16 @@ class RunConfig(BaseModel):
         str | None,
         Option(WHERE, "The folder with graphs; by default FEDQUILT_DATA, else the user's cache.", kind=Path),
     ] = None
+    plugins: Annotated[
+        list[str],
+        Option(
+            WHERE,
+            "A Python file of yours that registers methods, datasets, partitions, tasks or backbones; may be repeated "
+            "(see docs/plugins.md).",
+            flag="--plugin",
+            metavar="FILE",
+        ),
+    ] = []
     checkpoint_seconds: Annotated[
         float,
         Field(ge=0),
@@ -253,7 +263,12 @@ class RunConfig(BaseModel):
 
     @classmethod
     def build(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Build a configuration from plain values; the first wrong one is an error of one sentence."""
+        """Build a configuration from plain values; the first wrong one is an error of one sentence.
+
+        Plug-ins among them are loaded, where their user named them before (`fedquilt.common.registry.load_plugins`).
+        """
+        if isinstance(files := values.get("plugins"), list) and all(isinstance(file, str) for file in files):
+            load_plugins(files, named=False)  # first: the other values may name what they register
         check_option_names(values, cls)
         check_setting_names(values.get("settings"), cls)
         try:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from fedquilt.common.registry import load_plugins
 from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
@@ -27,6 +28,7 @@ from fedquilt.runs.seal import (
     Facts,
     config_differences,
     mapping,
+    plugin_differences,
     refuse,
     renewed,
     seal_of,
@@ -112,23 +114,39 @@ def resume_run(
     log: str | Sequence[str] = (),
     anyway: bool = False,
     ground: Facts | None = None,
+    plugins: Sequence[str] = (),
 ) -> Run:
     """Resume the run in a folder; seeds that are done are read, so a finished run is returned as it is.
 
     Refused where the run would go on with something else than it began with; see `fedquilt.runs.seal`. With `anyway` it goes on
     with other versions of the packages, with more rounds or seeds, or without a seal. For `ground` see `execute_run`.
+    `plugins` are files that the user names: they take the place of the run's own of the same names.
     """
     loggers, watch = check_loggers(log), callbacks_of(watch)
     folder = RunFolder.open(path)
     folder.check_not_of_sites()
     with folder.lock():
         folder.sweep()
+        name_plugins(folder, plugins)
         accepted = check_config(folder, ACCEPTABLE if anyway else ())
         config = folder.run_config
         with worker_cluster(config):
             resolved = _resolved(config, None, folder.path, folder.seal or ground)
             check_ground(folder, resolved, accepted, ground)
             return run_seeds(resolved, folder, watch, loggers)
+
+
+def name_plugins(folder: RunFolder, named: Sequence[str]) -> None:
+    """Load the plug-ins that the user names for a resume, and write where they are now to config.json."""
+    if not named:
+        return
+    config = folder.config
+    listed = config.get("plugins") or []
+    now = {Path(path).name: path for path in load_plugins(named, named=True)}
+    for name in now:
+        if name not in [Path(path).name for path in listed]:
+            raise FedquiltError(f"The run in {folder.path} has no plug-in called {name}; leave it out.")
+    folder.config = config | {"plugins": [now.get(Path(path).name, path) for path in listed]}
 
 
 def _resolved(
@@ -151,6 +169,8 @@ def check_config(folder: RunFolder, accept: Collection[str] = ()) -> list[str]:
     seal, stored, done = folder.seal, folder.config, folder.done
     left = any(seed not in done for seed in stored.get("seeds", []))
     found = [] if seal is None else config_differences(seal, stored, done)
+    if left and seal is not None:
+        found += plugin_differences(seal, stored)
     if left:
         found += version_differences(seal or seal_of_earlier(stored))
         found += [unsealed()] if seal is None else []

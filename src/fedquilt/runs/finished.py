@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fedquilt.common.registry import known_plugins, load_plugins
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
@@ -110,6 +111,7 @@ def load_run(path: Path, device: str = "auto") -> Run:
     """Read a finished run from its folder. Nothing is trained and no graph is read; `device` is where it admits clients."""
     folder = RunFolder.open(path)
     folder.check_config()
+    load_plugins(known_plugins(folder.config.get("plugins")), named=False)  # another's are not executed
     result = folder.result
     if result is None:
         folder.check_not_of_sites()

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedquilt.cohort.client import Client
 from fedquilt.common.random_streams import numpy_stream
+from fedquilt.common.registry import load_plugins
 from fedquilt.datasets.catalogue import choose, in_catalogue, known_copies
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
@@ -64,6 +65,7 @@ class ResolvedRun:
         self._splits: dict[int, np.ndarray] = {}
         self._memory_announced = False  # once is enough: seeds differ little
         self._cut_clients: dict[int, list[Client]] = {}  # of a seed that trains next
+        plugins = load_plugins(config.plugins, named=False)  # in a worker process, the first time
         self.method = find_method(config.method)
         self.task = find_task(config.task)
         self.graph, self.protocol, keep = prepared_graph(config, given)
@@ -84,6 +86,7 @@ class ResolvedRun:
         # Paths are stored as absolute ones, so that the run can be resumed from another folder.
         if own and config.dataset != GIVEN:
             filled["dataset"] = str(Path(config.dataset).expanduser().resolve())
+        filled["plugins"] = plugins
         if config.data is not None:
             filled["data"] = str(Path(config.data).expanduser().resolve())
         self.task.metric(filled["metric"])

@@ -120,5 +120,10 @@ class RunOptions(TypedDict, total=False):
     data: str | None
     """The folder with graphs; by default FEDQUILT_DATA, else the user's cache."""
 
+    plugins: list[str]
+    """A Python file of yours that registers methods, datasets, partitions, tasks or backbones; may be repeated (see
+    docs/plugins.md).
+    """
+
     checkpoint_seconds: float
     """Seconds between checkpoints. Default: 30."""

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedquilt.cohort.client import Client
+from fedquilt.common.registry import load_plugins
 from fedquilt.common.validation import first_problem
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError, unknown
@@ -70,6 +71,7 @@ class SiteConfig(BaseModel):
         secure_aggregation: "required": uploads leave only masked, as part of a sum over several sites.
         secure_peers: the keys of the other sites (`fedquilt site key`), where only theirs may be in the sum; None: any.
         quota: how much a coordinator may take up of the site.
+        plugins: Python files of the site's own that register methods and backbones (docs/plugins.md). They are never sent.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -87,6 +89,7 @@ class SiteConfig(BaseModel):
     secure_aggregation: Literal["allowed", "required"] = "allowed"
     secure_peers: list[str] | None = None
     quota: Quota = Quota()
+    plugins: list[str] = Field(default_factory=list)
 
     @field_validator("name")
     @classmethod
@@ -122,7 +125,9 @@ def read_site(path: str | os.PathLike[str]) -> SiteConfig:
     except ValidationError as error:
         raise _wrong(path, values, error) from None
     folder = path.resolve().parent
-    return site.model_copy(update={key: _absolute(folder, getattr(site, key)) for key in ("graph", "state")})
+    plugins = load_plugins([_absolute(folder, file) for file in site.plugins], named=True)
+    paths = {key: _absolute(folder, getattr(site, key)) for key in ("graph", "state")}
+    return site.model_copy(update={**paths, "plugins": plugins})
 
 
 def load_site_graph(site: SiteConfig) -> Graph:
