@@ -12,6 +12,7 @@ from fedquilt.datasets.load import load_graph
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
+from fedquilt.nn.module_backbone import Factory, name_backbone
 from fedquilt.reports.compared_runs import ComparedRuns
 from fedquilt.reports.comparison import write_comparison
 from fedquilt.reports.read_run import read_run
@@ -38,6 +39,7 @@ def run(
     watch: Watcher | None = None,
     log: str | Sequence[str] = (),
     progress: bool | None = None,
+    backbone: str | Factory | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
     """Train one method on one partition of one graph, for some seeds.
@@ -49,10 +51,12 @@ def run(
         watch: a `fedquilt.Callback`, or several: told of each seed and round, and may stop the run.
         log: loggers, such as ["tensorboard"], which write to logs/ in `out`, else to a folder of the run's name in logs/ here.
         progress: a bar on stderr or in the notebook. None: where there is a terminal or a notebook; True: else lines, too.
+        backbone: the network of methods that take any: a name (the setting `model`), a torch.nn.Module class or a function that
+            makes a module from (features, classes, settings). To resume such a run in another process, put it in a plug-in.
         **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
     name, given = _named(dataset)
-    config = RunConfig.build(_named_plugins({**options, "method": method, "dataset": name}))
+    config = RunConfig.build(_named_things({**options, "method": method, "dataset": name}, backbone))
     with shown_progress(progress, watch) as callbacks:
         return execute_run(config, _path(out), given, callbacks, log=log)
 
@@ -66,6 +70,7 @@ def compare(
     watch: Watcher | None = None,
     log: str | Sequence[str] = (),
     progress: bool | None = None,
+    backbone: str | Factory | None = None,
     **options: Unpack[RunOptions],
 ) -> ComparedRuns:
     """Train several methods on the same partitions and splits; see `run`.
@@ -82,11 +87,12 @@ def compare(
         watch: callbacks; see `run`.
         log: loggers; see `run`.
         progress: see `run`.
+        backbone: see `run`; it goes to every method that takes any.
         **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
     check_loggers(log)
     name, given = _named(dataset)
-    configs = comparison_configs(methods, _named_plugins({**options, "dataset": name}))
+    configs = comparison_configs(methods, _named_things({**options, "dataset": name}, backbone))
     comparison = Comparison.create(configs, _path(out), given)
     with shown_progress(progress, watch) as callbacks:
         runs = list(comparison.runs(callbacks, log))
@@ -214,12 +220,14 @@ def load_plugins(*paths: str | os.PathLike[str]) -> list[str]:
     return registry.load_plugins(paths, named=True)
 
 
-def _named_plugins(options: dict[str, Any]) -> dict[str, Any]:
-    """The options with their plug-ins loaded: who calls us names them."""
+def _named_things(options: dict[str, Any], backbone: str | Factory | None) -> dict[str, Any]:
+    """The options with their plug-ins loaded, as who calls us names them, and with the backbone as a setting."""
     files = options.get("plugins")
-    if not isinstance(files, list | tuple) or not all(isinstance(file, str | os.PathLike) for file in files):
-        return options
-    return options | {"plugins": registry.load_plugins(files, named=True)}
+    if isinstance(files, list | tuple) and all(isinstance(file, str | os.PathLike) for file in files):
+        options = options | {"plugins": registry.load_plugins(files, named=True)}
+    if backbone is not None:
+        options = options | {"settings": {**(options.get("settings") or {}), "model": name_backbone(backbone)}}
+    return options
 
 
 def _named(dataset: str | os.PathLike[str] | Graph | Data) -> tuple[str, tuple[Graph, Protocol] | None]:

@@ -37,7 +37,9 @@ def datasets(data: o.Data = None, plugin: o.Plugin = None) -> None:
         split = "/".join(f"{100 * share:g}" for share in entry.protocol.split)
         sizes = (f"{size:,}" for size in (entry.nodes, entry.edges, entry.features, entry.classes))
         origin = [CATALOGUE.origin(entry.name)] if added else []
-        table.add_row(entry.name, entry.description, *sizes, entry.protocol.metric, split, _here(entry, folder), *origin)
+        table.add_row(
+            entry.name, entry.description, *sizes, entry.protocol.metric, split, _here(entry, folder), *origin
+        )
     results().print(table)
     say(f"Looked in {folder}. A graph that is not here is fetched, where possible, when it is first used.")
 

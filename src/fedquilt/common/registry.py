@@ -33,13 +33,13 @@ _looked = False  # whether packages and the environment were searched for plug-i
 class Registry(Generic[T]):
     """Entries by name.
 
-    The modules of `package` register their entries when they are imported, and the first lookup imports all of them. So a new
-    module in that folder is all that a new entry needs. Entries may also be registered from anywhere else.
+    The modules of `package`, if any, register their entries when they are imported, and the first lookup imports all of them.
+    So a new module in that folder is all that a new entry needs. Entries may also be registered from anywhere else.
     """
 
     every: ClassVar[WeakSet[Registry[Any]]] = WeakSet()
 
-    def __init__(self, noun: str, package: str) -> None:
+    def __init__(self, noun: str, package: str | None = None) -> None:
         self.noun = noun
         self.package = package
         self._entries: dict[str, T] = {}
@@ -99,7 +99,7 @@ class Registry(Generic[T]):
     def _import_own(self) -> None:
         if not self._imported:
             self._imported = True  # first, because the modules may look up entries themselves
-            for module in module_names(self.package):
+            for module in module_names(self.package) if self.package else ():
                 importlib.import_module(f"{self.package}.{module}")
 
     def __contains__(self, name: object) -> bool:

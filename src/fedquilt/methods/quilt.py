@@ -125,6 +125,8 @@ class Quilt(BackboneMethod):
             raise FedquiltError(
                 f"identity and share=filter are for model=filter, not {settings.model}; leave them out."
             )
+        if settings.model == "filter" and settings.layers != QuiltSettings.layers:
+            raise FedquiltError("layers is for model=gcn, sage or mlp; model=filter reaches farther with order.")
         super().__init__(settings, context, averaging)
         self.maskable = matrices(self.model.shapes()) if settings.masks else ()
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from fedquilt.common.printable import shown
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.methods.base import Method, RunContext
+from fedquilt.nn.module_backbone import check_backbone
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, le=0.99)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+Layers = Annotated[int, Field(ge=1, le=32)]
+Backbone = Annotated[str, AfterValidator(check_backbone)]
 LARGEST_COUNT = 1_000_000  # of whole numbers
 
 
@@ -49,12 +52,14 @@ class BackboneSettings(AdamSettings):
     """Adam's settings and the backbone's.
 
     Attributes:
-        model: the backbone: two layers of gcn, sage, gat or mlp, then a linear classifier.
+        model: the backbone: gcn, sage, gat or mlp, with a linear classifier after its layers; or one that a plug-in registers.
         hidden: width of the layers.
+        layers: how many of them.
     """
 
-    model: Literal["gcn", "sage", "gat", "mlp"] = "gcn"
+    model: Backbone = "gcn"
     hidden: Count = 128
+    layers: Layers = 2
 
 
 def build_settings(method: type[Method], context: RunContext, given: Mapping[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from fedquilt.training.plan import Plan
 from fedquilt.training.round_store import Record
 
 REDRAWS = 200
+_log = logging.getLogger(__name__)
 
 
 def prepared_graph(
@@ -99,6 +101,12 @@ class ResolvedRun:
         # A wrong setting or an impossible cut should stop the run before the first seed, not after it.
         method = self.method_of(config)
         self.settings = method.settings
+        if getattr(method, "one_by_one", False):
+            _log.info(
+                "The backbone %s is a module of your own: clients are computed one after the other, which is slower than "
+                "fedquilt's own networks.",
+                getattr(self.settings, "model", ""),
+            )
         self.config = self.config.model_copy(update={"epochs": method.context.epochs})
         self.cut(config.seeds[0])
         self.attack(config.seeds[0])

@@ -80,7 +80,8 @@ class Training:
     def _can_capture(self) -> bool:
         """Whether rounds do the same work every time, which a CUDA graph requires."""
         everyone = self.plan.participation == 1 and not self.method.single_round
-        return self.engine.supports_cuda_graphs and everyone and not self.runner.upload_transforms
+        together = not getattr(self.method, "one_by_one", False)  # a user's module draws random numbers of its own
+        return self.engine.supports_cuda_graphs and everyone and together and not self.runner.upload_transforms
 
     @property
     def captured(self) -> str | None:
