@@ -47,6 +47,7 @@ DETERMINING: dict[str, list[Any]] = {
     "task": ["node-classification", "another"],
     "metric": [None, "accuracy", "auc"],
     "settings": [{}, {"lr": 0.1}, {"lr": 0.2}, {"lr": 0.1, "hidden": 8}],
+    "client_settings": [{}, {"0": {"lr": 0.1}}, {"0": {"lr": 0.2}}],
     "participation": [1.0, 0.5],
     "evaluate_every": [1, 2],
     "patience": [None, 5],

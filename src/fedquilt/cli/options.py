@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from fedquilt.common.registry import load_plugins
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.client_settings import parse_client_settings
 from fedquilt.runs.config import PARTITION_KINDS, RunConfig, parse_settings, read_options
 from fedquilt.runs.options import GROUPS, HOW, OUTPUT, WHAT, WHERE, RunOption, options_of
 
@@ -99,6 +100,8 @@ def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseM
             continue
         if name == "plugins":
             value = load_plugins(value, named=True)
+        elif name == "client_settings":
+            value = parse_client_settings(value)
         elif get_origin(declared[name].type) is list and declared[name].type != list[str]:
             value = whole_numbers(declared[name].flag.removeprefix("--"), value)
         values[name] = str(value) if isinstance(value, Path) else value

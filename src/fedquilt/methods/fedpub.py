@@ -117,6 +117,7 @@ class FedPub(BackboneMethod):
         "server compares the clients' functional embeddings and averages their models anew for each receiver"
     )
     searched = (*BackboneMethod.searched, "hidden", "tau", "l1", "proximal")
+    client_settings = ("weight_decay", "epochs")  # masks shrink by one lr for all
     settings: FedPubSettings
     uploads = (
         TensorSpec(

@@ -182,7 +182,7 @@ class Quilt(BackboneMethod):
     def rates(self, cohort: Cohort) -> dict[str, LearningRate]:
         """The coefficients' own, and each client's for its mask: lr n / (n + reach)."""
         nodes = cohort.train_count
-        own = self.settings.lr * nodes / (nodes + self.settings.reach).clamp_min(1.0)
+        own = self.learning_rate(cohort) * nodes / (nodes + self.settings.reach).clamp_min(1.0)
         return {FILTER: self.settings.filter_lr} | {MASK + name: own for name in self.maskable}
 
     def effective(self, state: State) -> Weights:

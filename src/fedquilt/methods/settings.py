@@ -112,6 +112,22 @@ def resolve_settings(
     return build_settings(method, context, {**given, "epochs": used}), context
 
 
+def check_client_settings(method: Method, given: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """Settings of one client, as the method takes them; an error for one that cannot differ between clients, or is impossible.
+
+    `whose` names the client in a sentence.
+    """
+    able = method.client_settings
+    for name in given:
+        if name not in able:
+            can = f"{', '.join(able)} can" if able else "no setting of it can"
+            raise FedquiltError(
+                f"The setting '{name}' of method '{method.name}' cannot be set for {whose} alone; {can} differ between clients."
+            )
+    built = build_settings(type(method), method.context, {**as_dict(method.settings), **given})
+    return {name: getattr(built, name) for name in given}
+
+
 def as_dict(settings: Any) -> dict[str, Any]:
     """Settings as a plain dict, for the run folder."""
     return asdict(settings) if is_dataclass(settings) and not isinstance(settings, type) else {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from fedquilt.common.printable import shown
 from fedquilt.common.read_limit import read_bounded
@@ -14,6 +14,7 @@ from fedquilt.common.registry import load_plugins, module_names
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.common.yaml_text import LARGEST, YamlError, parse_yaml
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.client_settings import as_client_settings
 from fedquilt.runs.misplaced import check_option_names, check_setting_names
 from fedquilt.runs.options import HOW, OUTPUT, WHAT, WHERE, Option
 from fedquilt.scenarios.kinds import AggregationRule, AttackKind
@@ -107,6 +108,17 @@ class RunConfig(BaseModel):
             "A setting of the method, such as lr=0.005; may be repeated; see `fedquilt methods`.",
             flag="--set",
             metavar="NAME=VALUE",
+        ),
+    ] = {}
+    client_settings: Annotated[
+        dict[str, dict[str, Any]],
+        BeforeValidator(as_client_settings),
+        Option(
+            HOW,
+            "A setting of one client, such as 3:lr=0.005, or a csv file with the columns client, lr, ...; may be repeated "
+            "(see docs/plugins.md).",
+            flag="--set-client",
+            metavar="CLIENT:NAME=VALUE",
         ),
     ] = {}
     participation: Annotated[Participation, Option(HOW, "Share of the clients in each round.")] = 1.0

@@ -24,11 +24,12 @@ from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
 from fedquilt.graphs.split import Given, format_split, parse_split
 from fedquilt.methods.base import Method, RunContext, find_method
-from fedquilt.methods.settings import as_dict, resolve_settings
+from fedquilt.methods.settings import as_dict, check_client_settings, resolve_settings
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
 from fedquilt.partition.training_nodes import check_training_nodes, worth_redrawing
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
+from fedquilt.runs.client_settings import check_numbers
 from fedquilt.runs.config import GIVEN, KeepCopies, RunConfig
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.scenarios.attacks import Attack, check_attackable
@@ -108,7 +109,7 @@ class ResolvedRun:
                 getattr(self.settings, "model", ""),
             )
         self.config = self.config.model_copy(update={"epochs": method.context.epochs})
-        self.cut(config.seeds[0])
+        check_numbers(config.client_settings, self.cut(config.seeds[0])[0].clients)
         self.attack(config.seeds[0])
         self.protection(method)
         if config.workers is not None:
@@ -134,6 +135,8 @@ class ResolvedRun:
             check_admits(method)
         if config.aggregation != "mean":
             check_averages(first, config.aggregation)
+        for client, given in config.client_settings.items():
+            check_client_settings(first, given, f"client {client}")
         return first
 
     def _usual_metric(self) -> str:
@@ -194,6 +197,10 @@ class ResolvedRun:
             replace(c, graph=with_edge_noise(c.graph, chance, numpy_stream(seed, "client", c.id, "edge noise")))
             for c in self.task.clients(self.graph, *self.cut(seed), seed)
         ]
+        check_numbers(self.config.client_settings, len(cut))
+        for client, given in self.config.client_settings.items():
+            own = check_client_settings(self._method(seed), given, f"client {client}")
+            cut[int(client)] = replace(cut[int(client)], settings=own)
         return [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
 
     def order(self, seed: int, clients: int) -> list[int]:

@@ -56,6 +56,11 @@ class RunOptions(TypedDict, total=False):
     settings: dict[str, Any]
     """A setting of the method, such as lr=0.005; may be repeated; see `fedquilt methods`."""
 
+    client_settings: dict[str, dict[str, Any]]
+    """A setting of one client, such as 3:lr=0.005, or a csv file with the columns client, lr, ...; may be repeated
+    (see docs/plugins.md).
+    """
+
     participation: float
     """Share of the clients in each round. Default: 1."""
 

@@ -71,6 +71,8 @@ class SiteConfig(BaseModel):
         secure_aggregation: "required": uploads leave only masked, as part of a sum over several sites.
         secure_peers: the keys of the other sites (`fedquilt site key`), where only theirs may be in the sum; None: any.
         quota: how much a coordinator may take up of the site.
+        settings: settings of the method that this site has in place of the run's, such as {lr: 0.005}, where the method lets
+            them differ between clients.
         plugins: Python files of the site's own that register methods and backbones (docs/plugins.md). They are never sent.
     """
 
@@ -89,6 +91,7 @@ class SiteConfig(BaseModel):
     secure_aggregation: Literal["allowed", "required"] = "allowed"
     secure_peers: list[str] | None = None
     quota: Quota = Quota()
+    settings: dict[str, float] = Field(default_factory=dict)
     plugins: list[str] = Field(default_factory=list)
 
     @field_validator("name")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from fedquilt.federation.site.quota import QuotaKeeper
 from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import Method
+from fedquilt.methods.settings import check_client_settings
 from fedquilt.privacy.dp import Privatiser
 
 
@@ -56,7 +58,8 @@ class Site:
 
     def client(self, number: int, method: Method) -> Client:
         """The site as a client of a run of `method`, with its number in the federation."""
-        return site_client(self.config, number, self.graph, method.task, method.context.seed)
+        client = site_client(self.config, number, self.graph, method.task, method.context.seed)
+        return replace(client, settings=check_client_settings(method, self.config.settings, "the site"))
 
     def state(self, run: str) -> SiteState:
         """What the site saves of a run."""
