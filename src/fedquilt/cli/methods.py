@@ -42,8 +42,8 @@ def methods(
         origin = [METHODS.origin(key)] if added else []
         table.add_row(key, method.title, method.paper, uploads or "nothing", *origin)
     results().print(table)
-    for origin, entries in added.items():
-        say(f"{origin} registers: {', '.join(entries)}.")
+    for source, entries in added.items():
+        say(f"{source} registers: {', '.join(entries)}.")
     say("More about one of them: 'fedquilt methods NAME'.")
 
 

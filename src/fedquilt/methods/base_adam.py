@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class AdamMethod(Method):
     of its next training step, on which they depend too."""
 
     settings: AdamSettings
-    client_settings = ("lr", "weight_decay", "epochs")
+    client_settings: ClassVar[tuple[str, ...]] = ("lr", "weight_decay", "epochs")
 
     @classmethod
     def defaults(cls, context: RunContext) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class QuiltSettings(BackboneSettings):
         share: what is averaged: layer (what reads features), head (the classifier), filter; what is not named stays at home.
     """
 
-    model: Literal["filter", "gcn", "sage", "mlp"] = "filter"  # type: ignore[assignment]
+    model: Literal["filter", "gcn", "sage", "mlp"] = "filter"
     order: Count = 4
     groups: Count = 5
     basis: Basis = "scaled"

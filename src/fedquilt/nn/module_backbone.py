@@ -194,8 +194,8 @@ def _input(client: Client, device: torch.device) -> tuple[Tensor, Tensor, Tensor
     given = getattr(graph, "edge_weights", None)
     weights = np.zeros(0, np.float32) if given is None else np.concatenate([given, given])
     parts = (np.asarray(x, np.float32), edges.astype(np.int64), weights.astype(np.float32))
-    x, edges, weights = (torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in parts)
-    return x, edges, weights
+    first, second, third = (torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in parts)
+    return first, second, third
 
 
 @contextmanager
