@@ -1,8 +1,11 @@
-# fedquilt: `make demo` and `make test` do everything on a fresh machine.
+# fedquilt: `make demo` and `make test` do everything on a fresh machine; the demo installs only what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Two stamps: what the demo needs, and on top of it what development needs (tests, linters, the site, Ray, Flower, ...).
+CORE := $(VENV)/.installed-core
 STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 # Real graphs, where there are any; tests that need them skip with a reason otherwise.
 ifneq ($(wildcard ../shared/data),)
 export FEDQUILT_DATA ?= $(abspath ../shared/data)
@@ -17,13 +20,17 @@ help:            ## show this help
 	@grep -E '^[a-z0-9-]+: .*##' Makefile | sed -E 's/:.*## /\t/'
 
 install: $(STAMP)  ## a .venv with everything for development
-$(STAMP): pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "Installing fedquilt and what it needs to run (PyTorch is most of it); this happens once."
+	$(PIP) -e .
+	touch $(CORE)
+$(STAMP): $(CORE)
+	@echo "Installing what the tests, the linters and the site need; this happens once."
+	$(PIP) -e '.[dev]'
 	touch $(STAMP)
 
-demo: install    ## compare five methods, Quilt among them, on a graph that is built in; a table and two pictures
+demo: $(CORE)    ## what clients with few labels gain by joining: six methods on a graph that is built in; tables and pictures
 	$(BIN)/fedquilt demo
 
 options: install  ## write docs/options.md, the typed keyword arguments and the Flower app's settings anew from RunConfig
