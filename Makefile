@@ -15,7 +15,7 @@ TEST_WORKERS ?= 2
 # How long `make fuzz` attacks; without FUZZ_SEED, the seed is the time of day, and is printed.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help install demo options test test-e2e test-long fuzz lint audit bench clean
+.PHONY: help install demo docs tutorials options test test-e2e test-long fuzz lint audit bench clean
 help:            ## show this help
 	@grep -E '^[a-z0-9-]+: .*##' Makefile | sed -E 's/:.*## /\t/'
 
@@ -32,6 +32,13 @@ $(STAMP): $(CORE)
 
 demo: $(CORE)    ## what clients with few labels gain by joining: six methods on a graph that is built in; tables and pictures
 	$(BIN)/fedquilt demo
+
+docs: install    ## the site in build/site, from docs/; fails at a broken link or anchor
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "Open build/site/index.html"
+
+tutorials: install  ## run the scripts in examples/ and write them and what they print into their pages
+	OMP_NUM_THREADS=1 $(BIN)/python docs/hooks/tutorials.py
 
 options: install  ## write docs/options.md, the typed keyword arguments and the Flower app's settings anew from RunConfig
 	$(BIN)/python -m fedquilt.runs.option_files

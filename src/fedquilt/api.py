@@ -45,7 +45,7 @@ def run(
         out: folder to write to (must be new); None keeps everything in memory.
         watch: called when a seed starts; see `Watcher`.
         log: loggers, such as ["tensorboard"], which write to logs/ in `out`, else to a folder of the run's name in logs/ here.
-        **options: the other fields of `RunConfig`; docs/options.md lists them.
+        **options: the other fields of `RunConfig`; `fedquilt docs options` lists them.
     """
     name, given = _named(dataset)
     config = RunConfig.build({**options, "method": method, "dataset": name})
@@ -73,7 +73,7 @@ def compare(
         out: folder to write to (must be new); None keeps everything in memory.
         watch: called when a seed starts; see `Watcher`.
         log: loggers; see `run`.
-        **options: the other fields of `RunConfig`; docs/options.md lists them.
+        **options: the other fields of `RunConfig`; `fedquilt docs options` lists them.
     """
     check_loggers(log)
     name, given = _named(dataset)

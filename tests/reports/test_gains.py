@@ -23,9 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_gains_are_a_methods_test_less_that_of_local(folder: Path, tmp_path: Path) -> None:
     runs = read_runs(folder)[0]
     found = write_gains(runs, tmp_path)
-    tests = {
-        run.method: np.array([seed.summary["clients_test"] for seed in run.seeds if seed.summary]) for run in runs
-    }
+    tests = {run.method: np.array([seed.summary["clients_test"] for seed in run.seeds if seed.summary]) for run in runs}
     assert list(found.gains) == ["fedavg"]
     assert np.array_equal(found.gains["fedavg"], tests["fedavg"] - tests["local"])
     assert found.labels.sum() == 70  # one in twenty of 1,400
@@ -47,7 +45,9 @@ def test_without_local_there_is_nothing_to_compare_with(folder: Path) -> None:
 
 
 def test_a_client_without_a_test_node_has_no_gain_and_neither_wins_nor_loses() -> None:
-    found = Gains("accuracy", np.array([3.0, 2, 1]), np.array([[50, 60, np.nan]]), {"quilt": np.array([[5, -1, np.nan]])})
+    found = Gains(
+        "accuracy", np.array([3.0, 2, 1]), np.array([[50, 60, np.nan]]), {"quilt": np.array([[5, -1, np.nan]])}
+    )
     text = to_markdown(gains_table(found))
     assert "| 2 | 1 | - | - |" in text
     assert "| gain / lose |  |  | 1 / 1 |" in text

@@ -30,7 +30,7 @@ def predict(
 ) -> None:
     """Predict the class of every node with the site's own model, also of nodes added since it was trained.
 
-    SITE is the site's site.yaml: its name, graph and state; see docs/sites.md.
+    SITE is the site's site.yaml: its name, graph and state; see 'fedquilt docs sites'.
     """
     check_target(out, (".csv",), force)
     from fedquilt.federation.site.config import read_site

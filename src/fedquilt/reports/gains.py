@@ -69,7 +69,9 @@ def client_gains(runs: Sequence[StoredRun]) -> Gains:
             continue
         values = _clients_test(run)
         if values.shape != alone.shape:
-            raise FedquiltError(f"{run.folder} has other clients or seeds than {base.folder}, so gains cannot be taken.")
+            raise FedquiltError(
+                f"{run.folder} has other clients or seeds than {base.folder}, so gains cannot be taken."
+            )
         gains[method] = sign * (values - alone)
     return Gains(result["metric"], _training_nodes(base), alone, gains)
 
@@ -150,7 +152,9 @@ def _clients_test(run: StoredRun) -> np.ndarray:
     """The test metric by seed and client, [S, M], NaN where a client has none."""
     rows: list[list[Any]] = [seed.summary["clients_test"] for seed in run.seeds if seed.summary is not None]
     if len({len(row) for row in rows}) != 1:
-        raise FedquiltError(f"The seeds of {run.folder} differ in their number of clients, so gains cannot be averaged.")
+        raise FedquiltError(
+            f"The seeds of {run.folder} differ in their number of clients, so gains cannot be averaged."
+        )
     return np.array([[np.nan if value is None else value for value in row] for row in rows], dtype=float)
 
 

@@ -9,7 +9,7 @@ it itself (`Method.server_memory`).
 
 with M clients and s of them in a cohort. The server aggregates when the cohorts are done, but its large blocks seldom fit where
 theirs were. Where states are offloaded to disk, states and models are those of one cohort.
-docs/scale.md has the estimates beside what was measured.
+`fedquilt docs scale` has the estimates beside what was measured.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def tune(
         space: by setting, a list of values or low, high and log; or a YAML file with that. None: the method's default space.
         watch: called after each round and each trial.
         anyway: resume a search that was begun with other versions of the packages.
-        **options: the other fields of `RunConfig`; docs/options.md lists them.
+        **options: the other fields of `RunConfig`; `fedquilt docs options` lists them.
     """
     given = None if isinstance(dataset, str | os.PathLike) else load_graph(dataset)
     name = os.fspath(dataset) if isinstance(dataset, str | os.PathLike) else GIVEN

@@ -87,7 +87,7 @@ class FederationConfig(BaseModel):
     secure_aggregation: Annotated[
         bool,
         Field(alias="secure-aggregation"),
-        _own("Sites mask their uploads, and only sums over three or more of them can be read (docs/privacy.md)."),
+        _own("Sites mask their uploads, and only sums over three or more of them can be read (fedquilt docs privacy)."),
     ] = False
     secure_range: Annotated[
         float,
