@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -20,6 +21,7 @@ WRITERS = {"runs/option_files.py", "cli/docs.py"}
 LATER = {"graphs/tables.py"}
 
 
+@functools.cache
 def strings() -> list[tuple[str, str]]:
     """All texts of the package's modules: messages, help texts and docstrings, each with its file."""
     found = []
