@@ -39,7 +39,7 @@ def rehearse(
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a site has to answer.")] = 120.0,
     aggregation: Annotated[
-        str, typer.Option("--aggregation", help="mean, or a robust average: median, trimmed, clipped.")
+        str, typer.Option("--aggregation", help="mean, or a robust average: guarded, median, trimmed, clipped.")
     ] = "mean",
     secure_aggregation: Annotated[
         bool,
