@@ -35,7 +35,7 @@ demo: $(CORE)    ## what clients with few labels gain by joining: six methods on
 
 docs: install    ## the site in build/site, from docs/; fails at a broken link or anchor
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
-	@echo "Open build/site/index.html"
+	@echo "Open build/site/index.html; with search: $(BIN)/python -m http.server --directory build/site"
 
 tutorials: install  ## run the scripts in examples/ and write them and what they print into their pages
 	OMP_NUM_THREADS=1 $(BIN)/python docs/hooks/tutorials.py

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +18,10 @@ BESIDE = {
     "CHANGELOG.md": "CHANGELOG.md",
 }
 _LINK = re.compile(r"(\]\()([^)\s#]+)")
+# What a browser fetches by itself, from another host; a link that a reader clicks, and the page's own address, are none of it.
+_FETCHED = re.compile(
+    r"<(?:script|img|iframe|source|link(?! rel=\"?canonical))\b[^>]*?(?:src|href)=\"?((?:https?:)?//[^\" >]+)"
+)
 
 
 def from_root(text: str) -> str:
@@ -52,3 +57,17 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Lead links that leave docs/ to the pages of the site."""
     return to_root(markdown, page.file.src_uri)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """End the build where a page would make a reader's browser fetch something from another host."""
+    if found := fetched(output):
+        raise PluginError(
+            f"{page.file.src_uri} makes browsers fetch {found[0]}; the site has to work without the internet."
+        )
+    return output
+
+
+def fetched(html: str) -> list[str]:
+    """The addresses of other hosts that a page fetches from: scripts, styles, pictures."""
+    return _FETCHED.findall(html)

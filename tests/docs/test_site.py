@@ -59,6 +59,14 @@ def test_links_between_docs_and_the_files_beside_it_lead_to_pages() -> None:
     assert pages.to_root("[a](../data.md)", "how-to/a.md") == "[a](../data.md)"
 
 
+def test_a_page_that_fetches_from_another_host_ends_the_build() -> None:
+    pages = hook("pages")
+    assert pages.fetched('<script src="https://cdn.example/x.js"></script>') == ["https://cdn.example/x.js"]
+    assert pages.fetched('<link rel="stylesheet" href="//fonts.example/a.css">') == ["//fonts.example/a.css"]
+    own = '<link rel="canonical" href="https://a.example/"><a href="https://b.example/">b</a><img src="images/x.png">'
+    assert pages.fetched(own) == []
+
+
 def test_addresses_and_versions_agree() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["cff-version"] == "1.2.0"
