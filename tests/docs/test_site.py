@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -78,6 +79,19 @@ def test_addresses_and_versions_agree() -> None:
     headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased"
     assert PROJECT["version"] in headings
+
+
+def test_badges_are_files_and_say_what_the_package_does() -> None:
+    spec = importlib.util.spec_from_file_location("badges", ROOT / "docs" / "images" / "badges.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name, text in module.badges().items():
+        assert (ROOT / "docs" / "images" / name).read_text(encoding="utf-8") == text, "python docs/images/badges.py"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not re.search(r"!\[[^]]*\]\(https?:", readme)
+    assert all(name in readme for name in module.badges())
 
 
 def test_the_demo_installs_what_fedquilt_needs_and_development_comes_on_top() -> None:
