@@ -21,7 +21,8 @@ def badge(name: str, value: str) -> str:
     """Two words side by side, grey and blue."""
     left, right = (round(PER_LETTER * len(text) + 12) for text in (name, value))
     shown = value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img" aria-label="{name} {shown}">
+    return f"""<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" role="img">
+<title>{name} {shown}</title>
 <rect width="{left + right}" height="20" rx="3" fill="{BLUE}"/>
 <path d="M3 0h{left - 3}v20H3a3 3 0 0 1-3-3V3a3 3 0 0 1 3-3z" fill="{GREY}"/>
 <g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">
