@@ -28,3 +28,16 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> FedquiltError:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(names)}."
     return FedquiltError(f"There is no {kind} '{name}'; {hint}")
+
+
+class ProblemsError(FedquiltError):
+    """Several problems of one file or folder: a headline, and a line for each of them.
+
+    Attributes:
+        headline: one sentence that says how many there are.
+        details: one sentence each; the command line prints each on a line of its own.
+    """
+
+    def __init__(self, headline: str, details: Iterable[str]) -> None:
+        self.headline, self.details = headline, tuple(details)
+        super().__init__("\n".join([headline, *self.details]))

@@ -38,6 +38,7 @@ def test_a_request_comes_back_from_json() -> None:
         ({"run": 7}, "cannot be read"),
         ({"round": True}, "cannot be read"),
         ({"round": 10**9}, "cannot be read"),
+        ({"kind": "round", "round": -1}, "cannot be read"),
         ({"rounds": 0}, "cannot be read"),
         ({"client": -1}, "cannot be read"),
         ({"settings": []}, "cannot be read"),

@@ -27,6 +27,7 @@ from fedquilt.cli import (
     tune,
 )
 from fedquilt.cli.console import say
+from fedquilt.cli.graph import graph_check, graph_import
 
 DEBUG = "--debug"
 TRAIN, LOOK, PREPARE = "Train", "Look at results", "Before training"
@@ -104,8 +105,15 @@ app.command(
     epilog=example("fedquilt partition cora --kind disjoint --clients 10 --out cut.npz --picture cut.png"),
 )(data.partition)
 graph.command("check", epilog=example("fedquilt graph check my-graph.npz", "fedquilt graph check my-tables/"))(
-    data.graph_check
+    graph_check
 )
+graph.command(
+    "import",
+    epilog=example(
+        "fedquilt graph import my-tables/ --out mine.npz",
+        "fedquilt graph import patients.csv contacts.csv --id patient --label diagnosis --drop name --out mine.npz",
+    ),
+)(graph_import)
 app.add_typer(
     study.study,
     name="study",

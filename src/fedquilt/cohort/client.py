@@ -74,6 +74,7 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
             ids=None if ids is None else ids[mine],
             class_names=graph.class_names,
             feature_names=graph.feature_names,
+            encoding=graph.encoding,
         )
         clients.append(Client(m, own, parts[mine]))
     return clients

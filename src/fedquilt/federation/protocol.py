@@ -76,7 +76,7 @@ class Request:
             and all(isinstance(values[name], dict) for name in ("settings", "task"))
             and all(isinstance(values[name], str) for name in ("kind", "method", "run"))
             and 0 < values["rounds"] <= MAX_ROUNDS
-            and -1 <= values["round"] <= MAX_ROUNDS
+            and (-1 if values["kind"] in (EVALUATE, FINISH) else 0) <= values["round"] <= MAX_ROUNDS
             and 0 <= values["client"] < MAX_CLIENTS
             and re.fullmatch(r"[0-9a-f]{8,64}", values["run"])
             and _is_secure(values["secure"], values["kind"])

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs import operators
 from fedquilt.graphs.arrays import Features, feature_array, from_tensor, label_array, undirected
+from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.validate import (
     PARTS,
     check_copies,
@@ -42,6 +43,7 @@ class Graph:
         copies: optional [N] int64; nodes with the same number are copies of one another. A split puts all copies in one part,
             so that no copy of a test node is trained on.
         feature_names: optional F distinct names of the features, in their order, such as the columns of a table.
+        encoding: optional, how the columns of a table became the features.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Graph:
     class_names: tuple[str, ...] | None = None
     copies: np.ndarray | None = None
     feature_names: tuple[str, ...] | None = None
+    encoding: Encoding | None = None
 
     @classmethod
     def from_arrays(
@@ -69,6 +72,7 @@ class Graph:
         class_names: tuple[str, ...] | None = None,
         copies: Any = None,
         feature_names: tuple[str, ...] | None = None,
+        encoding: Encoding | None = None,
         where: str | None = None,
         labelled: bool = True,
     ) -> Graph:
@@ -88,6 +92,7 @@ class Graph:
             class_names: C names of the classes.
             copies: [N] whole numbers, the same for copies of one another.
             feature_names: F distinct names of the features.
+            encoding: how the columns of a table became the features.
             where: what errors call the graph, such as the file it came from; default: its name.
             labelled: whether at least one node must have a label.
         """
@@ -107,6 +112,7 @@ class Graph:
             class_names=class_names,
             copies=None if copies is None else np.asarray(copies),
             feature_names=feature_names,
+            encoding=encoding,
         )
         graph.validate(where, labelled)
         return graph
@@ -148,6 +154,10 @@ class Graph:
         check_text(self.name, self.class_names, self.feature_names, where)
         check_edges(self.edges, self.nodes, where)
         check_features(self.x, self.nodes, self.feature_names, self.ids, where)
+        if self.encoding is not None and self.encoding.feature_names != self.feature_names:
+            raise FedquiltError(
+                f"{where} has features that are not those of its 'encoding'; write it again, or without it."
+            )
         check_labels(self.y, self.classes, self.class_names, labelled, where)
         if self.masks is not None:
             check_masks(self.masks, self.nodes, where)

@@ -13,6 +13,7 @@ from fedquilt.common import files
 from fedquilt.common.archives import read_arrays
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.arrays import shape_text
+from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.validate import PARTS
 
@@ -30,6 +31,8 @@ KEYS = (
     "class_names",
     "copies",
     "feature_names",
+    "encoding",
+    "client",
 )
 
 
@@ -61,13 +64,45 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
         class_names=_texts(arrays.get("class_names")),
         copies=arrays.get("copies"),
         feature_names=_texts(arrays.get("feature_names")),
+        encoding=Encoding.from_json(str(arrays["encoding"]), where) if "encoding" in arrays else None,
         where=where,
         labelled=labelled,
     )
 
 
-def write_npz(graph: Graph, path: str | os.PathLike[str], private: bool = False) -> None:
-    """Write a graph; the file appears complete or not at all. With `private`, only its owner may read it."""
+def read_npz_clients(path: str | os.PathLike[str]) -> np.ndarray | None:
+    """[N] names of the client that holds each node, as a graph's file says; None where it does not."""
+    path = Path(path)
+    arrays = read_arrays(path, ("client", "y", "x", "x_shape"))
+    if "client" not in arrays:
+        return None
+    clients = arrays["client"]
+    if "y" in arrays:
+        nodes = len(np.atleast_1d(arrays["y"]))
+    else:
+        nodes = int(arrays["x_shape"].ravel()[0]) if "x_shape" in arrays else len(np.atleast_1d(arrays.get("x", 0)))
+    if clients.shape != (nodes,) or clients.dtype.kind not in "Uiu":
+        raise FedquiltError(
+            f"{path} has a 'client' of shape {shape_text(clients)} and type {clients.dtype} for {nodes} nodes; give the name "
+            "or the number of a client for each node."
+        )
+    names = clients.astype(str)
+    if (names == "").any():
+        raise FedquiltError(f"{path} has a node without a client in 'client'; name one for each node.")
+    return names
+
+
+def write_npz(
+    graph: Graph, path: str | os.PathLike[str], private: bool = False, clients: np.ndarray | None = None
+) -> None:
+    """Write a graph; the file appears complete or not at all.
+
+    Args:
+        graph: the graph.
+        path: the file.
+        private: whether only its owner may read it.
+        clients: [N] names of the client that holds each node, for `read_npz_clients`; None: not said.
+    """
     path = Path(path)
     arrays: dict[str, Any] = {
         "name": np.array(graph.name),
@@ -93,6 +128,10 @@ def write_npz(graph: Graph, path: str | os.PathLike[str], private: bool = False)
         arrays["copies"] = graph.copies
     if graph.feature_names is not None:
         arrays["feature_names"] = np.array(graph.feature_names)
+    if graph.encoding is not None:
+        arrays["encoding"] = np.array(graph.encoding.to_json())
+    if clients is not None:
+        arrays["client"] = np.asarray(clients)
 
     try:
         files.write_npz(path, arrays, 0o600 if private else 0o666)

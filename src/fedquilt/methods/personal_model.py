@@ -13,6 +13,7 @@ from torch import Tensor
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.prepare import normalise
 from fedquilt.graphs.split import NONE
@@ -32,6 +33,7 @@ class Personal:
         normalise_features: whether each node's features are divided by their sum first.
         class_names: the names of the classes, where they have names.
         feature_names: the names of the features in the order of the weights, where they have names.
+        encoding: how the columns of a table became these features, where they came from one.
     """
 
     method: Method
@@ -41,6 +43,7 @@ class Personal:
     normalise_features: bool = False
     class_names: tuple[str, ...] | None = None
     feature_names: tuple[str, ...] | None = None
+    encoding: Encoding | None = None
 
     @classmethod
     def restored(
@@ -63,10 +66,12 @@ class Personal:
         constants = facts.get("constants")
         if constants is None:
             constants = {} if trained is None else constants_of(method, trained)
-        names, features = facts.get("class_names"), facts.get("feature_names")
+        names, features, encoding = facts.get("class_names"), facts.get("feature_names"), facts.get("encoding")
+        read = None if encoding is None else Encoding.from_dict(encoding, "The model")
         if trained is not None:
             names = trained.graph.class_names if names is None else names
             features = trained.graph.feature_names if features is None else features
+            read = trained.graph.encoding if read is None else read
         return cls(
             method=method,
             weights=dict(weights),
@@ -75,11 +80,14 @@ class Personal:
             normalise_features=bool(facts.get("normalise_features", False)),
             class_names=None if names is None else tuple(names),
             feature_names=None if features is None else tuple(features),
+            encoding=read,
         )
 
     def facts(self) -> dict[str, Any]:
         """All but the weights, in JSON's types; `restored` reads it."""
-        shared = training_facts(self.method, self.normalise_features, self.class_names, self.feature_names)
+        shared = training_facts(
+            self.method, self.normalise_features, self.class_names, self.feature_names, self.encoding
+        )
         return shared | {"client": self.client, "constants": self.constants}
 
     def check(self) -> None:
@@ -126,7 +134,7 @@ def constants_of(method: Method, client: Client) -> dict[str, float]:
 def model_facts(method: Method, client: Client, normalise_features: bool = False) -> dict[str, Any]:
     """The facts that are saved beside a personal model's weights, in JSON's types; `Personal.restored` reads them."""
     graph = client.graph
-    return training_facts(method, normalise_features, graph.class_names, graph.feature_names) | {
+    return training_facts(method, normalise_features, graph.class_names, graph.feature_names, graph.encoding) | {
         "client": client.id,
         "constants": constants_of(method, client),
     }
@@ -137,6 +145,7 @@ def training_facts(
     normalise_features: bool = False,
     class_names: tuple[str, ...] | None = None,
     feature_names: tuple[str, ...] | None = None,
+    encoding: Encoding | None = None,
 ) -> dict[str, Any]:
     """The facts that are the same for all clients of a training."""
     return {
@@ -146,6 +155,7 @@ def training_facts(
         "normalise_features": normalise_features,
         "class_names": None if class_names is None else list(class_names),
         "feature_names": None if feature_names is None else list(feature_names),
+        "encoding": None if encoding is None else encoding.to_dict(),
     }
 
 

@@ -395,7 +395,10 @@ def _claim(path: Path, fill: Callable[[Path, Path], None]) -> Path:
     else:
         made = make_folder(path, partial(_swapped, fill, path))
     if not made:
-        if any((path / name).exists() for name in ("config.json", "compare.json")):
+        found = [path / name for name in ("config.json", "compare.json") if (path / name).exists()]
+        if found and not found[0].is_file():
+            raise FedquiltError(f"{found[0]} is not a file; put the file back, or choose another --out.")
+        if found:
             raise FedquiltError(
                 f"{path} already holds a run; choose another --out, or continue it with 'fedquilt resume {path}'."
             )

@@ -70,7 +70,10 @@ def _trained(
 def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:
     """The facts that `fedquilt.export` needs to use the models of a seed."""
     clients = resolved.clients(method.context.seed)[: method.context.clients] if method.constants() else []
-    return training_facts(method, resolved.protocol.normalise_features, resolved.graph.class_names) | {
+    graph = resolved.graph
+    return training_facts(
+        method, resolved.protocol.normalise_features, graph.class_names, graph.feature_names, graph.encoding
+    ) | {
         "round": best_round,
         "constants": [constants_of(method, client) for client in clients],
     }

@@ -71,7 +71,7 @@ def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | Non
     personal = personal_of(site)
     if isinstance(graph, str):
         graph = Path(graph)  # a file, never the name of a dataset
-    asked = load_site_graph(site) if graph is None else load_graph(graph, labelled=False)[0]
+    asked = load_site_graph(site) if graph is None else load_graph(graph, labelled=False, encoding=personal.encoding)[0]
     check_fits(asked, personal)
     asked = in_order(asked, personal)
     task, context = personal.method.task, personal.method.context
