@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 # Two stamps: what the demo needs, and on top of it what development needs (tests, linters, the site, Ray, Flower, ...).
 CORE := $(VENV)/.installed-core
 STAMP := $(VENV)/.installed
-PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+# Without compiling: that is half of the time, for modules that are mostly never imported; Python compiles those that are.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt
 # Real graphs, where there are any; tests that need them skip with a reason otherwise.
 ifneq ($(wildcard ../shared/data),)
 export FEDQUILT_DATA ?= $(abspath ../shared/data)
