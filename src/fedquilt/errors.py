@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class FedquiltError(Exception):
@@ -20,6 +21,25 @@ class MachineLimitError(FedquiltError):
     def __init__(self, sentence: str, lasting: bool = False) -> None:
         super().__init__(sentence)
         self.lasting = lasting
+
+
+class DivergedError(FedquiltError):
+    """Training gave numbers that are not finite.
+
+    Attributes:
+        what: what was found, as a clause.
+        clients: whose numbers they are; empty where that is not known.
+    """
+
+    def __init__(
+        self, what: str, clients: Sequence[int] = (), advice: str = "use a smaller learning rate (--set lr=...)"
+    ) -> None:
+        super().__init__(f"Training diverged: {what}; {advice}.")
+        self.what, self.clients, self.advice = what, tuple(clients), advice
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is made, for one that comes from another process."""
+        return type(self), (self.what, self.clients, self.advice)
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> FedquiltError:

@@ -13,10 +13,12 @@ import pytest
 from fedquilt.datasets.catalogue import datasets
 from fedquilt.datasets.check import check_graph
 from fedquilt.datasets.load import load_graph
-from fedquilt.graphs.npz import read_npz
+from fedquilt.graphs.npz import read_npz, write_npz
 from fedquilt.graphs.split import format_split
 from fedquilt.partition.kind import KINDS
 from fedquilt.partition.storage import load
+from support.command_line import Call
+from support.hospitals import write_hospitals
 from support.messy_tables import write_messy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
@@ -74,6 +76,22 @@ def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert load(tmp_path / "communities.npz").sizes.min() >= 20
 
 
+def test_the_examples_of_several_graphs_work(here: Path, call: Call) -> None:
+    write_hospitals(here)
+    write_npz(load_graph("hospital-a/")[0], here / "nodes.npz")
+    (here / "north").mkdir()
+    (here / "nodes.npz").rename(here / "north" / "nodes.npz")
+    (here / "hospital-a").rename(here / "south")
+    for line in block("fedquilt run --method fedavg --clients-from").splitlines():
+        done = call(line.removeprefix("fedquilt ").replace("'", "").replace("--rounds 10", "--rounds 1") + " --quiet")
+        assert done.status == 0, done.err
+    (here / "south").rename(here / "hospital-a")
+    names: dict[str, Any] = {}
+    exec(block("import fedquilt").replace("rounds=10", "rounds=1"), names)
+    assert names["run"].client_names() == ["hospital-a", "hospital-b"]
+    assert [run.client_names() for run in names["runs"]] == [["north", "south"]] * 2
+
+
 def test_the_examples_of_messy_tables_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +129,14 @@ def test_the_problems_are_those_of_the_messy_table(
     monkeypatch.chdir(tmp_path)
     write_messy(tmp_path / "clinic", wrong=True)
     assert call("graph check clinic").err == block("fedquilt: clinic has 6 problems")
+
+
+def test_the_example_of_weights_works(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text(block("id,label,age"))
+    (tmp_path / "edges.csv").write_text(block("source,target,weight"))
+    weights = load_graph(tmp_path)[0].edge_weights
+    assert weights is not None
+    assert weights.tolist() == [2.5, 0.5]
 
 
 def test_every_key_is_one_that_is_read() -> None:

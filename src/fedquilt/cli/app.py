@@ -125,7 +125,10 @@ app.add_typer(
 )
 app.command(
     rich_help_panel=SITE,
-    epilog=example("fedquilt predict site.yaml --out predictions.csv --graph new-nodes.npz"),
+    epilog=example(
+        "fedquilt predict runs/quilt-cora-disjoint-10 --client 3 --nodes new.csv --out predictions.csv",
+        "fedquilt predict site.yaml --nodes new-nodes.npz --out predictions.csv",
+    ),
 )(predict.predict)
 app.command(
     rich_help_panel=SITE,

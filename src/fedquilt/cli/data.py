@@ -96,7 +96,7 @@ def partition(
     if picture is not None:
         from fedquilt.reports.partition_picture import partition_picture
 
-        partition_picture(graph.edges, cut.nodes, graph.y, picture, heading)
+        partition_picture(graph.edges, cut.nodes, graph.y, picture, heading, graph.class_names)
         say(f"Drawn to {picture}.")
 
 

@@ -119,6 +119,9 @@ def usage_sentence(error: Any) -> str:
     if unknown and context is not None:
         return _nearest("command", unknown[1], context.command.commands, command)
     text = " ".join(error.format_message().split()).rstrip(".")
+    options = [name for parameter in context.command.params for name in parameter.opts] if context is not None else []
+    if "unexpected extra argument" in text and "--clients-from" in options:
+        text += "; a pattern after --clients-from, such as 'hospital-*/', needs quotes"
     return f"{text}; see '{command} --help'."
 
 

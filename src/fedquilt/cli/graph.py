@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 
 from fedquilt.cli import options as o
 from fedquilt.cli.console import results, say
+from fedquilt.cli.progress import showing_notices
 from fedquilt.cli.table_options import takes_table_options
 from fedquilt.cli.targets import check_target
 from fedquilt.errors import FedquiltError
@@ -33,14 +35,15 @@ def graph_check(
     from fedquilt.graphs.tables import is_table, read_tables_fully, table_options
 
     path = Path(file).expanduser()
-    if not in_catalogue(file) and is_table(path):
-        tables = read_tables_fully(path, options=table_options(path, options))
-        report = check_graph(tables.graph)
-        _show_columns(tables)
-    elif options:
-        raise FedquiltError(f"--{next(iter(options))} is for tables, and '{file}' is none; leave it out.")
-    else:
-        report = check_graph(file, data)
+    with showing_notices(logging.INFO):
+        if not in_catalogue(file) and is_table(path):
+            tables = read_tables_fully(path, options=table_options(path, options))
+            report = check_graph(tables.graph)
+            _show_columns(tables)
+        elif options:
+            raise FedquiltError(f"--{next(iter(options))} is for tables, and '{file}' is none; leave it out.")
+        else:
+            report = check_graph(file, data)
     _show(report)
     say("The graph is sound.")
 
@@ -93,7 +96,8 @@ def graph_import(
             f"{like} does not say how its columns became features; write it with 'fedquilt graph import'."
         )
     chosen = table_options(nodes, options)
-    tables = read_tables_fully(nodes, edges, labelled=not unlabelled, encoding=encoding, options=chosen)
+    with showing_notices(logging.INFO):
+        tables = read_tables_fully(nodes, edges, labelled=not unlabelled, encoding=encoding, options=chosen)
     write_npz(tables.graph, out, clients=tables.clients)
     _show_columns(tables)
     graph = tables.graph

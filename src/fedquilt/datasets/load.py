@@ -115,6 +115,13 @@ def _by_path(source: str | os.PathLike[str], labelled: bool, encoding: Encoding 
 
 
 def _from_object(source: Any, labelled: bool) -> Graph:
+    if hasattr(source, "edge_types") and hasattr(source, "to_homogeneous"):
+        raise FedquiltError(
+            f"A {type(source).__name__} has several kinds of nodes or edges, and a graph here has one of each; give its nodes "
+            "the same x (pad it with zeros) and a y (-1 where a kind has no labels), then give data.to_homogeneous(), or "
+            "give the part that you want to classify, such as Data(x=data['paper'].x, y=data['paper'].y, "
+            "edge_index=data['paper', 'cites', 'paper'].edge_index)."
+        )
     if not hasattr(source, "edge_index"):
         raise FedquiltError(
             f"A {type(source).__name__} is not a graph; give a dataset's name, a path, a fedquilt Graph or a PyG Data."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedquilt.graphs.copies import CopyReport, describe_copies
+from fedquilt.graphs.edge_weights import weights_in_words
 from fedquilt.graphs.findings import Finding, findings_of
 from fedquilt.graphs.graph import Graph
 
@@ -18,6 +19,7 @@ class GraphReport:
     Attributes:
         name: the graph's name.
         nodes, edges, features, classes: its size; each undirected edge counted once.
+        edge_weights: the range of the edges' weights in words, or "none".
         homophily: among the edges between labelled nodes, the share that join two nodes of one class; NaN without such edges.
         clustering: the average local clustering coefficient; a node of degree 0 or 1 counts as 0.
         components: connected components.
@@ -33,6 +35,7 @@ class GraphReport:
     name: str
     nodes: int
     edges: int
+    edge_weights: str
     features: int
     classes: int
     homophily: float
@@ -60,6 +63,7 @@ class GraphReport:
         return [
             ("nodes", f"{self.nodes:,}"),
             ("edges", f"{self.edges:,}"),
+            ("edge weights", self.edge_weights),
             ("features", f"{self.features:,}"),
             ("classes", f"{self.classes:,}"),
             ("nodes in each class", shown + (", ..." if len(self.class_counts) > 20 else "")),
@@ -86,6 +90,7 @@ def describe_graph(graph: Graph, own: bool = True) -> GraphReport:
         name=graph.name,
         nodes=graph.nodes,
         edges=graph.edges.shape[1],
+        edge_weights=weights_in_words(graph.edge_weights),
         features=graph.features,
         classes=graph.classes,
         homophily=_homophily(graph),

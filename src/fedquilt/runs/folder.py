@@ -10,6 +10,7 @@
                server.safetensors, .json   optional: the server state that newcomers need, and facts about it
                similarity.npz              optional
                findings.npz                optional
+               confusion.npz               optional: each client's test nodes by true and predicted class
                split-and-partition.npz     the nodes of each client, and the split
                seal.json                   hashes of metrics.jsonl and summary.json
                summary.json                written last; the seed is done

@@ -173,9 +173,9 @@ def _made(clients: Sequence[Client], nodes: int) -> list[Client]:
         ends = np.sort(rng.integers(0, nodes, (2, round(degree * nodes))), axis=0)
         edges = np.unique(ends[:, ends[0] != ends[1]], axis=1)
         x = client.graph.x[rows]
+        weighted = client.graph.edge_weights is not None
         graph = replace(
-            client.graph,
-            edges=edges,
+            client.graph.with_edges(edges, np.ones(edges.shape[1], dtype=np.float32) if weighted else None),
             x=sp.csr_matrix(x) if sp.issparse(x) else np.ascontiguousarray(x),
             y=client.graph.y[rows],
             ids=None,

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedquilt.common.read_limit import check_size
+from fedquilt.graphs.edge_weights import weight_fault, weight_fits
 from fedquilt.graphs.tables.cells import Cells, read_cells
 from fedquilt.graphs.tables.options import TableOptions
 from fedquilt.graphs.tables.problems import Problems, listed, quoted
@@ -109,7 +110,9 @@ def _weights(table: Cells, at: int | None, options: TableOptions, problems: Prob
                     f"{quoted(cell)} in the column {quoted(table.header[at])} is not a number; correct it",
                     row,
                 )
-        values = np.array([0.0 if value is None else value for value in read])
+        values = np.array([1.0 if value is None else value for value in read])
+    for at_row in np.flatnonzero(~weight_fits(values)):
+        problems.add(table.path, weight_fault(values[at_row]), int(table.rows[at_row]))
     return values
 
 

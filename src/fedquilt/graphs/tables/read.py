@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.edge_weights import undirected_with_weights, warn_of_direction, warn_of_unused
 from fedquilt.graphs.encoding import Encoding
+from fedquilt.graphs.federated import with_owners
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.tables.columns import ColumnNote
 from fedquilt.graphs.tables.edges import Edges, no_edges, read_edges
@@ -58,13 +60,16 @@ def read_tables(
 ) -> Graph:
     """Read the graph in a folder that has nodes.csv and edges.csv (or the same as tsv or parquet), or in a table of nodes.
 
+    It is a `FederatedGraph` where a column says which client holds each node.
+
     Args:
         folder: the folder, or a table of nodes: its edges are in the file `edges` beside it if it is called `nodes`, else none.
         labelled: whether at least one node must have a label; otherwise the column may be missing.
         encoding: how columns are to become features, as for a table that is predicted for; None: as they look.
         options: how the tables are to be read; None: as the folder's graph.yaml says.
     """
-    return read_tables_fully(folder, None, labelled, encoding=encoding, options=options).graph
+    found = read_tables_fully(folder, None, labelled, encoding=encoding, options=options)
+    return found.graph if found.clients is None else with_owners(found.graph, found.clients)
 
 
 def read_tables_fully(
@@ -94,7 +99,7 @@ def read_tables_fully(
     problems.raise_any()
     name = path.resolve().name if path.is_dir() else path.stem
     return Tables(
-        graph=_graph(name, nodes, found, nodes_path, labelled),
+        graph=_graph(name, nodes, found, nodes_path, edges_path, labelled),
         clients=nodes.clients,
         notes=nodes.notes,
         edges=found,
@@ -103,10 +108,13 @@ def read_tables_fully(
     )
 
 
-def _graph(name: str, nodes: Nodes, edges: Edges, where: Path, labelled: bool) -> Graph:
+def _graph(name: str, nodes: Nodes, edges: Edges, where: Path, edges_path: Path | None, labelled: bool) -> Graph:
+    warn_of_unused(edges.ignored, str(edges_path), "columns")
+    warn_of_direction(edges.pairs, str(edges_path), usual=True)
+    pairs, weights = undirected_with_weights(edges.pairs, edges.weights, len(nodes.ids), str(edges_path))
     return Graph.from_arrays(
         name,
-        edges.pairs,
+        pairs,
         nodes.x,
         nodes.y,
         classes=None if nodes.class_names is None else len(nodes.class_names),
@@ -115,6 +123,7 @@ def _graph(name: str, nodes: Nodes, edges: Edges, where: Path, labelled: bool) -
         class_names=nodes.class_names,
         feature_names=nodes.encoding.feature_names,
         encoding=nodes.encoding,
+        edge_weights=weights,
         where=str(where),
         labelled=labelled,
     )
