@@ -109,7 +109,7 @@ def _inside(folder: Path, arguments: list[str]) -> Iterator[None]:
     before, given, path = Path.cwd(), sys.argv, list(sys.path)
     columns = os.environ.get("COLUMNS")
     os.chdir(folder)
-    os.environ["COLUMNS"] = "100"
+    os.environ["COLUMNS"] = "120"
     sys.argv = arguments
     try:
         yield

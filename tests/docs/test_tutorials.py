@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -59,3 +60,15 @@ def test_a_page_is_written_anew_from_its_script(tmp_path: Path, monkeypatch: pyt
     assert tutorials.rewrite(page)
     assert "```python\nprint(1 + 1)\n```\nThen:\n<!-- prints -->\n```text\n2\n```\n" in page.read_text()
     assert not tutorials.rewrite(page)
+
+
+def test_the_rows_of_the_page_are_rows_of_the_tables() -> None:
+    text = (ROOT / "docs" / "tutorials" / "own-csv.md").read_text(encoding="utf-8")
+    shown = [line.strip() for line in text.splitlines() if re.match(r"^    (\S+;|\w+: \w+$)", line)]
+    files = [
+        (ROOT / "examples" / "patients" / name).read_text(encoding="latin-1")
+        for name in ("nodes.csv", "edges.csv", "graph.yaml")
+    ]
+    there = {line for text in files for line in text.splitlines()}
+    assert len(shown) > 8
+    assert set(shown) <= there
