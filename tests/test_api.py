@@ -23,11 +23,11 @@ from support.small_runs import SMALL, own_graph, stop_after
 pytestmark = pytest.mark.usefixtures("elsewhere")
 RESULT = [
     *("method", "dataset", "partition", "clients", "rounds"),
-    *("metric", "test_mean", "test_std", "val_mean", "seeds"),
+    *("metric", "test_mean", "test_std", "val_mean", "seeds", "figures"),
 ]
 SEED = [
     *("seed", "best_round", "val", "test", "seconds", "seconds_per_round"),
-    *("upload_bytes", "download_bytes"),
+    *("upload_bytes", "download_bytes", "figures"),
 ]
 
 

@@ -97,10 +97,9 @@ def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseM
     """
     values = read_options(config) if config is not None else {}
     # Given clients and a dataset exclude each other: what the command line says overrides the other in the file.
-    overridden = _DATA if given.get("clients_from") is not None else ()
-    overridden = (
-        ("clients_from", *_DATA) if given.get("dataset") is not None and "clients_from" in values else overridden
-    )
+    overridden: tuple[str, ...] = _DATA if given.get("clients_from") is not None else ()
+    if given.get("dataset") is not None and values.get("clients_from") is not None:
+        overridden = ("clients_from", *_DATA)
     values = {name: value for name, value in values.items() if name not in overridden}
     declared = options_of(schema)
     for name, value in given.items():

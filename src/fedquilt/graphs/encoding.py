@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -124,8 +124,8 @@ class Encoding:
         fields = {key: part for key, part in value.items() if key != "format"}
         try:
             columns = tuple(_column(one) for one in fields.pop("columns"))
-            names = {key: tuple(fields.pop(key)) for key in ("dropped", "missing")}
-            found = cls(columns=columns, **names, **fields)
+            dropped, missing = (tuple(fields.pop(key)) for key in ("dropped", "missing"))
+            found = cls(columns=columns, dropped=dropped, missing=missing, **fields)
         except (TypeError, ValueError, KeyError):
             raise _damaged(where) from None
         texts = (found.id, found.label, found.split, found.client)
@@ -136,12 +136,12 @@ class Encoding:
         return found
 
 
-def joint_encoding(encodings: Iterable[Encoding], cap: int | None = None) -> Encoding:
-    """One encoding for several tables, such as those of several hospitals: the first one's names, all columns of all tables.
+def joint_encoding(encodings: Iterable[Encoding]) -> Encoding:
+    """One encoding for several tables, such as those of several hospitals: the names and the columns of the first one.
 
-    A category of any table is a category, in the order of names; `cap` is how many of a column stay, the first ones. A column
-    has an indicator where a table has one. A column that is a number in one table and a category in another, or is missing
-    in one, is an error. The mean that fills a gap is the mean of the tables' means.
+    A category of any table is a category: in the order of the tables where all have the same, else in the order of names. A
+    column has the features "other" and "missing" where it has them in a table. A column that is a number in one table and a
+    category in another, or is in some tables only, is an error. The number in a gap is the mean of the tables' means.
     """
     tables = list(encodings)
     first = tables[0]
@@ -155,15 +155,16 @@ def joint_encoding(encodings: Iterable[Encoding], cap: int | None = None) -> Enc
                 "name it under numeric, categories or drop in each graph.yaml."
             )
         found = [one for one in same if one is not None]
-        names = sorted({name for one in found for name in one.categories})
+        orders = {one.categories for one in found}
+        names = next(iter(orders)) if len(orders) == 1 else tuple(sorted(set().union(*orders)))
         columns.append(
             Column(
                 column.name,
                 column.kind,
                 float(np.mean([one.fill for one in found])),
                 any(one.indicator for one in found),
-                tuple(names[:cap]),
-                any(one.other for one in found) or (cap is not None and len(names) > cap),
+                names,
+                any(one.other for one in found),
             )
         )
     known = {column.name for column in columns}
@@ -173,7 +174,7 @@ def joint_encoding(encodings: Iterable[Encoding], cap: int | None = None) -> Enc
                 f"The column '{name}' is in one table and not in another; add it there, or name it under drop in graph.yaml."
             )
     dropped = tuple(dict.fromkeys(name for table in tables for name in table.dropped))
-    return Encoding(tuple(columns), first.id, first.label, first.split, first.client, dropped, missing=first.missing)
+    return replace(first, columns=tuple(columns), dropped=dropped)
 
 
 def _column(value: Any) -> Column:

@@ -82,8 +82,12 @@ class FederatedGraph(Graph):
 
     def validate(self, where: str | None = None, labelled: bool = True) -> None:
         """See `Graph.validate`."""
-        where = where or self.name
         self.plain(ids=None).validate(where, labelled)
+        self.check_clients(where)
+
+    def check_clients(self, where: str | None = None) -> None:
+        """Check whose each node is, and that ids are distinct within a client; `validate` checks all the rest as well."""
+        where = where or self.name
         if self.owner.shape != (self.nodes,) or not np.issubdtype(self.owner.dtype, np.integer) or self.owner.min() < 0:
             raise FedquiltError(
                 f"{where} does not say whose each of its {self.nodes} nodes is; name a client for each."
@@ -124,7 +128,7 @@ def with_owners(
         owner=np.array([place[name] for name in names], dtype=np.int64)[inverse],
         client_names=None if ranked == [str(number) for number in range(len(ranked))] else tuple(ranked),
     )
-    joined.validate(labelled=False)
+    joined.check_clients()
     return joined
 
 
@@ -147,7 +151,7 @@ def federated(
     names: Sequence[str] | None = None,
     prepare: Sequence[PrepareKind | None] = (),
 ) -> FederatedGraph:
-    """Join the graphs of several owners, a client each, in this order.
+    """Join the graphs of several owners, which are valid, a client each, in this order.
 
     Features with names are brought into the order of the first graph's, classes with names into that of the union of all
     (`fedquilt.graphs.align`). No edge joins two clients. Features are dense where all graphs' are.
@@ -192,7 +196,7 @@ def federated(
         prepare=tuple(prepare) if any(prepare) else (),
         **({} if weights is None else {"edge_weights": weights}),
     )
-    joined.validate()
+    joined.check_clients()
     return joined
 
 

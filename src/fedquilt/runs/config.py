@@ -397,14 +397,12 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     The path of a graph that the run, or the comparison around it, keeps a copy of is corrected where the folder was moved.
     """
     options = {name: value for name, value in values.items() if name not in _RECORDED}
-    from fedquilt.datasets.catalogue import in_catalogue
-
     dataset = str(options.get("dataset"))
     if options.get("clients_from"):
         return options
     if "keep_copies" not in options and (before := copies_kept_before(dataset)) != copies_kept(dataset):
         options["keep_copies"] = before  # the run was made before there was this option
-    if "prepare" not in options and not in_catalogue(dataset):
+    if "prepare" not in options and not _is_named(dataset):
         options["prepare"] = "none"  # so was this one
     if dataset in (GIVEN, GRAPH_FILE) or (Path(dataset).name == GRAPH_FILE and not Path(dataset).exists()):
         folder = folder.resolve()
@@ -412,6 +410,12 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if copies:
             options["dataset"] = str(copies[0])
     return options
+
+
+def _is_named(dataset: str) -> bool:
+    from fedquilt.datasets.catalogue import in_catalogue  # slow: a page of a run does not need it
+
+    return in_catalogue(dataset)
 
 
 def copies_kept(dataset: str, asked: KeepCopies | None = None) -> KeepCopies:

@@ -9,9 +9,9 @@ import pytest
 
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.encoding import Encoding
-from fedquilt.graphs.tables.cells import read_cells
 from fedquilt.graphs.tables.columns import FeatureReader, Features
 from fedquilt.graphs.tables.options import TableOptions
+from fedquilt.graphs.tables.parse import read_cells
 from fedquilt.graphs.tables.problems import Problems
 
 

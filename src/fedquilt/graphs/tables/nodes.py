@@ -11,10 +11,11 @@ import numpy as np
 from fedquilt.common.read_limit import check_size, read_bounded
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.encoding import Encoding
-from fedquilt.graphs.tables.cells import Cells, read_cells
+from fedquilt.graphs.tables.cells import Cells
 from fedquilt.graphs.tables.columns import ColumnNote, FeatureReader
 from fedquilt.graphs.tables.dialect import LONGEST_LINE
 from fedquilt.graphs.tables.options import TableOptions
+from fedquilt.graphs.tables.parse import read_cells
 from fedquilt.graphs.tables.problems import Problems, listed, quoted
 from fedquilt.graphs.tables.values import MISSING
 from fedquilt.graphs.validate import PARTS, first_repeated
