@@ -12,10 +12,11 @@ from fedquilt.loggers.base import check_loggers
 from fedquilt.nn.module_backbone import Factory, name_backbone
 from fedquilt.reports.compared_runs import ComparedRuns
 from fedquilt.reports.comparison import write_comparison
+from fedquilt.reports.gains import Gains, write_gains
 from fedquilt.reports.read_run import read_run
-from fedquilt.reports.run_figures import draw_similarity
 from fedquilt.runs import finished
 from fedquilt.runs.compare import Comparison, comparison_configs
+from fedquilt.runs.comparison_folder import runs_of
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.execute import Watcher, execute_run, resume_run
 from fedquilt.runs.finished import Run
@@ -42,14 +43,14 @@ def run(
     Args:
         method: its name; see `fedquilt methods`.
         dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`; or a list of these, or a dict by name, with the
-            graph of each client (docs/data.md).
+            graph of each client (see `fedquilt docs data`).
         out: folder to write to (must be new); None keeps everything in memory.
         watch: a `fedquilt.Callback`, or several: told of each seed and round, and may stop the run.
         log: loggers, such as ["tensorboard"], which write to logs/ in `out`, else to a folder of the run's name in logs/ here.
         progress: a bar on stderr or in the notebook. None: where there is a terminal or a notebook; True: else lines, too.
         backbone: the network of methods that take any: a name (the setting `model`), a torch.nn.Module class or a function that
             makes a module from (features, classes, settings). To resume such a run in another process, put it in a plug-in.
-        **options: the other fields of `RunConfig`; docs/options.md lists them.
+        **options: the other fields of `RunConfig`; `fedquilt docs options` lists them.
     """
     named, given = named_data(dataset, options)
     config = RunConfig.build(_named_things({**options, **named, "method": method}, backbone))
@@ -79,13 +80,13 @@ def compare(
     Args:
         methods: their names, in the order of the table.
         dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`; or a list of these, or a dict by name, with the
-            graph of each client (docs/data.md).
+            graph of each client (see `fedquilt docs data`).
         out: folder to write to (must be new); None keeps everything in memory.
         watch: callbacks; see `run`.
         log: loggers; see `run`.
         progress: see `run`.
         backbone: see `run`; it goes to every method that takes any.
-        **options: the other fields of `RunConfig`; docs/options.md lists them.
+        **options: the other fields of `RunConfig`; `fedquilt docs options` lists them.
     """
     check_loggers(log)
     named, given = named_data(dataset, options)
@@ -126,10 +127,8 @@ def compare_to_folder(
     return comparison.folder, _finish(comparison, comparison.folder, watch, log)
 
 
-DEMO_METHODS = ("majority", "local", "fedavg", "fedpub", "quilt")
-# Every method runs with its defaults but for these of FED-PUB: with the paper's similarity and tau of 3 all clients' models
-# become alike, and a figure shows nothing. Validation over three seeds: 70.0 with tau=10 alone, 70.8 with both.
-DEMO_SETTINGS = {"tau": 10.0, "contrast": "centred"}
+DEMO_METHODS = ("majority", "local", "fedavg", "fedper", "fedpub", "quilt")
+DEMO_SPLIT = "5/45/50"  # one label in twenty: owners with few labels are those who gain by joining
 
 
 def demo(
@@ -138,25 +137,26 @@ def demo(
     rounds: int | None = None,
     watch: Watcher | None = None,
     on_folder: Callable[[Path], None] | None = None,
-) -> tuple[Path, list[dict[str, Any]], list[Path]]:
-    """Compare five methods on patchwork, whose natural clients are of three families.
+) -> tuple[Path, list[dict[str, Any]], Gains]:
+    """Compare six methods, each with its defaults, on patchwork's natural clients with one label in twenty.
 
-    `out` None takes the first free folder of demo, demo-2, ...; see `compare_to_folder`.
+    `out` None takes the first free folder of demo, demo-2, ...; see `compare_to_folder`. The folder gets gains.md and
+    gains.png too.
 
     Returns:
-        The folder, the results, and the figures of the similarity between clients that FED-PUB found.
+        The folder, the results, and what each client gains by joining.
     """
     options = {
         "dataset": "patchwork",
         "partition": "natural",
+        "split": DEMO_SPLIT,
         "seeds": list(seeds),
         "rounds": rounds,
-        "settings": DEMO_SETTINGS,
     }
     folder, results = compare_to_folder(
         DEMO_METHODS, options, out, watch, new_folder=(Path("."), "demo"), on_folder=on_folder
     )
-    return folder, results, draw_similarity(read_run(folder / "fedpub"), folder)
+    return folder, results, write_gains([read_run(run) for run in runs_of(folder)], folder)
 
 
 def resume_comparison(

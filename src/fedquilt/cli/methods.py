@@ -110,7 +110,7 @@ def against_hostile_clients(method: type[Method]) -> str:
         return method.guarded
     if method.averages is Base.averages:
         return "Nothing is taken from others." if not method.uploads else "There is no robust rule for its server."
-    return "--aggregation guarded, or median, trimmed, clipped (see docs/privacy.md)."
+    return "--aggregation guarded, or median, trimmed, clipped (see fedquilt docs privacy)."
 
 
 def edge_weights(method: type[Method]) -> str:
@@ -141,7 +141,7 @@ def _secure(method: type[Method]) -> str:
     """Return whether the server can do with sums of uploads, in a sentence."""
     if method.single_uploads:
         return f"no, its {method.single_uploads}."
-    return "yes, its server needs only sums over the clients (docs/privacy.md)."
+    return "yes, its server needs only sums over the clients (fedquilt docs privacy)."
 
 
 def _idea(method: type[Method]) -> list[str]:

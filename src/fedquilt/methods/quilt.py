@@ -1,4 +1,4 @@
-"""Quilt: the method of fedquilt, 2026; docs/quilt.md says more.
+"""Quilt: the method of fedquilt, 2026; `fedquilt docs quilt` says more.
 
 What features and labels *mean* is common to all data owners; *how the graph carries it* is not. So the feature layer and the
 classifier are shared, and each client looks at its graph through filters of its own (`fedquilt.nn.filters`), which never
@@ -20,7 +20,7 @@ Two rules make the sharing work:
 
 Nothing about anyone's structure crosses: no coefficients, no mask, and nothing of a node.
 
-How it came about, what every part is worth and what was left out is in docs/quilt.md.
+How it came about, what every part is worth and what was left out is in `fedquilt docs quilt`.
 """
 
 from __future__ import annotations

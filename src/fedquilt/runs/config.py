@@ -45,7 +45,7 @@ class RunConfig(BaseModel):
     """A run: one method on one partition of one graph, for some seeds.
 
     This is the one place of a run option. The options of `fedquilt run`, `compare` and `tune`, the keys of a config file, the
-    signature of `fedquilt.run` and docs/options.md are made from these fields; see `fedquilt.runs.options`.
+    signature of `fedquilt.run` and the page of options are made from these fields; see `fedquilt.runs.options`.
 
     What is None is taken from the dataset's protocol when the run is resolved, `epochs` from the method where it has a default
     of its own. `settings` are the method's; a setting called epochs is the same thing as `epochs`.
@@ -213,7 +213,8 @@ class RunConfig(BaseModel):
     dp_clip: Annotated[
         Annotated[float, Field(ge=1e-9, le=1e9)] | None,
         Option(
-            HOW, "Protect uploads by differential privacy: cut each to this norm, and add noise (see docs/privacy.md)."
+            HOW,
+            "Protect uploads by differential privacy: cut each to this norm, and add noise (see fedquilt docs privacy).",
         ),
     ] = None
     dp_noise: Annotated[

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypedDict
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of a run, without the method and the dataset; `RunConfig` has their bounds, docs/options.md lists them."""
+    """The options of a run, without the method and the dataset; `RunConfig` has their bounds; see `fedquilt docs options`."""
 
     clients_from: list[str] | None
     """Instead of a dataset: each client's own graph, such as 'hospital-*/'. Folders of tables, npz files, site.yaml
@@ -120,7 +120,8 @@ class RunOptions(TypedDict, total=False):
     """For guarded: the previous value votes in place of so many clients where fewer have evidence. Default: 3."""
 
     dp_clip: float | None
-    """Protect uploads by differential privacy: cut each to this norm, and add noise (see docs/privacy.md)."""
+    """Protect uploads by differential privacy: cut each to this norm, and add noise (see fedquilt docs privacy).
+    """
 
     dp_noise: float | None
     """The noise's standard deviation over the norm. Default: what the budget asks for."""

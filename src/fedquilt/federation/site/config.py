@@ -125,7 +125,7 @@ def read_site(path: str | os.PathLike[str]) -> SiteConfig:
     for name, field in SiteConfig.model_fields.items():
         if field.is_required() and values.get(name) is None:
             raise FedquiltError(
-                f"{path} does not say '{name}'; a site needs name, graph and state (see docs/sites.md)."
+                f"{path} does not say '{name}'; a site needs name, graph and state (see 'fedquilt docs sites')."
             )
     try:
         site = SiteConfig(**values)
