@@ -203,7 +203,7 @@ def resume(
     seeds or another patience in its config.json, or without a seal where an earlier version began it; never with another
     graph, partition, split or other settings.
 
-    A run's plug-ins are executed where you ran the same files before; name others in `plugins` (docs/plugins.md).
+    A run's plug-ins are executed where you ran the same files before; name others in `plugins` (see `fedquilt docs plugins`).
     """
     with shown_progress(progress, watch) as callbacks:
         return resume_run(Path(path), callbacks, log, anyway, plugins=[os.fspath(file) for file in plugins])

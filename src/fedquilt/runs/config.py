@@ -161,7 +161,7 @@ class RunConfig(BaseModel):
         Option(
             HOW,
             "A setting of one client, such as 3:lr=0.005, or a csv file with the columns client, lr, ...; may be repeated "
-            "(see docs/plugins.md).",
+            "(see `fedquilt docs plugins`).",
             flag="--set-client",
             metavar="CLIENT:NAME=VALUE",
         ),
@@ -253,7 +253,7 @@ class RunConfig(BaseModel):
         Option(
             WHERE,
             "A Python file of yours that registers methods, datasets, partitions, tasks or backbones; may be repeated "
-            "(see docs/plugins.md).",
+            "(see `fedquilt docs plugins`).",
             flag="--plugin",
             metavar="FILE",
         ),

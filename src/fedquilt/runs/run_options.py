@@ -80,7 +80,7 @@ class RunOptions(TypedDict, total=False):
 
     client_settings: dict[str, dict[str, Any]]
     """A setting of one client, such as 3:lr=0.005, or a csv file with the columns client, lr, ...; may be repeated
-    (see docs/plugins.md).
+    (see `fedquilt docs plugins`).
     """
 
     participation: float
@@ -150,7 +150,7 @@ class RunOptions(TypedDict, total=False):
 
     plugins: list[str]
     """A Python file of yours that registers methods, datasets, partitions, tasks or backbones; may be repeated (see
-    docs/plugins.md).
+    `fedquilt docs plugins`).
     """
 
     checkpoint_seconds: float
