@@ -98,7 +98,7 @@ def read_table_options(folder: Path) -> TableOptions:
     if values is None:
         return TableOptions()
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise FedquiltError(f"{path} has no keys; write lines such as 'id: patient' (see docs/data.md).")
+        raise FedquiltError(f"{path} has no keys; write lines such as 'id: patient' (see 'fedquilt docs data').")
     return _build(values, str(path))
 
 
