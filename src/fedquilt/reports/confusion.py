@@ -13,6 +13,7 @@ from rich.text import Text
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.names import metric_name
 from fedquilt.reports.read_run import StoredRun, StoredSeed
+from fedquilt.runs.result import CLIENT_NAMES, client_titles
 
 # In a table with a column a metric.
 _SHORT = {
@@ -58,8 +59,11 @@ class Confusion:
         return f"The {left} rarest classes are left out." if left else ""
 
 
-def confusion_of(run: StoredRun, client: int | None = None) -> Confusion | None:
-    """The counts of a run, summed over its finished seeds and its clients or those of one client; None where it has none."""
+def confusion_of(run: StoredRun, client: int | str | None = None) -> Confusion | None:
+    """The counts of a run, summed over its finished seeds and its clients, or those of one client; None where it has none.
+
+    A client is asked for by its number or its name.
+    """
     seeds = [(seed, seed.summary) for seed in run.seeds if seed.summary and seed.summary.get("confusion")]
     if not seeds:
         if client is not None:
@@ -71,8 +75,9 @@ def confusion_of(run: StoredRun, client: int | None = None) -> Confusion | None:
     names = tuple(run.class_names or map(str, range(len(each[0]["labelled"]))))
     seed_words = _count(len(seeds), "seed")
     if client is not None:
-        own = np.sum([_client_counts(seed, client) for seed, _ in seeds], axis=0)
-        return Confusion(names, own.sum(1), own.sum(0), own.diagonal(), own, f"client {client}, {seed_words}")
+        own = np.sum([_client_counts(seed, summary, client) for seed, summary in seeds], axis=0)
+        title = client_titles(seeds[0][1], len(seeds[0][1]["clients_test"]))[_place(seeds[0][1], client)]
+        return Confusion(names, own.sum(1), own.sum(0), own.diagonal(), own, f"{title}, {seed_words}")
     labelled, predicted, right = (
         np.sum([np.asarray(one[key]) for one in each], axis=0) for key in ("labelled", "predicted", "right")
     )
@@ -149,7 +154,7 @@ def figures_table(results: Sequence[Mapping[str, Any]]) -> Table | None:
     return table
 
 
-def run_tables(run: StoredRun, client: int | None = None) -> list[Table]:
+def run_tables(run: StoredRun, client: int | str | None = None) -> list[Table]:
     """What `fedquilt show` prints of one run beside its results: all metrics, the classes, the confusion matrix."""
     result, confusion = run.result, confusion_of(run, client)
     figures = None if result is None or client is not None else figures_table([result])
@@ -157,14 +162,25 @@ def run_tables(run: StoredRun, client: int | None = None) -> list[Table]:
     return [table for table in found if table is not None]
 
 
-def _client_counts(seed: StoredSeed, client: int) -> np.ndarray:
+def _place(summary: Mapping[str, Any], client: int | str) -> int:
+    """A client's number in a seed, from its number or its name."""
+    clients = len(summary["clients_test"])
+    titles = client_titles(summary, clients)
+    if client in titles:
+        return titles.index(str(client))
+    if str(client).isdecimal() and int(client) < clients:
+        return int(client)
+    listed = ", ".join(titles[:MOST_SHOWN]) if CLIENT_NAMES in summary else f"0 to {clients - 1}"
+    raise FedquiltError(f"The run has no client {client}; choose one of {listed}.")
+
+
+def _client_counts(seed: StoredSeed, summary: Mapping[str, Any], client: int | str) -> np.ndarray:
     """[C, C] of one client in one seed."""
+    place = _place(summary, client)
     counts = (seed.folder.load_arrays("confusion") or {}).get("counts")
     if counts is None:
         raise FedquiltError("The run stored no confusion matrix of single clients: there were too many of them.")
-    if not 0 <= client < len(counts):
-        raise FedquiltError(f"The run has no client {client}; choose one of 0 to {len(counts) - 1}.")
-    return np.asarray(counts[client], dtype=np.int64)
+    return np.asarray(counts[place], dtype=np.int64)
 
 
 def _best(results: Sequence[Mapping[str, Any]], metric: str) -> float | None:
