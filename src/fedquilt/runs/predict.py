@@ -26,6 +26,7 @@ from fedquilt.runs.ground import cut_differences, ground_differences
 from fedquilt.runs.new_nodes import NewNodes, read_new_nodes
 from fedquilt.runs.predictions import Predictions, joined
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.result import CLIENT_NAMES
 from fedquilt.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ ALL: Literal["all"] = "all"
 MEAN: Literal["mean"] = "mean"
 PART_NAMES = {TRAIN: "train", VAL: "val", TEST: "test"}
 _AT_ONCE = 16  # clients that are computed together
+_SHOWN = 10  # names of clients in a sentence
 
 
 class TrainedRun(Protocol):
@@ -61,8 +63,9 @@ def predict_run(
 
     Args:
         run: a finished run.
-        client: whose model: a number, "all" (each client's, one after the other), or, for `data`, "mean" (the mean of all
-            clients' probabilities). None: all, each for its own nodes; for `data` it must be said where there are several.
+        client: whose model: a number or a name, "all" (each client's, one after the other), or, for `data`, "mean" (the mean
+            of all clients' probabilities). None: all, each for its own nodes; for `data` it must be said where there are
+            several.
         data: see `fedquilt.runs.new_nodes.read_new_nodes`. None: the clients' own nodes.
         seed: which of the run's seeds; None: the first.
         device: where it is computed.
@@ -75,7 +78,7 @@ def predict_run(
                 "A client's own nodes are predicted by its own model; the mean of all is for other nodes."
             )
         numbers = _numbers(run, chosen, ALL if client is None else client)
-        return _own_nodes(run, chosen, numbers, place)
+        return _by_name(run, chosen, _own_nodes(run, chosen, numbers, place))
     if client is None and client_count(run, chosen) > 1:
         raise FedquiltError(
             f"The run has {_listed(run, chosen)}, each with a model of its own: say whose predicts with a client's number, "
@@ -86,12 +89,12 @@ def predict_run(
     nodes = read_new_nodes(data, models[0])  # once: all models of a run take the same features
     each = [_new_nodes(personal, nodes, place) for personal in models]
     if client != MEAN:
-        return joined(each)
+        return _by_name(run, chosen, joined(each))
     mean = np.mean([one.values.astype(np.float64) for one in each], axis=0).astype(np.float32)
     return replace(each[0], values=mean, clients=np.full(len(mean), MEAN))
 
 
-def personal_of_run(run: TrainedRun, client: int | None = None, seed: int | None = None) -> Personal:
+def personal_of_run(run: TrainedRun, client: int | str | None = None, seed: int | None = None) -> Personal:
     """One client's personal model of a finished run; the client may be left out where there is only one."""
     chosen = chosen_seed(run, seed)
     models, facts = run.models[chosen], run.facts.get(chosen, {})
@@ -128,8 +131,10 @@ def client_count(run: TrainedRun, seed: int) -> int:
 
 
 def _numbers(run: TrainedRun, seed: int, client: int | str) -> list[int]:
-    """The clients asked for, by their numbers."""
-    clients = client_count(run, seed)
+    """The numbers of the clients that are asked for by a name or a number."""
+    clients, names = client_count(run, seed), _names(run, seed)
+    if client in names:
+        return [names.index(str(client))]
     if client == ALL:
         return list(range(clients))
     try:
@@ -143,9 +148,24 @@ def _numbers(run: TrainedRun, seed: int, client: int | str) -> list[int]:
     return [number]
 
 
+def _names(run: TrainedRun, seed: int) -> list[str]:
+    """The names of the clients in the order of their numbers; empty where they have none."""
+    names = run.facts.get(seed, {}).get(CLIENT_NAMES)
+    return list(map(str, names)) if isinstance(names, list) and len(names) == client_count(run, seed) else []
+
+
+def _by_name(run: TrainedRun, seed: int, found: Predictions) -> Predictions:
+    """The predictions with the clients' names in place of their numbers, where they have names."""
+    names = _names(run, seed)
+    return replace(found, clients=np.array(names)[found.clients]) if names and found.clients is not None else found
+
+
 def _listed(run: TrainedRun, seed: int, only_numbers: bool = False) -> str:
-    clients = client_count(run, seed)
+    clients, names = client_count(run, seed), _names(run, seed)
     numbers = "0" if clients == 1 else f"0 to {clients - 1}"
+    if names:
+        shown = ", ".join(names[:_SHOWN]) + (", ..." if clients > _SHOWN else "")
+        numbers = f"{shown} or their numbers {numbers}"
     return numbers if only_numbers else f"{clients} clients ({numbers})"
 
 
