@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.encoding import Column, Encoding, joint_encoding
+from fedquilt.graphs.encoding import Column, Encoding
 
 TOWN = Column("town", "category", indicator=True, categories=("Oslo", "Rome"), other=True)
 ENCODING = Encoding(
@@ -62,23 +62,3 @@ def test_features_of_a_column() -> None:
 def test_what_is_damaged_is_refused(change: dict) -> None:
     with pytest.raises(FedquiltError, match=r"x.npz has a damaged description"):
         Encoding.from_dict({**ENCODING.to_dict(), **change}, "x.npz")
-
-
-def test_one_encoding_for_several_tables() -> None:
-    a = Encoding((Column("age", fill=40), Column("town", "category", categories=("Rome", "Oslo"))), dropped=("name",))
-    b = Encoding((Column("town", "category", categories=("Bonn",), other=True), Column("age", fill=60, indicator=True)))
-    joint = joint_encoding([a, b])
-    assert joint.columns == (
-        Column("age", fill=50, indicator=True),
-        Column("town", "category", categories=("Bonn", "Oslo", "Rome"), other=True),
-    )
-    assert joint.dropped == ("name",)
-    assert joint_encoding([a, a]).columns == a.columns  # in the order that was given
-
-
-def test_tables_that_do_not_fit_together() -> None:
-    a = Encoding((Column("age"),))
-    with pytest.raises(FedquiltError, match="'age' is a category in one table and a number in another"):
-        joint_encoding([a, Encoding((Column("age", "category", categories=("old",)),))])
-    with pytest.raises(FedquiltError, match="'bmi' is in one table and not in another"):
-        joint_encoding([a, Encoding((Column("age"), Column("bmi")))])

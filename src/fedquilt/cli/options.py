@@ -13,7 +13,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from pydantic import BaseModel
 
+from fedquilt.common.registry import load_plugins
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.client_settings import parse_client_settings
 from fedquilt.runs.config import PARTITION_KINDS, RunConfig, parse_settings, read_options
 from fedquilt.runs.options import GROUPS, HOW, OUTPUT, WHAT, WHERE, RunOption, options_of
 
@@ -39,10 +41,8 @@ def _command_line_type(option: RunOption) -> Any:
     """Return the type in which Typer reads a run option; its value is None if the option is not given."""
     if option.about.kind is not None:
         return option.about.kind | None
-    if get_origin(option.type) is dict:
-        return list[str] | None  # NAME=VALUE, repeated
-    if option.type == list[str]:
-        return list[str] | None
+    if get_origin(option.type) is dict or option.type == list[str]:
+        return list[str] | None  # NAME=VALUE or a path, repeated
     if option.type in (bool, int, float):
         return option.type | None
     return str | None  # also for choices and comma-separated lists, which `RunConfig` checks
@@ -105,7 +105,11 @@ def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseM
     for name, value in given.items():
         if value is None or name == "settings":
             continue
-        if declared[name].type == list[str]:
+        if name == "plugins":
+            value = load_plugins(value, named=True)
+        elif name == "client_settings":
+            value = parse_client_settings(value)
+        elif declared[name].type == list[str]:
             value = [piece for text in value for piece in _pieces(text)]
         elif get_origin(declared[name].type) is list:
             value = whole_numbers(declared[name].flag.removeprefix("--"), value)
@@ -145,6 +149,7 @@ Epochs = Annotated[int | None, _typer_option(_OPTIONS["epochs"])]
 Set = Annotated[list[str] | None, _typer_option(_OPTIONS["settings"])]
 Device = Annotated[str | None, _typer_option(_OPTIONS["device"])]
 Data = Annotated[Path | None, _typer_option(_OPTIONS["data"])]
+Plugin = Annotated[list[str] | None, _typer_option(_OPTIONS["plugins"])]
 
 # Options of commands that train, beside those of a run.
 Config = Annotated[

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -134,47 +134,6 @@ class Encoding:
         if found.id is None or sum(found.widths) > MOST_FEATURES:
             raise _damaged(where)
         return found
-
-
-def joint_encoding(encodings: Iterable[Encoding]) -> Encoding:
-    """One encoding for several tables, such as those of several hospitals: the names and the columns of the first one.
-
-    A category of any table is a category: in the order of the tables where all have the same, else in the order of names. A
-    column has the features "other" and "missing" where it has them in a table. A column that is a number in one table and a
-    category in another, or is in some tables only, is an error. The number in a gap is the mean of the tables' means.
-    """
-    tables = list(encodings)
-    first = tables[0]
-    columns = []
-    for column in first.columns:
-        same = [next((one for one in table.columns if one.name == column.name), None) for table in tables]
-        kinds = {"nothing" if one is None else one.kind for one in same}
-        if len(kinds) > 1:
-            raise FedquiltError(
-                f"The column '{column.name}' is a {' in one table and a '.join(sorted(kinds))} in another; "
-                "name it under numeric, categories or drop in each graph.yaml."
-            )
-        found = [one for one in same if one is not None]
-        orders = {one.categories for one in found}
-        names = next(iter(orders)) if len(orders) == 1 else tuple(sorted(set().union(*orders)))
-        columns.append(
-            Column(
-                column.name,
-                column.kind,
-                float(np.mean([one.fill for one in found])),
-                any(one.indicator for one in found),
-                names,
-                any(one.other for one in found),
-            )
-        )
-    known = {column.name for column in columns}
-    for name in (one.name for table in tables[1:] for one in table.columns):
-        if name not in known:
-            raise FedquiltError(
-                f"The column '{name}' is in one table and not in another; add it there, or name it under drop in graph.yaml."
-            )
-    dropped = tuple(dict.fromkeys(name for table in tables for name in table.dropped))
-    return replace(first, columns=tuple(columns), dropped=dropped)
 
 
 def _column(value: Any) -> Column:

@@ -43,13 +43,21 @@ class Finding:
         return f"{self.found}: {self.done}."
 
 
-def findings_of(graph: Graph, own: bool = True) -> list[Finding]:
+def findings_of(graph: Graph, own: bool = True, figures: ColumnFigures | None = None) -> list[Finding]:
     """What is worth knowing about a graph's features, classes and edges.
 
-    `own`: it is a user's own graph, whose features a run brings to one scale; a named dataset's are used as published.
+    Args:
+        graph: the graph.
+        own: whether it is a user's own, whose features a run brings to one scale; a named dataset's are used as published.
+        figures: of its features, where they are known already.
     """
     degree = np.bincount(graph.edges.ravel(), minlength=graph.nodes)
-    return [*_features(graph, own), *_classes(graph), *_homophily(graph), *_edges(graph, degree, own)]
+    return [
+        *_features(graph, own, figures or column_figures(graph.x)),
+        *_classes(graph),
+        *_homophily(graph),
+        *_edges(graph, degree, own),
+    ]
 
 
 # --- features
@@ -79,6 +87,19 @@ class ColumnFigures:
         """[F] bool: whether all nodes have one value."""
         return self.low == self.high
 
+    def rows(self, names: Sequence[str] | None, most: int = 20) -> list[tuple[str, ...]]:
+        """(name, least, largest, deviation, skew) of the columns that are not 0 and 1 only, the widest first, as text."""
+        plain = np.flatnonzero(~self.binary)
+        shown = plain[np.argsort(-self.deviation[plain], kind="stable")][:most]
+        return [
+            (
+                f"column {at + 1}" if names is None else _brief(names[at]),
+                *(f"{part[at]:.4g}" for part in (self.low, self.high, self.deviation)),
+                f"{self.skew[at]:.1f}",
+            )
+            for at in shown.tolist()
+        ]
+
 
 def column_figures(x: np.ndarray | sp.csr_matrix) -> ColumnFigures:
     """The figures of features [N, F], some columns at a time, so that they take little memory."""
@@ -103,22 +124,17 @@ def column_figures(x: np.ndarray | sp.csr_matrix) -> ColumnFigures:
     return ColumnFigures(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _features(graph: Graph, own: bool) -> list[Finding]:
-    figures = column_figures(graph.x)
+def _features(graph: Graph, own: bool, figures: ColumnFigures) -> list[Finding]:
     plain = ~figures.constant & ~figures.binary
     found: list[Finding] = []
     if plain.any():
         found += _scale(graph, figures, plain, own)
     if (same := np.flatnonzero(figures.constant)).size:
         zeros = int((figures.high[same] == 0).sum())
-        what = f"{same.size:,} of {graph.features:,} features have one value for every node ({_names(graph, same)})"
-        if zeros == same.size:
-            what = f"{zeros:,} of {graph.features:,} features are 0 for every node ({_names(graph, same)})"
-        found.append(
-            Finding(
-                "constant columns", what, "they tell no nodes apart and can be dropped; --prepare standard makes them 0"
-            )
-        )
+        what = "are 0" if zeros == same.size else "have one value"
+        what = f"{same.size:,} of {graph.features:,} features {what} for every node ({_names(graph, same)})"
+        done = "they tell no nodes apart and can be dropped; --prepare standard makes them 0"
+        found.append(Finding("constant columns", what, done))
     return found
 
 

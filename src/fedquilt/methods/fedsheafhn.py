@@ -144,6 +144,7 @@ class FedSheafHN(BackboneMethod):
         "server writes each client's weights from its own embedding, and learns from how each client changed them"
     )
     searched = (*BackboneMethod.searched, "hidden", "server_lr", "personal_step")
+    client_settings = ("lr", "weight_decay")  # epochs are counted from the warm-up on
     settings: FedSheafHNSettings
     admits = True
     uploads = (

@@ -7,14 +7,16 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from fedquilt.common.printable import shown
 from fedquilt.common.read_limit import read_bounded
-from fedquilt.common.registry import module_names
+from fedquilt.common.registry import load_plugins, module_names
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.common.yaml_text import LARGEST, YamlError, parse_yaml
-from fedquilt.errors import FedquiltError, unknown
+from fedquilt.errors import FedquiltError
+from fedquilt.runs.client_settings import as_client_settings
+from fedquilt.runs.misplaced import check_option_names, check_setting_names
 from fedquilt.runs.options import HOW, OUTPUT, WHAT, WHERE, Option
 from fedquilt.scenarios.kinds import AggregationRule, AttackKind
 from fedquilt.tasks import NODE_CLASSIFICATION
@@ -153,6 +155,17 @@ class RunConfig(BaseModel):
             "labels); weights, such as 1,1,3.5 or ill=5,well=1; or a YAML file with them.",
         ),
     ] = "none"
+    client_settings: Annotated[
+        dict[str, dict[str, Any]],
+        BeforeValidator(as_client_settings),
+        Option(
+            HOW,
+            "A setting of one client, such as 3:lr=0.005, or a csv file with the columns client, lr, ...; may be repeated "
+            "(see `fedquilt docs plugins`).",
+            flag="--set-client",
+            metavar="CLIENT:NAME=VALUE",
+        ),
+    ] = {}
     participation: Annotated[Participation, Option(HOW, "Share of the clients in each round.")] = 1.0
     evaluate_every: Annotated[Count, Option(HOW, "Rounds between evaluations.", flag="--eval-every")] = 1
     patience: Annotated[
@@ -235,6 +248,16 @@ class RunConfig(BaseModel):
         str | None,
         Option(WHERE, "The folder with graphs; by default FEDQUILT_DATA, else the user's cache.", kind=Path),
     ] = None
+    plugins: Annotated[
+        list[str],
+        Option(
+            WHERE,
+            "A Python file of yours that registers methods, datasets, partitions, tasks or backbones; may be repeated "
+            "(see `fedquilt docs plugins`).",
+            flag="--plugin",
+            metavar="FILE",
+        ),
+    ] = []
     checkpoint_seconds: Annotated[
         float,
         Field(ge=0),
@@ -322,10 +345,14 @@ class RunConfig(BaseModel):
 
     @classmethod
     def build(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Build a configuration from plain values; the first wrong one is an error of one sentence."""
-        for name in values:
-            if name not in cls.model_fields:
-                raise unknown("option", name, cls.model_fields)
+        """Build a configuration from plain values; the first wrong one is an error of one sentence.
+
+        Plug-ins among them are loaded, where their user named them before (`fedquilt.common.registry.load_plugins`).
+        """
+        if isinstance(files := values.get("plugins"), list) and all(isinstance(file, str) for file in files):
+            load_plugins(files, named=False)  # first: the other values may name what they register
+        check_option_names(values, cls)
+        check_setting_names(values.get("settings"), cls)
         if values.get("clients_from"):
             values = _of_clients(values)
         try:

@@ -82,7 +82,7 @@ class RunOption:
     @property
     def default_text(self) -> str:
         """The default in words; "" where there is none to speak of."""
-        if self.default is None or self.default == {}:
+        if self.default is None or self.default in ({}, []):
             return self.about.unset
         if isinstance(self.default, list):
             return ",".join(map(str, self.default))

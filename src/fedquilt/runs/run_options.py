@@ -78,6 +78,11 @@ class RunOptions(TypedDict, total=False):
     labels); weights, such as 1,1,3.5 or ill=5,well=1; or a YAML file with them. Default: none.
     """
 
+    client_settings: dict[str, dict[str, Any]]
+    """A setting of one client, such as 3:lr=0.005, or a csv file with the columns client, lr, ...; may be repeated
+    (see `fedquilt docs plugins`).
+    """
+
     participation: float
     """Share of the clients in each round. Default: 1."""
 
@@ -142,6 +147,11 @@ class RunOptions(TypedDict, total=False):
 
     data: str | None
     """The folder with graphs; by default FEDQUILT_DATA, else the user's cache."""
+
+    plugins: list[str]
+    """A Python file of yours that registers methods, datasets, partitions, tasks or backbones; may be repeated (see
+    `fedquilt docs plugins`).
+    """
 
     checkpoint_seconds: float
     """Seconds between checkpoints. Default: 30."""

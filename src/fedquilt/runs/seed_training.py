@@ -26,6 +26,7 @@ from fedquilt.training.smaller_cohorts import reporting_once, with_smaller_cohor
 
 _log = logging.getLogger(__name__)
 CONFUSION = "confusion"  # confusion.npz: every client's confusion matrix
+STOPPED_AFTER = "stopped_after"  # in the summary of a seed that a callback stopped: the rounds that are done
 
 
 def train_seed(
@@ -35,7 +36,10 @@ def train_seed(
     on_round: Callable[[Record], None] | None,
     run: Run,
 ) -> dict[str, Any]:
-    """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary."""
+    """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary.
+
+    Of a seed that a callback stopped (`StopRun`) the folder has only records and a checkpoint, from which it can be resumed.
+    """
     training = _trained(resolved, seed, folder, on_round)
     progress = training.progress
     best = progress.best
@@ -58,6 +62,8 @@ def train_seed(
     run.findings[seed] = {name: found.numpy() for name, found in training.findings.items()}
     if resolved.method.admits:
         run.servers[seed] = resolved.server(training)
+    if not training.complete:
+        return summary | {STOPPED_AFTER: progress.next_round}
     summary |= _client_groups(resolved, training, run.servers.get(seed))
     figures = _final_figures(resolved, training)
     summary |= figures.summary(resolved.graph.class_names)
