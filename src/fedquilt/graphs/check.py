@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedquilt.graphs.column_figures import ColumnFigures, column_figures
 from fedquilt.graphs.copies import CopyReport, describe_copies
 from fedquilt.graphs.edge_weights import weights_in_words
-from fedquilt.graphs.findings import ColumnFigures, Finding, column_figures, findings_of
+from fedquilt.graphs.findings import Finding, findings_of
 from fedquilt.graphs.graph import Graph
 
 

@@ -72,22 +72,6 @@ def test_a_table_to_predict_for_needs_no_label_nor_client_though_its_graph_yaml_
         nodes(tmp_path, "Patient,Outcome,age\np1,ill,31\n", **named)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"id": "patient"}, "no column 'patient'"),
-        ({"split": "part"}, "no column 'part'"),
-        ({"drop": ["x"]}, "no column 'x', which is named under drop"),
-        ({"categories": {"x": None}}, "no column 'x', which is named under categories"),
-        ({"numeric": ["x"]}, "no column 'x', which is named under numeric"),
-        ({"drop": ["f"]}, "no feature columns"),
-    ],
-)
-def test_a_column_that_is_named_has_to_be_there(tmp_path: Path, options: dict, message: str) -> None:
-    with pytest.raises(FedquiltError, match=message):
-        nodes(tmp_path, "id,label,f\na,0,1\nb,1,1\n", **options)
-
-
 def test_long_ids_and_columns_of_nothing(tmp_path: Path) -> None:
     with pytest.raises(FedquiltError, match="line 2: its id has more than 1,000 characters"):
         nodes(tmp_path, f"id,label,f\n{'x' * 1001},0,1\n")
