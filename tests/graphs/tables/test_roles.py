@@ -36,6 +36,10 @@ def test_roles_by_name_whatever_the_case(tmp_path: Path) -> None:
     assert found == ({"id": 1, "label": 2}, [0, 3], [4])
     encoding = Encoding((Column("g"), Column("f")), id="no", label="y", dropped=("h",))
     assert roles(tmp_path, "f,no,g,h\n", encoding) == ({"id": 1}, [2, 0], [3])
+    # A feature that is called like a role was made one by graph.yaml, which a new table need not have.
+    encoding = Encoding((Column("client"),), label="y")
+    assert roles(tmp_path, "id,client\n", encoding) == ({"id": 0}, [1], [])
+    assert roles(tmp_path, "id,client\n", encoding, drop=["h"], split="part") == ({"id": 0}, [1], [])
 
 
 @pytest.mark.parametrize(

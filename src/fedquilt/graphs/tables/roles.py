@@ -36,7 +36,7 @@ def find_columns(
             fixed[role] = at
         # A table to predict for need not have what graph.yaml says of the table that was trained on.
         elif (needed and encoding is None) or role == "id" or (role == "label" and labelled):
-            hint = _hint(table, role, problems)
+            hint = _hint(table, role)
             problems.add(path, f"it has no column {quoted(name)} (it has: {listed(header)}){hint}")
     if "id" not in fixed or ("label" not in fixed and labelled):
         return None
@@ -54,8 +54,7 @@ def find_columns(
     left_out = [at for at in others if at in dropped or not header[at]]
     features = [at for at in others if at not in left_out]
     if encoding is not None:
-        features, more = _as_encoded(table, encoding, features, options, problems)
-        left_out += more
+        features = _as_encoded(table, encoding, features, problems)
         return (fixed, features, left_out) if len(features) == len(encoding.columns) else None
     if not features:
         problems.add(path, "it has no feature columns; add at least one besides id, label and split")
@@ -64,11 +63,14 @@ def find_columns(
 
 
 def _wanted(options: TableOptions, encoding: Encoding | None) -> dict[str, tuple[str, bool]]:
-    """The name of each fixed column, and whether the user named it, so that it has to be there."""
+    """The name of each fixed column, and whether the user named it."""
     wanted = {}
     for role in ("id", "label", "split", "client"):
         said = options.says(role)
-        name = getattr(options, role) if said or encoding is None else getattr(encoding, role) or role
+        name = getattr(options, role)
+        if encoding is not None and not said:
+            features = {column.name for column in encoding.columns}
+            name = getattr(encoding, role) or (None if role in features else role)
         if name is None and role in ("id", "label"):
             name, said = role, False
         if name is not None:
@@ -76,25 +78,18 @@ def _wanted(options: TableOptions, encoding: Encoding | None) -> dict[str, tuple
     return wanted
 
 
-def _as_encoded(
-    table: Cells, encoding: Encoding, features: list[int], options: TableOptions, problems: Problems
-) -> tuple[list[int], list[int]]:
-    """The columns of an encoding in its order, and those that it does not know, which are a problem."""
+def _as_encoded(table: Cells, encoding: Encoding, features: list[int], problems: Problems) -> list[int]:
+    """The columns of an encoding, in its order. One that is not there, and one that it does not know, are problems."""
     place = {table.header[at]: at for at in features}
-    found = [place[column.name] for column in encoding.columns if column.name in place]
-    for column in encoding.columns:
-        if column.name not in place:
-            problems.add(
-                table.path,
-                f"it has no column {quoted(column.name)}, which the model was trained on; add it, empty if need be",
-            )
     known = {column.name for column in encoding.columns}
+    for name in (column.name for column in encoding.columns if column.name not in place):
+        text = f"it has no column {quoted(name)}, which the model was trained on; add it, empty if need be"
+        problems.add(table.path, text)
     for name in place:
         if name not in known:
-            problems.add(
-                table.path, f"it has a column {quoted(name)}, which the model was not trained on; leave it out"
-            )
-    return found, []
+            text = f"it has a column {quoted(name)}, which the model was not trained on; leave it out"
+            problems.add(table.path, text)
+    return [place[column.name] for column in encoding.columns if column.name in place]
 
 
 def _place(name: str, header: list[str], lower: list[str]) -> int | None:
@@ -103,7 +98,7 @@ def _place(name: str, header: list[str], lower: list[str]) -> int | None:
     return lower.index(name.lower()) if name.lower() in lower else None
 
 
-def _hint(table: Cells, role: str, problems: Problems) -> str:
+def _hint(table: Cells, role: str) -> str:
     """What to do about a missing column, with a column that looks like the one that is meant."""
     how = f"name the right one with --{role} or in graph.yaml"
     if role == "id":
