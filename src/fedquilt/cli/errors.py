@@ -15,7 +15,7 @@ from typing import Any
 from fedquilt.cli.console import aside
 from fedquilt.common.machine_limits import find_limit
 from fedquilt.common.printable import printable, shortened
-from fedquilt.errors import FedquiltError, MachineLimitError
+from fedquilt.errors import FedquiltError, MachineLimitError, ProblemsError
 
 WRONG_INPUT = 2
 LIMIT = 3
@@ -89,6 +89,8 @@ def explain(error: BaseException, debug: bool) -> int:
     limit = find_limit(error)
     if limit is not None:
         return _print(limit_sentence(error), LIMIT if limit.of_machine else WRONG_INPUT)
+    if isinstance(error, ProblemsError):
+        return _print(error.headline, WRONG_INPUT, error.details)
     if isinstance(error, FedquiltError):
         return _print(str(error), WRONG_INPUT)
     what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
@@ -112,12 +114,26 @@ def usage_sentence(error: Any) -> str:
     wrong = getattr(error, "option_name", None)
     if type(error).__name__ == "NoSuchOption" and wrong:
         known = [name for p in context.command.params for name in p.opts] if context is not None else []
-        return _nearest("option", wrong, [*known, "--debug"], command)
+        return _as_setting(wrong, known) or _nearest("option", wrong, [*known, "--debug"], command)
     unknown = re.match(r"No such command '(.*?)'", error.format_message())
     if unknown and context is not None:
         return _nearest("command", unknown[1], context.command.commands, command)
     text = " ".join(error.format_message().split()).rstrip(".")
+    options = [name for parameter in context.command.params for name in parameter.opts] if context is not None else []
+    if "unexpected extra argument" in text and "--clients-from" in options:
+        text += "; a pattern after --clients-from, such as 'hospital-*/', needs quotes"
     return f"{text}; see '{command} --help'."
+
+
+def _as_setting(wrong: str, known: Sequence[str]) -> str:
+    """What to say of a method's setting that was given as an option; "" where it is none, or the command takes no settings."""
+    if "--set" not in known:
+        return ""
+    from fedquilt.runs.misplaced import setting_as_option
+
+    name = wrong.lstrip("-").replace("-", "_")
+    found = setting_as_option(name)
+    return "" if found is None else f"There is no option '{wrong}'; {str(found)[:1].lower()}{str(found)[1:]}"
 
 
 def _nearest(kind: str, wrong: str, known: Iterable[str], command: str) -> str:
@@ -126,6 +142,8 @@ def _nearest(kind: str, wrong: str, known: Iterable[str], command: str) -> str:
     return f"There is no {kind} '{wrong}'; {hint}"
 
 
-def _print(sentence: str, status: int) -> int:
+def _print(sentence: str, status: int, details: Sequence[str] = ()) -> int:
     aside(f"fedquilt: {shortened(sentence)}")
+    for line in details:
+        aside(shortened(line))
     return status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from pydantic import BaseModel
 
+from fedquilt.common.registry import load_plugins
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.client_settings import parse_client_settings
 from fedquilt.runs.config import PARTITION_KINDS, RunConfig, parse_settings, read_options
 from fedquilt.runs.options import GROUPS, HOW, OUTPUT, WHAT, WHERE, RunOption, options_of
 
@@ -20,6 +23,7 @@ __all__ = ["HOW", "OUTPUT", "PARTITION_KINDS", "WHAT", "WHERE"]
 
 RUN_OPTIONS = "options"  # the parameter of a command that gets the run options; see `takes_run_options`
 _OPTIONS = options_of(RunConfig)
+_DATA = ("dataset", "partition", "clients", "sizes")  # options of a file that given clients take the place of
 
 
 def _typer_option(option: RunOption) -> Any:
@@ -37,8 +41,8 @@ def _command_line_type(option: RunOption) -> Any:
     """Return the type in which Typer reads a run option; its value is None if the option is not given."""
     if option.about.kind is not None:
         return option.about.kind | None
-    if get_origin(option.type) is dict:
-        return list[str] | None  # NAME=VALUE, repeated
+    if get_origin(option.type) is dict or option.type == list[str]:
+        return list[str] | None  # NAME=VALUE or a path, repeated
     if option.type in (bool, int, float):
         return option.type | None
     return str | None  # also for choices and comma-separated lists, which `RunConfig` checks
@@ -92,11 +96,22 @@ def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseM
         schema: the model that declares the options.
     """
     values = read_options(config) if config is not None else {}
+    # Given clients and a dataset exclude each other: what the command line says overrides the other in the file.
+    overridden: tuple[str, ...] = _DATA if given.get("clients_from") is not None else ()
+    if given.get("dataset") is not None and values.get("clients_from") is not None:
+        overridden = ("clients_from", *_DATA)
+    values = {name: value for name, value in values.items() if name not in overridden}
     declared = options_of(schema)
     for name, value in given.items():
         if value is None or name == "settings":
             continue
-        if get_origin(declared[name].type) is list:
+        if name == "plugins":
+            value = load_plugins(value, named=True)
+        elif name == "client_settings":
+            value = parse_client_settings(value)
+        elif declared[name].type == list[str]:
+            value = [piece for text in value for piece in _pieces(text)]
+        elif get_origin(declared[name].type) is list:
             value = whole_numbers(declared[name].flag.removeprefix("--"), value)
         values[name] = str(value) if isinstance(value, Path) else value
     if given.get("sizes") is not None and given.get("clients") is None:
@@ -111,6 +126,11 @@ def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseM
         values.pop("epochs", None)
     values["settings"] = {**settings, **assigned}
     return values
+
+
+def _pieces(text: str) -> list[str]:
+    """The paths in a list with commas; a path that is there may have commas in it."""
+    return [text] if os.path.lexists(text) else [piece.strip() for piece in text.split(",") if piece.strip()]
 
 
 def whole_numbers(option: str, text: str) -> list[int]:
@@ -129,6 +149,7 @@ Epochs = Annotated[int | None, _typer_option(_OPTIONS["epochs"])]
 Set = Annotated[list[str] | None, _typer_option(_OPTIONS["settings"])]
 Device = Annotated[str | None, _typer_option(_OPTIONS["device"])]
 Data = Annotated[Path | None, _typer_option(_OPTIONS["data"])]
+Plugin = Annotated[list[str] | None, _typer_option(_OPTIONS["plugins"])]
 
 # Options of commands that train, beside those of a run.
 Config = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +14,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs import operators
 from fedquilt.graphs.arrays import Features
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.preparation import Preparation
 from fedquilt.graphs.split import TRAIN
 from fedquilt.partition.partition import Partition
 
@@ -30,12 +31,14 @@ class Client(Memo):
         graph: its graph.
         split: [n] int8, TRAIN, VAL, TEST or NONE; a node without a target is NONE.
         held_out: arrays that the task removed from the graph, such as edges to predict, by names that the task chooses.
+        settings: the settings of the method that this client has in place of the others' (`Method.client_settings`).
     """
 
     id: int
     graph: Graph
     split: np.ndarray
     held_out: Mapping[str, np.ndarray] = field(default_factory=dict)
+    settings: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def training_nodes(self) -> np.ndarray:
@@ -92,14 +95,15 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
     """Cut `graph` into its clients: each holds its nodes, the edges among them, and their part of the split.
 
     Takes O(nodes + edges) over all clients together, not per client. The data of all clients is gathered once; each client
-    has a view of its part, not a copy.
+    has a view of its part, not a copy. Where clients hold all nodes one after the other, it is a view of the graph's own data.
     """
     held, owner = partition.flat()
     ends = np.concatenate([[0], np.cumsum(partition.sizes)])
     u, v, weights = _induced(graph, partition, held)
     cuts = np.searchsorted(owner[u], np.arange(partition.clients + 1))
     edges = np.stack([u, v]) - ends[owner[u]]
-    x, y, parts = graph.x[held], graph.y[held], split[held]
+    in_place = held.size == graph.nodes and bool((np.diff(held, prepend=-1) == 1).all())
+    x, y, parts = graph.x if in_place else graph.x[held], graph.y[held], split[held]
     ids = None if graph.ids is None else graph.ids[held]
     clients = []
     for m in range(partition.clients):
@@ -113,10 +117,19 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
             ids=None if ids is None else ids[mine],
             class_names=graph.class_names,
             feature_names=graph.feature_names,
+            encoding=graph.encoding,
             edge_weights=None if weights is None else weights[cuts[m] : cuts[m + 1]],
         )
         clients.append(Client(m, own, parts[mine]))
     return clients
+
+
+def prepared_clients(clients: Sequence[Client], preparations: Sequence[Preparation]) -> list[Client]:
+    """The clients with their features prepared, each by its own preparation."""
+    return [
+        client if how.kind == "none" else replace(client, graph=replace(client.graph, x=how.apply(client.graph.x)))
+        for client, how in zip(clients, preparations, strict=True)
+    ]
 
 
 def _induced(graph: Graph, partition: Partition, held: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

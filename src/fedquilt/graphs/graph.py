@@ -20,6 +20,7 @@ from fedquilt.graphs.edge_weights import (
     warn_of_unused,
     weight_array,
 )
+from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.validate import (
     PARTS,
     check_copies,
@@ -51,6 +52,7 @@ class Graph:
         copies: optional [N] int64; nodes with the same number are copies of one another. A split puts all copies in one part,
             so that no copy of a test node is trained on.
         feature_names: optional F distinct names of the features, in their order, such as the columns of a table.
+        encoding: optional, how the columns of a table became the features.
         edge_weights: optional [E] float32, positive, one for each of `edges`: how strongly it joins its two nodes. None: all
             edges count the same. Only ratios matter (`Client.edge_weights`).
     """
@@ -65,6 +67,7 @@ class Graph:
     class_names: tuple[str, ...] | None = None
     copies: np.ndarray | None = None
     feature_names: tuple[str, ...] | None = None
+    encoding: Encoding | None = None
     edge_weights: np.ndarray | None = None
 
     @classmethod
@@ -81,6 +84,7 @@ class Graph:
         class_names: tuple[str, ...] | None = None,
         copies: Any = None,
         feature_names: tuple[str, ...] | None = None,
+        encoding: Encoding | None = None,
         edge_weights: Any = None,
         where: str | None = None,
         labelled: bool = True,
@@ -101,6 +105,7 @@ class Graph:
             class_names: C names of the classes.
             copies: [N] whole numbers, the same for copies of one another.
             feature_names: F distinct names of the features.
+            encoding: how the columns of a table became the features.
             edge_weights: [E] positive numbers, one for each column of `edges`. An edge that is named more than once, in either
                 direction, has the largest of its weights.
             where: what errors call the graph, such as the file it came from; default: its name.
@@ -124,6 +129,7 @@ class Graph:
             class_names=class_names,
             copies=None if copies is None else np.asarray(copies),
             feature_names=feature_names,
+            encoding=encoding,
             edge_weights=weights,
         )
         graph.validate(where, labelled)
@@ -174,6 +180,10 @@ class Graph:
         if self.edge_weights is not None:
             check_weights(self.edge_weights, self.edges.shape[1], where)
         check_features(self.x, self.nodes, self.feature_names, self.ids, where)
+        if self.encoding is not None and self.encoding.feature_names != self.feature_names:
+            raise FedquiltError(
+                f"{where} has features that are not those of its 'encoding'; write it again, or without it."
+            )
         check_labels(self.y, self.classes, self.class_names, labelled, where)
         if self.masks is not None:
             check_masks(self.masks, self.nodes, where)

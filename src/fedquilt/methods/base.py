@@ -30,6 +30,7 @@ from fedquilt.messages.message import Message, TensorSpec, declared
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.tasks import NODE_CLASSIFICATION
 from fedquilt.tasks.base import find_task
+from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 
 State = dict[str, Tensor]
 # The upload by which a server tells clients apart has this name in every method; attacks replace it.
@@ -47,6 +48,7 @@ class RunContext:
         epochs: local epochs a round. While defaults are computed: those that the user gave, else the dataset's.
         seed: the seed of this training.
         task: the name of what is learned (`fedquilt.tasks`).
+        class_weights: of the training loss: "none", "balanced", or a number for each class, such as "1,1,3.5".
     """
 
     dataset: str
@@ -58,13 +60,16 @@ class RunContext:
     epochs: int
     seed: int
     task: str = NODE_CLASSIFICATION
+    class_weights: str = NO_WEIGHTS
 
     def to_dict(self) -> dict[str, Any]:
-        """The dict that run folders and messages to sites hold: `classes` is the outputs, and the usual task is left out."""
+        """The dict that run folders and messages to sites hold: `classes` is the outputs, and what is usual is left out."""
         out = asdict(self)
         out["classes"] = out.pop("outputs")
         if self.task == NODE_CLASSIFICATION:
             del out["task"]
+        if self.class_weights == NO_WEIGHTS:
+            del out["class_weights"]
         return out
 
     @classmethod
@@ -116,6 +121,7 @@ class Method(ABC):
         uploads, downloads: every name that crosses, with a sentence about what it reveals.
         single_uploads: why the server has to see each client's upload, as the end of a sentence that begins with "its";
             empty where sums over clients are enough (`summands`, `aggregate_sums`), so that secure aggregation works.
+        client_settings: the settings that may differ from client to client (`Client.settings`).
         searched: the settings that `fedquilt tune` searches; names that Settings lacks are skipped.
         single_round: one round is enough, since nothing is learned over rounds.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
@@ -134,6 +140,7 @@ class Method(ABC):
     downloads: ClassVar[tuple[TensorSpec, ...]] = ()
     single_uploads: ClassVar[str] = "server is not written for sums of uploads"
     searched: ClassVar[tuple[str, ...]] = ("lr", "weight_decay", "dropout")
+    client_settings: ClassVar[tuple[str, ...]] = ()
     single_round: ClassVar[bool] = False
     host_server: ClassVar[bool] = False
     guarded: ClassVar[str] = ""
@@ -144,7 +151,7 @@ class Method(ABC):
         self.settings = settings
         self.context = context
         self.averaging = averaging
-        self.task = find_task(context.task)
+        self.task = find_task(context.task).weighted(context.class_weights, context.outputs)
 
     # -- what a run asks before it trains --------------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from fedquilt.common.files import write_json
 from fedquilt.common.new_folder import sweep_files
-from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
@@ -22,11 +21,12 @@ from fedquilt.runs.execute import Watcher, execute_run, resume_run, save_graph, 
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.ground import ground_of
-from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.resolve import ResolvedRun, load_run_graph
 from fedquilt.runs.seal import (
     ACCEPTABLE,
     Facts,
     config_differences,
+    plugin_differences,
     read_seal,
     refuse,
     renewed,
@@ -73,7 +73,7 @@ class Comparison:
                 compare-<dataset>-<partition>-<clients>.
         """
         first = configs[0]
-        given = given or load_graph(first.dataset, Path(first.data) if first.data else None)
+        given = given or load_run_graph(first)
         resolved = check_configs(configs, given)
         if out is None and new_folder is None:
             return cls(list(configs), None, given)
@@ -104,7 +104,7 @@ class Comparison:
         if seal is not None:
             found = config_differences(seal, _by_method(stored), file=COMPARISON)
             if any(not (path / config["method"] / "result.json").is_file() for config in stored):
-                found += version_differences(seal)
+                found += version_differences(seal) + plugin_differences(seal, _by_method(stored))
             accepted = refuse(path, found, ACCEPTABLE if anyway else (), "comparison")
             if accepted:
                 seal = renewed(seal, _by_method(stored), accepted)
@@ -145,18 +145,31 @@ def comparison_configs(methods: Sequence[str], options: Mapping[str, Any]) -> li
     for name in methods:
         if list(methods).count(name) > 1:
             raise FedquiltError(f"Method '{name}' is listed twice; list each method once.")
+    # Build one first, so that settings which are no names and values are refused with a sentence, and plug-ins are loaded.
+    first = RunConfig.build({**options, "method": methods[0]})
+    settings = first.settings
     known = {name: {f.name for f in fields(find_method(name).Settings)} for name in methods}
-    # Build one first, so that settings which are no names and values are refused with a sentence.
-    settings = RunConfig.build({**options, "method": methods[0]}).settings
     every_setting = set().union(*known.values())
     for setting in settings:
         if not every_setting:
             raise FedquiltError(f"None of these methods has settings, so leave out '{setting}'.")
         if setting not in every_setting:
             raise unknown("setting of these methods", setting, every_setting)
+    able = {name: set(find_method(name).client_settings) for name in methods}
+    own = first.client_settings
+    for setting in {setting for given in own.values() for setting in given}:
+        if setting not in set().union(*able.values()):
+            raise FedquiltError(f"None of these methods lets '{setting}' differ between clients; leave it out.")
     return [
         RunConfig.build(
-            {**options, "method": name, "settings": {k: v for k, v in settings.items() if k in known[name]}}
+            {
+                **options,
+                "method": name,
+                "settings": {k: v for k, v in settings.items() if k in known[name]},
+                "client_settings": {
+                    client: {k: v for k, v in given.items() if k in able[name]} for client, given in own.items()
+                },
+            }
         )
         for name in methods
     ]

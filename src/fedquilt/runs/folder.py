@@ -3,6 +3,7 @@
 <run>/config.json
       seal.json                            fingerprints of what decides the result; see `fedquilt.runs.seal`
       result.json
+      stopped.json                         optional: where and why a callback stopped the run, until it is resumed
       graph.npz                            optional: a copy of a graph that was given as an object
       seed-<s>/metrics.jsonl               one record per round
                checkpoints/                the state after the last rounds
@@ -10,6 +11,7 @@
                server.safetensors, .json   optional: the server state that newcomers need, and facts about it
                similarity.npz              optional
                findings.npz                optional
+               confusion.npz               optional: each client's test nodes by true and predicted class
                split-and-partition.npz     the nodes of each client, and the split
                seal.json                   hashes of metrics.jsonl and summary.json
                summary.json                written last; the seed is done
@@ -164,6 +166,19 @@ class RunFolder:
     def drop_result(self) -> None:
         """Delete a result.json of which a seed is trained again, or is new."""
         (self.path / "result.json").unlink(missing_ok=True)
+
+    @property
+    def stopped(self) -> dict[str, Any] | None:
+        """Where and why a callback stopped the run; None where none did. Assign a dict to write it."""
+        return _read_json(self.path / "stopped.json")
+
+    @stopped.setter
+    def stopped(self, value: Mapping[str, Any]) -> None:
+        write_json(self.path / "stopped.json", value)
+
+    def drop_stopped(self) -> None:
+        """Forget that the run was stopped, as it goes on."""
+        (self.path / "stopped.json").unlink(missing_ok=True)
 
     def expected_result(self) -> dict[str, Any]:
         """What result.json has to say, by config.json and the summaries of the seeds."""
@@ -395,7 +410,10 @@ def _claim(path: Path, fill: Callable[[Path, Path], None]) -> Path:
     else:
         made = make_folder(path, partial(_swapped, fill, path))
     if not made:
-        if any((path / name).exists() for name in ("config.json", "compare.json")):
+        found = [path / name for name in ("config.json", "compare.json") if (path / name).exists()]
+        if found and not found[0].is_file():
+            raise FedquiltError(f"{found[0]} is not a file; put the file back, or choose another --out.")
+        if found:
             raise FedquiltError(
                 f"{path} already holds a run; choose another --out, or continue it with 'fedquilt resume {path}'."
             )
