@@ -4,7 +4,7 @@
     run = fedquilt.run("quilt", "cora", clients=10, seeds=[0, 1, 2])
     print(run)
 
-`help(fedquilt.run)` lists the options of a run; docs/python.md shows the rest.
+`help(fedquilt.run)` lists the options of a run; `fedquilt docs python` shows the rest.
 """
 
 from __future__ import annotations

@@ -5,35 +5,31 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
 from fedquilt.common import registry
-from fedquilt.datasets.load import load_graph
-from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
 from fedquilt.nn.module_backbone import Factory, name_backbone
 from fedquilt.reports.compared_runs import ComparedRuns
 from fedquilt.reports.comparison import write_comparison
+from fedquilt.reports.gains import Gains, write_gains
 from fedquilt.reports.read_run import read_run
-from fedquilt.reports.run_figures import draw_similarity
 from fedquilt.runs import finished
 from fedquilt.runs.compare import Comparison, comparison_configs
-from fedquilt.runs.config import GIVEN, RunConfig
+from fedquilt.runs.comparison_folder import runs_of
+from fedquilt.runs.config import RunConfig
 from fedquilt.runs.execute import Watcher, execute_run, resume_run
 from fedquilt.runs.finished import Run
+from fedquilt.runs.given_data import GivenData, named_data
 from fedquilt.runs.option_files import with_option_signature
 from fedquilt.runs.progress import shown_progress
 from fedquilt.runs.run_options import RunOptions
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
 
 
 @with_option_signature
 def run(
     method: str = "quilt",
-    dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
+    dataset: GivenData = "patchwork",
     *,
     out: str | os.PathLike[str] | None = None,
     watch: Watcher | None = None,
@@ -46,17 +42,18 @@ def run(
 
     Args:
         method: its name; see `fedquilt methods`.
-        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
+        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`; or a list of these, or a dict by name, with the
+            graph of each client (see `fedquilt docs data`).
         out: folder to write to (must be new); None keeps everything in memory.
         watch: a `fedquilt.Callback`, or several: told of each seed and round, and may stop the run.
         log: loggers, such as ["tensorboard"], which write to logs/ in `out`, else to a folder of the run's name in logs/ here.
         progress: a bar on stderr or in the notebook. None: where there is a terminal or a notebook; True: else lines, too.
         backbone: the network of methods that take any: a name (the setting `model`), a torch.nn.Module class or a function that
             makes a module from (features, classes, settings). To resume such a run in another process, put it in a plug-in.
-        **options: the other fields of `RunConfig`; docs/options.md lists them.
+        **options: the other fields of `RunConfig`; `fedquilt docs options` lists them.
     """
-    name, given = _named(dataset)
-    config = RunConfig.build(_named_things({**options, "method": method, "dataset": name}, backbone))
+    named, given = named_data(dataset, options)
+    config = RunConfig.build(_named_things({**options, **named, "method": method}, backbone))
     with shown_progress(progress, watch) as callbacks:
         return execute_run(config, _path(out), given, callbacks, log=log)
 
@@ -64,7 +61,7 @@ def run(
 @with_option_signature
 def compare(
     methods: Sequence[str],
-    dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
+    dataset: GivenData = "patchwork",
     *,
     out: str | os.PathLike[str] | None = None,
     watch: Watcher | None = None,
@@ -82,17 +79,18 @@ def compare(
 
     Args:
         methods: their names, in the order of the table.
-        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
+        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`; or a list of these, or a dict by name, with the
+            graph of each client (see `fedquilt docs data`).
         out: folder to write to (must be new); None keeps everything in memory.
         watch: callbacks; see `run`.
         log: loggers; see `run`.
         progress: see `run`.
         backbone: see `run`; it goes to every method that takes any.
-        **options: the other fields of `RunConfig`; docs/options.md lists them.
+        **options: the other fields of `RunConfig`; `fedquilt docs options` lists them.
     """
     check_loggers(log)
-    name, given = _named(dataset)
-    configs = comparison_configs(methods, _named_things({**options, "dataset": name}, backbone))
+    named, given = named_data(dataset, options)
+    configs = comparison_configs(methods, _named_things({**options, **named}, backbone))
     comparison = Comparison.create(configs, _path(out), given)
     with shown_progress(progress, watch) as callbacks:
         runs = list(comparison.runs(callbacks, log))
@@ -129,10 +127,8 @@ def compare_to_folder(
     return comparison.folder, _finish(comparison, comparison.folder, watch, log)
 
 
-DEMO_METHODS = ("majority", "local", "fedavg", "fedpub", "quilt")
-# Every method runs with its defaults but for these of FED-PUB: with the paper's similarity and tau of 3 all clients' models
-# become alike, and a figure shows nothing. Validation over three seeds: 70.0 with tau=10 alone, 70.8 with both.
-DEMO_SETTINGS = {"tau": 10.0, "contrast": "centred"}
+DEMO_METHODS = ("majority", "local", "fedavg", "fedper", "fedpub", "quilt")
+DEMO_SPLIT = "5/45/50"  # one label in twenty: owners with few labels are those who gain by joining
 
 
 def demo(
@@ -141,25 +137,26 @@ def demo(
     rounds: int | None = None,
     watch: Watcher | None = None,
     on_folder: Callable[[Path], None] | None = None,
-) -> tuple[Path, list[dict[str, Any]], list[Path]]:
-    """Compare five methods on patchwork, whose natural clients are of three families.
+) -> tuple[Path, list[dict[str, Any]], Gains]:
+    """Compare six methods, each with its defaults, on patchwork's natural clients with one label in twenty.
 
-    `out` None takes the first free folder of demo, demo-2, ...; see `compare_to_folder`.
+    `out` None takes the first free folder of demo, demo-2, ...; see `compare_to_folder`. The folder gets gains.md and
+    gains.png too.
 
     Returns:
-        The folder, the results, and the figures of the similarity between clients that FED-PUB found.
+        The folder, the results, and what each client gains by joining.
     """
     options = {
         "dataset": "patchwork",
         "partition": "natural",
+        "split": DEMO_SPLIT,
         "seeds": list(seeds),
         "rounds": rounds,
-        "settings": DEMO_SETTINGS,
     }
     folder, results = compare_to_folder(
         DEMO_METHODS, options, out, watch, new_folder=(Path("."), "demo"), on_folder=on_folder
     )
-    return folder, results, draw_similarity(read_run(folder / "fedpub"), folder)
+    return folder, results, write_gains([read_run(run) for run in runs_of(folder)], folder)
 
 
 def resume_comparison(
@@ -206,7 +203,7 @@ def resume(
     seeds or another patience in its config.json, or without a seal where an earlier version began it; never with another
     graph, partition, split or other settings.
 
-    A run's plug-ins are executed where you ran the same files before; name others in `plugins` (docs/plugins.md).
+    A run's plug-ins are executed where you ran the same files before; name others in `plugins` (see `fedquilt docs plugins`).
     """
     with shown_progress(progress, watch) as callbacks:
         return resume_run(Path(path), callbacks, log, anyway, plugins=[os.fspath(file) for file in plugins])
@@ -228,13 +225,6 @@ def _named_things(options: dict[str, Any], backbone: str | Factory | None) -> di
     if backbone is not None:
         options = options | {"settings": {**(options.get("settings") or {}), "model": name_backbone(backbone)}}
     return options
-
-
-def _named(dataset: str | os.PathLike[str] | Graph | Data) -> tuple[str, tuple[Graph, Protocol] | None]:
-    """The dataset as `RunConfig` has it, and the graph where it was given as an object."""
-    if isinstance(dataset, str | os.PathLike):
-        return os.fspath(dataset), None
-    return GIVEN, load_graph(dataset)
 
 
 def _path(out: str | os.PathLike[str] | None) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,9 @@ def progress() -> Console:
 
 
 def aside(text: str) -> None:
-    """Print one line on stderr."""
-    print(printable(text), file=sys.stderr, flush=True)
+    """Print one line on stderr. Where it cannot be written, such as to a log on a full disk, the command goes on without it."""
+    with suppress(OSError):
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def number(value: float) -> str:

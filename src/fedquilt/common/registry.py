@@ -142,7 +142,7 @@ def load_plugins(paths: Iterable[str | os.PathLike[str]], named: bool) -> list[s
                 execute(file)
                 if not any(registry.from_module(file.module) for registry in Registry.every):
                     raise FedquiltError(
-                        f"The plug-in {path} registers nothing; see docs/plugins.md for what it can register."
+                        f"The plug-in {path} registers nothing; `fedquilt docs plugins` says what it can register."
                     )
             except BaseException:
                 _forget(path)

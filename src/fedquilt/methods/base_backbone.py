@@ -59,6 +59,10 @@ class BackboneMethod(AdamMethod):
             return self.model.start(clients, device)
         return super().common_weights(clients, device)
 
+    def ignores_edge_weights(self) -> str:
+        """What the network says of itself, where it has an attribute of this name; else it uses them."""
+        return str(getattr(self.model, "ignores_edge_weights", ""))
+
     def shapes(self) -> Shapes:
         """The backbone's."""
         return self.model.shapes()

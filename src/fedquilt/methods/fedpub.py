@@ -6,7 +6,7 @@ private mask that selects and scales the weights it received (section 4.2), and 
 the received one (eq. 4). Nothing is pruned by default: `threshold=0.2` sends 46 to 69 % of the
 bytes at no loss of accuracy, and tells the server which weights a client does not use.
 
-Where the code and the paper differ, and why (what was measured is in docs/fidelity.md):
+Where the code and the paper differ, and why (what was measured is in `fedquilt docs fidelity`):
 
 - *What is sent.* The masked weights theta * mu, as in the paper's Algorithm 1 (the public code sends theta: `upload=plain`).
   To the letter, clients apply their lasting masks again to an average that holds them already, so that weights grow

@@ -17,7 +17,7 @@ The model is a spectral graph neural network, and it is the encoder of a variati
 - *Structural.* The server clusters the clients by the subspaces of their spectral energies (eq. 9 to 13), and every client
   draws its coefficients w_k toward the mean of its cluster (eq. 14, 15).
 
-Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md). The public
+Where the code and the paper differ, or the paper leaves it open, and why (measured in `fedquilt docs fidelity`). The public
 code that the paper names (github.com/blgpb/FedSSA) could not be had.
 
 - *Labels.* The paper appends a node's label to its features. If what the classifier reads held a training node's own label, it
@@ -63,7 +63,7 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.rows import Rows
 from fedquilt.common.random_streams import derive, torch_stream
 from fedquilt.devices.device import using_threads
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import DivergedError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.base import RoundSizes, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
@@ -511,10 +511,7 @@ def projectors(energies: Tensor) -> Tensor:
     try:
         left, size, _ = torch.linalg.svd(energies.double(), full_matrices=False)
     except torch.linalg.LinAlgError as error:
-        raise FedquiltError(
-            "Training diverged: the spectral energies of a client are not finite; use a smaller learning rate (--set lr=...), "
-            "or scale the features."
-        ) from error
+        raise DivergedError("the spectral energies of a client are not finite") from error
     q = left * (size > RANK_TOLERANCE * size[:, :1]).unsqueeze(1)
     return (q @ q.mT).float()
 

@@ -1,4 +1,4 @@
-"""Quilt: the method of fedquilt, 2026; docs/quilt.md says more.
+"""Quilt: the method of fedquilt, 2026; `fedquilt docs quilt` says more.
 
 What features and labels *mean* is common to all data owners; *how the graph carries it* is not. So the feature layer and the
 classifier are shared, and each client looks at its graph through filters of its own (`fedquilt.nn.filters`), which never
@@ -20,7 +20,7 @@ Two rules make the sharing work:
 
 Nothing about anyone's structure crosses: no coefficients, no mask, and nothing of a node.
 
-How it came about, what every part is worth and what was left out is in docs/quilt.md.
+How it came about, what every part is worth and what was left out is in `fedquilt docs quilt`.
 """
 
 from __future__ import annotations
@@ -325,7 +325,9 @@ def features_seen_by(clients: Sequence[Client]) -> np.ndarray:
     counts = [len(nodes) for nodes in trains]
     rows = np.concatenate(trains) + np.repeat(first, counts)
     has = (features_of(clients) != 0).astype(np.float32)
-    near = side_by_side(clients)[rows].astype(np.float32) @ has + has[rows] > 0
+    joined = side_by_side(clients)[rows].astype(np.float32)
+    joined.data[:] = 1.0  # who is a neighbour, however little the edge weighs
+    near = joined @ has + has[rows] > 0
     place = np.ones(rows.size, np.float32), np.arange(rows.size), np.cumsum([0, *counts])
     seen = sp.csr_matrix(place, shape=(len(clients), rows.size)) @ near
     return seen.toarray() if sp.issparse(seen) else np.asarray(seen)

@@ -48,7 +48,12 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class Model(ABC):
-    """Graph layers with ReLU and dropout after each, then a linear classifier."""
+    """Graph layers with ReLU and dropout after each, then a linear classifier.
+
+    Attributes:
+        features, hidden, outputs: widths.
+        ignores_edge_weights: why weights of edges change nothing, as the end of a sentence; empty where they are used.
+    """
 
     features: int
     hidden: int
@@ -57,6 +62,7 @@ class Model(ABC):
 
     kinds: ClassVar[dict[str, type[Model]]] = {}
     kind: ClassVar[str]
+    ignores_edge_weights: ClassVar[str] = ""
 
     def __init_subclass__(cls, kind: str, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -202,6 +208,8 @@ class Gat(Model, kind="gat"):
 
 class Mlp(Model, kind="mlp"):
     """Dense layers that ignore the graph: a baseline of features alone."""
+
+    ignores_edge_weights = "model=mlp does not read edges"
 
     def layer_shapes(self, inside: int) -> Shapes:
         """weight [in, H], bias [H]."""

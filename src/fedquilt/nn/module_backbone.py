@@ -60,7 +60,7 @@ def name_backbone(given: str | Factory) -> str:
     name = getattr(given, "__name__", "")
     if not callable(given) or not name.isidentifier():
         raise FedquiltError(
-            "backbone takes a name, a torch.nn.Module class or a function with a name; see docs/plugins.md."
+            "backbone takes a name, a torch.nn.Module class or a function with a name; see `fedquilt docs plugins`."
         )
     if name not in BACKBONES or BACKBONES.find(name) is not given:
         try:

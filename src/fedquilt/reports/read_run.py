@@ -12,6 +12,7 @@ from fedquilt.reports.names import metric_name
 from fedquilt.runs.comparison_folder import is_comparison, runs_of
 from fedquilt.runs.folder import RunFolder, SeedFolder
 from fedquilt.runs.result import build_result
+from fedquilt.runs.seal import mapping
 
 BEST = -1  # the best round's key in similarity.npz; `fedquilt.training.loop` has it too, but imports PyTorch
 
@@ -59,7 +60,16 @@ class StoredRun:
     def result(self) -> dict[str, Any] | None:
         """As in result.json, unfinished seeds with their best round so far; None before any evaluation."""
         summaries = [seed.summary for seed in self.seeds if seed.summary is not None]
-        return build_result(self.config, summaries) if summaries else None
+        config = dict(self.config)
+        name = mapping(mapping(config.get("resolved")).get("graph")).get("name")
+        config["dataset"] = name or config.get("dataset")  # the option may be a path
+        return build_result(config, summaries) if summaries else None
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """The names of the classes; None where they have none, or no seed is done."""
+        found = (((seed.summary or {}).get("confusion") or {}).get("class_names") for seed in self.seeds)
+        return next((names for names in found if isinstance(names, list)), None)
 
     @property
     def unfinished(self) -> list[str]:

@@ -42,7 +42,7 @@ from typing import Any, Literal, TypedDict
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of a run, without the method and the dataset; `RunConfig` has their bounds, docs/options.md lists them."""
+    """The options of a run, without the method and the dataset; `RunConfig` has their bounds; see `fedquilt docs options`."""
 '''
 
 

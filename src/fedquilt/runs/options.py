@@ -1,4 +1,4 @@
-"""The options of a run, as people see them: what `--help`, `help(fedquilt.run)` and docs/options.md say of each field.
+"""The options of a run, as people see them: what `--help`, `help(fedquilt.run)` and the page of options say of each field.
 
 `RunConfig` declares each option once: its field has the type, the bounds and the default, and an `Option` with the rest.
 """

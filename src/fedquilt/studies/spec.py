@@ -1,6 +1,6 @@
 """The specification of a study: the axes of its table, the options that their levels set, and the values that it shows.
 
-A study is a YAML file in `catalogue/<paper>/`; its published numbers are in the CSV file of the same name (docs/studies.md).
+A study is a YAML file in `catalogue/<paper>/`; its published numbers are in the CSV of the same name (fedquilt docs studies).
 """
 
 from __future__ import annotations

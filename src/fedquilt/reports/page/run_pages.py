@@ -9,6 +9,7 @@ from typing import Any
 
 from fedquilt.reports.names import metric_name
 from fedquilt.reports.page.chart_data import page_run
+from fedquilt.reports.page.class_tables import metric_tables, run_class_tables
 from fedquilt.reports.page.data import Page, PageFacts
 from fedquilt.reports.page.rerun import command_of_all
 from fedquilt.reports.page.rich_table import page_table
@@ -40,7 +41,7 @@ def page_of_run(run: StoredRun) -> Page:
         title=f"{result['method']} on {setting_of(result)}",
         lead=lead,
         notes=tuple(run.unfinished),
-        tables=(table,),
+        tables=(table, *run_class_tables(run)),
         runs=(page_run([run], str(result["method"]), setting_of(result)),),
     )
 
@@ -64,7 +65,10 @@ def page_of_comparison(name: str, runs: Sequence[StoredRun]) -> Page:
         title=settings[0] if len(settings) == 1 else name,
         lead=_lead(results, len(settings)),
         notes=tuple(f"{run.method}: {sentence}" for run in runs for sentence in run.unfinished),
-        tables=(page_table(comparison_table(results), "", f"{caption} {_metric_caption(results)}".strip()),),
+        tables=(
+            page_table(comparison_table(results), "", f"{caption} {_metric_caption(results)}".strip()),
+            *metric_tables(results),
+        ),
         runs=charts,
         facts=(PageFacts("To run all of it again", code=command),) if command else (),
     )
