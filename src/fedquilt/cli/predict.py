@@ -40,8 +40,8 @@ def predict(
             "--client",
             "-k",
             metavar="K",
-            help="Of a run, whose model: a number, all, or mean (of all clients' probabilities). Default: every client's, for "
-            "its own nodes.",
+            help="Of a run, whose model: a number or a name, all, or mean (of all clients' probabilities). "
+            "Default: every client's, for its own nodes.",
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", "-s", help="Of a run, which seed. Default: the first.")] = None,
@@ -116,7 +116,9 @@ def _nodes(predictions: Predictions) -> str:
     whose = list(dict.fromkeys(predictions.clients.tolist()))
     if len(whose) > 1:
         return f"{count} with {len(whose)} clients' models"
-    return f"{count} with {f'the model of client {whose[0]}' if whose[0] != 'mean' else 'the mean of all models'}"
+    if whose[0] == "mean":
+        return f"{count} with the mean of all models"
+    return f"{count} with the model of client {whose[0]}"
 
 
 def _print_rows(predictions: Predictions) -> None:

@@ -13,25 +13,12 @@ from fedquilt.graphs.encoding import Column, Encoding
 from fedquilt.graphs.graph import Graph
 
 
-def with_joint_encoding(graphs: Sequence[Graph]) -> list[Graph]:
-    """The graphs with the same features, where they were read from tables whose columns gave different ones.
-
-    Features are those of `joint_encoding`. Graphs that have the same features, or do not say how theirs were made, stay as
-    they are.
-    """
-    names = {graph.feature_names for graph in graphs}
-    if len(names) <= 1 or any(graph.encoding is None for graph in graphs):
-        return list(graphs)
-    joint = joint_encoding(graphs)
-    return [recoded(graph, joint) for graph in graphs]
-
-
 def joint_encoding(graphs: Sequence[Graph]) -> Encoding:
     """One encoding for several tables: the columns of the first one, and what any of them needs of each.
 
-    A category of any table is a category, in the order of names; a column has the features "other" and "missing" where it has
-    them in any table. A column without a value in one table is missing there. The number in a gap is the mean over all nodes.
-    A column that is a number in one table and a category in another, or is in some tables only, is an error.
+    A category of any table is a category, in the order of names where tables differ. A column has the features "other" and
+    "missing" where it has them in any table; one without a value in a table is missing there. The number in a gap is the mean
+    over all nodes. A column that is a number in one table and a category in another, or is in some tables only, is an error.
     """
     tables = [(graph.encoding, graph.nodes) for graph in graphs if graph.encoding is not None]
     order: dict[str, list[tuple[Column, int]]] = {}
@@ -62,12 +49,13 @@ def _joined(name: str, found: Sequence[tuple[Column, int]], gap: bool) -> Column
             "or numeric in each graph.yaml."
         )
     weights = [nodes for _, nodes in found]
+    orders = {column.categories for column in columns}
     return Column(
         name,
         columns[0].kind if len(kinds) == 1 else "number",  # yes and no as words, and as 1 and 0
         float(np.average([column.fill for column in columns], weights=weights)),
         gap or any(column.indicator for column in columns),
-        tuple(sorted({category for column in columns for category in column.categories})),
+        next(iter(orders)) if len(orders) == 1 else tuple(sorted(set().union(*orders))),
         any(column.other for column in columns),
     )
 

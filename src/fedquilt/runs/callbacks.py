@@ -83,7 +83,8 @@ def callbacks_of(watch: Watcher | None) -> list[Callback]:
     listed = [] if watch is None else [watch] if isinstance(watch, Callback) else watch
     if not isinstance(listed, Sequence) or not all(isinstance(each, Callback) for each in listed):
         raise FedquiltError(
-            f"watch takes a fedquilt.Callback or a list of them, not {type(watch).__name__}; subclass it, as `fedquilt docs python` shows."
+            f"watch takes a fedquilt.Callback or a list of them, not {type(watch).__name__}; subclass it, as "
+            "`fedquilt docs python` shows."
         )
     return list(listed)
 

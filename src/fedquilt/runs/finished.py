@@ -69,8 +69,8 @@ class Run:
         """Predict classes with the clients' models; `.to_frame()` has a row a node, `.write(path)` writes them.
 
         Args:
-            client: whose model: a number, "all", or, for `data`, "mean": the mean of all clients' probabilities. None: every
-                client's, for its own nodes; it must be said for `data` where there are several clients.
+            client: whose model: a number or a name, "all", or, for `data`, "mean": the mean of all clients' probabilities.
+                None: every client's, for its own nodes; it must be said for `data` where there are several clients.
             data: an npz file, a folder of tables, a csv file of nodes without edges, a `Graph`, or PyTorch Geometric's `Data`.
                 None: the clients' own nodes, with the part of the split and the true class of each.
             seed: which of the run's seeds; None: the first.

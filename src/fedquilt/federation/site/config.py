@@ -83,7 +83,8 @@ class SiteConfig(SiteData):
         quota: how much a coordinator may take up of the site.
         settings: settings of the method that this site has in place of the run's, such as {lr: 0.005}, where the method lets
             them differ between clients.
-        plugins: Python files of the site's own that register methods and backbones (see `fedquilt docs plugins`). They are never sent.
+        plugins: Python files of the site's own that register methods and backbones (see `fedquilt docs plugins`). They are
+            never sent.
     """
 
     state: Annotated[str, Field(min_length=1)]
