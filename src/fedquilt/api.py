@@ -64,7 +64,8 @@ def compare(
     """Train several methods on the same partitions and splits; see `run`.
 
     A folder `out` gets a run folder for each method, compare.json, comparison.md and convergence.png. `settings` go to every
-    method that has them; a setting that none of the methods knows is an error.
+    method that has them; a setting that none of the methods knows is an error. A method that fails is named in a warning of the
+    logger fedquilt, has a row in the table and no run in the list; an error where all methods fail.
 
     Args:
         methods: their names, in the order of the table.
@@ -80,7 +81,7 @@ def compare(
     comparison = Comparison.create(configs, _path(out), given)
     runs = list(comparison.runs(watch, log))
     if comparison.folder is not None:
-        write_comparison(comparison.folder, [run.result for run in runs])
+        write_comparison(comparison.folder, comparison.results([run.result for run in runs]))
     return runs
 
 
@@ -156,7 +157,7 @@ def resume_comparison(
 def _finish(
     comparison: Comparison, folder: Path, watch: Watcher | None, log: str | Sequence[str]
 ) -> list[dict[str, Any]]:
-    results = [run.result for run in comparison.runs(watch, log)]
+    results = comparison.results([run.result for run in comparison.runs(watch, log)])
     write_comparison(folder, results)
     return results
 

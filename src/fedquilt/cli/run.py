@@ -65,6 +65,7 @@ def resume(
         with resumable([folder]), watching(quiet) as watch:
             table = resume_comparison(folder, watch, log or (), anyway)
         compare.show_results(folder, table, as_json)
+        compare.fail_where_any_did(folder, table)
         return
     from fedquilt.runs.execute import resume_run
 

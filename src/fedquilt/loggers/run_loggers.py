@@ -42,7 +42,7 @@ class RunLoggers:
     @contextmanager
     def seed(self, seed: int, watch: Callable[[Record], None] | None) -> Iterator[SeedLog]:
         """Log a seed that trains inside the `with` block; `watch`, if any, is called with each record too."""
-        log = SeedLog(self, watch)
+        log = SeedLog(self, seed, watch)
         self.each(lambda logger: self._start(logger, seed))
         try:
             yield log
@@ -61,6 +61,15 @@ class RunLoggers:
             self._finish(logger, seed, summary)
 
         self.each(replay)
+
+    def begin_again(self, seed: int) -> None:
+        """Begin the log of a seed again, as a resume does."""
+
+        def again(logger: Logger) -> None:
+            self._finish(logger, seed, None)
+            self._start(logger, seed)
+
+        self.each(again)
 
     def each(self, act: Callable[[Logger], None]) -> None:
         """Call `act` with each logger. Where it raises, print a sentence and drop that logger."""
@@ -86,12 +95,16 @@ class RunLoggers:
 class SeedLog:
     """The log of one seed in all loggers. Set `summary` when the seed is done."""
 
-    def __init__(self, loggers: RunLoggers, watch: Callable[[Record], None] | None) -> None:
-        self._loggers, self._watch = loggers, watch
+    def __init__(self, loggers: RunLoggers, seed: int, watch: Callable[[Record], None] | None) -> None:
+        self._loggers, self._seed, self._watch = loggers, seed, watch
+        self._rounds = 0
         self.summary: Record | None = None
 
     def round(self, record: Record) -> None:
-        """Log a round that is done."""
+        """Log a round that is done. Where it was done before, the seed is trained again from there: its log is begun again."""
+        if record["round"] < self._rounds:
+            self._loggers.begin_again(self._seed)
+        self._rounds = record["round"] + 1
         self._loggers.each(lambda logger: logger.round(record))
         if self._watch is not None:
             self._watch(record)

@@ -18,7 +18,7 @@ from fedquilt.methods.settings import AdamSettings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Shapes, common_start
-from fedquilt.nn.optim import LearningRate, adam_start, adam_step
+from fedquilt.nn.optim import LearningRate, adam_start, adam_step, clip_gradients
 
 MODEL = "model."
 PREVIOUS = "previous."  # in the server's state: what was sent before, where the averaging rule needs it
@@ -152,6 +152,8 @@ class AdamMethod(Method):
             dropout = Dropout(self.settings.dropout, keys, epoch)
             grads, loss = self.gradients(state, cohort, dropout, down)
             s = self.settings
+            if s.clip:
+                clip_gradients(grads, s.clip)
             adam_step(self.trained(state), grads, state, s.lr, s.weight_decay, self.rates(cohort))
             self.after_step(state, down)
         personal = self.personal(state)

@@ -63,7 +63,7 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.rows import Rows
 from fedquilt.common.random_streams import derive, torch_stream
 from fedquilt.devices.device import using_threads
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import DivergedError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.base import RoundSizes, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
@@ -511,7 +511,7 @@ def projectors(energies: Tensor) -> Tensor:
     try:
         left, size, _ = torch.linalg.svd(energies.double(), full_matrices=False)
     except torch.linalg.LinAlgError as error:
-        raise FedquiltError(
+        raise DivergedError(
             "Training diverged: the spectral energies of a client are not finite; use a smaller learning rate (--set lr=...), "
             "or scale the features."
         ) from error

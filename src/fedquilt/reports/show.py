@@ -8,7 +8,8 @@ from pathlib import Path
 from rich.table import Table
 
 from fedquilt.errors import FedquiltError
-from fedquilt.reports.read_run import StoredRun, read_run, read_runs
+from fedquilt.reports.comparison import verdict_of
+from fedquilt.reports.read_run import StoredRun, read_run, read_runs, with_failed_rows
 from fedquilt.reports.run_figures import draw_convergence, draw_run
 from fedquilt.reports.run_findings import SeedFindings, draw_findings, read_findings, read_pair
 from fedquilt.reports.tables import comparison_table, run_table
@@ -43,8 +44,9 @@ def read_overview(folder: Path, against: Path | None = None) -> Overview:
         own = None if several else read_findings(runs[0])
         findings = [] if own is None else [own]
     results = [run.result for run in runs if run.result is not None]
-    table = comparison_table(results) if several else run_table(results[0])
+    table = comparison_table(with_failed_rows(folder, results)) if several else run_table(results[0])
     notes = [f"{run.method}: {sentence}" if several else sentence for run in runs for sentence in run.unfinished]
+    notes += verdict_of(runs) if several else []
     return Overview(folder, several, runs, findings, table, notes)
 
 

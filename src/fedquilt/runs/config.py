@@ -114,6 +114,14 @@ class RunConfig(BaseModel):
         Count | None,
         Option(HOW, "Stop after so many rounds without a better validation metric.", unset="never"),
     ] = None
+    on_divergence: Annotated[
+        Literal["retry", "stop"],
+        Option(
+            HOW,
+            "Where a seed's training diverges: retry (once more from the start, with a tenth of the learning rates and clipped "
+            "gradients; every table says so), or stop.",
+        ),
+    ] = "retry"
     attack: Annotated[
         AttackKind | None,
         Option(

@@ -14,7 +14,7 @@ from fedquilt.common.random_streams import numpy_stream
 from fedquilt.datasets.catalogue import choose, in_catalogue, known_copies
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import FedquiltError, UnfitMethodError
 from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.prepare import prepare
@@ -113,17 +113,24 @@ class ResolvedRun:
         method = find_method(config.method)
         context = replace(self.context(config.seeds[0]), epochs=config.epochs or self.protocol.epochs)
         first = method(*resolve_settings(method, context, config.settings, config.epochs))
-        if first.needs_classes() and not self.task.has_classes:
+        try:
+            self._check_needs(first, config)
+        except FedquiltError as error:
+            raise UnfitMethodError(str(error)) from error
+        return first
+
+    def _check_needs(self, method: Method, config: RunConfig) -> None:
+        """Refuse a method that needs, or is asked for, what this task or scenario does not have."""
+        if method.needs_classes() and not self.task.has_classes:
             raise FedquiltError(
                 f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another method or task."
             )
         if config.attack is not None:
-            check_attackable(first, config.attack)
+            check_attackable(method, config.attack)
         if config.hold_out_clients:
-            check_admits(method)
+            check_admits(type(method))
         if config.aggregation != "mean":
-            check_averages(first, config.aggregation)
-        return first
+            check_averages(method, config.aggregation)
 
     def _usual_metric(self) -> str:
         """The dataset's metric where the task has it, else the task's first."""

@@ -21,6 +21,10 @@ _SEED_KEYS = (
     "download_bytes",
 )
 GROUPS, EPSILON = "groups", "epsilon"
+# Of a seed, where it has them: the rounds that were done (fewer than planned after early stopping), and how it was trained
+# again after it had diverged. Results of earlier versions lack them.
+ROUNDS_RUN, RETRIED = "rounds_run", "retried"
+_IF_KNOWN = (ROUNDS_RUN, RETRIED, EPSILON, GROUPS)
 
 
 def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -31,7 +35,8 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
     mean over seeds of which one has no value is null. The metric's name comes from the summaries where they
     have it, as the config may leave the choice to the dataset.
 
-    A seed has `epsilon` where uploads are protected: the privacy budget spent by the client that sent most often.
+    A seed has `rounds_run`, the rounds that were done; `epsilon` where uploads are protected: the privacy budget spent by the
+    client that sent most often; and `retried` where its training diverged and it was trained again with other settings: which.
 
     `groups` exist where clients are of several kinds (honest and malicious, trained and new). For each seed they hold the
     number of clients of a group and their mean test metric (see `group`); for the run, mean and deviation over seeds.
@@ -49,7 +54,7 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
         missing = [key for key in _SEED_KEYS if key not in summary]
         if missing:
             raise FedquiltError(f"The summary of seed {summary.get('seed', '?')} has no '{missing[0]}'.")
-        seeds.append(plain({key: summary[key] for key in (*_SEED_KEYS, EPSILON, GROUPS) if key in summary}))
+        seeds.append(plain({key: summary[key] for key in (*_SEED_KEYS, *_IF_KNOWN) if key in summary}))
     vals = [seed["val"] for seed in seeds]
     result = {
         **plain({key: config[key] for key in _CONFIG_KEYS}),

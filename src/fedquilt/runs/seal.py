@@ -25,7 +25,7 @@ import numpy as np
 from fedquilt.common.files import plain
 from fedquilt.common.sealed import DamagedError, read_facts, write_facts
 from fedquilt.common.version import VERSION
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import FedquiltError, RefusedError
 from fedquilt.runs.compute_version import COMPUTE_VERSION
 from fedquilt.runs.config import GIVEN
 
@@ -181,7 +181,7 @@ def refuse(
         put_back = "put back what it began with" if fixed else "insist with --anyway (anyway=True from Python)"
         again = _again(folder) if what == "run" else "start it again in a new folder"
         instead = instead or f"{put_back}, or {again}"
-        raise FedquiltError(f"The {what} in {folder} cannot be resumed: {clauses}; {instead}.")
+        raise RefusedError(f"The {what} in {folder} cannot be resumed: {clauses}; {instead}.")
     return [difference.what for difference in found]
 
 

@@ -105,6 +105,8 @@ def _train(resolved: ResolvedRun, path: Path, on_round: OnRound | None, again: l
     def watch(config: RunConfig, seed: int, rounds: int) -> Callable[[dict[str, Any]], None]:
         return lambda record: on_round(record["round"] + 1, rounds) if on_round is not None else None
 
+    # A cell has the settings of its study or is no result of it.
+    resolved.config = resolved.config.model_copy(update={"on_divergence": "stop"})
     folder = _begun(resolved, path, again)
     if folder is None:
         if path.exists():

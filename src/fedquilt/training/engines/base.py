@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import DivergedError
 from fedquilt.messages.message import Message
 from fedquilt.methods.base import State
 
@@ -47,11 +47,11 @@ class Evaluation:
 EVALUATION_FIELDS = tuple(field.name for field in fields(Evaluation))
 
 
-def diverged(clients: Sequence[int]) -> FedquiltError:
+def diverged(clients: Sequence[int]) -> DivergedError:
     """The error for clients whose models give outputs that are not finite."""
     which = ", ".join(map(str, clients[:5])) + (" and others" if len(clients) > 5 else "")
     models = "the models of clients" if len(clients) > 1 else "the model of client"
-    return FedquiltError(
+    return DivergedError(
         f"Training diverged: no finite numbers come from {models} {which} any more; "
         "use a smaller learning rate (--set lr=...)."
     )
