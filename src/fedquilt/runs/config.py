@@ -193,6 +193,14 @@ class RunConfig(BaseModel):
             unset="all in this one",
         ),
     ] = None
+    threads: Annotated[
+        Count | None,
+        Option(
+            WHERE,
+            "CPU threads, of each worker where there are some; results differ by rounding only.",
+            unset="OMP_NUM_THREADS, else as many as this process has CPUs",
+        ),
+    ] = None
     data: Annotated[
         str | None,
         Option(WHERE, "The folder with graphs; by default FEDQUILT_DATA, else the user's cache.", kind=Path),

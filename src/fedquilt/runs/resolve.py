@@ -253,7 +253,8 @@ class ResolvedRun:
         return self.method(self.settings, self.context(seed), averaging)
 
     def _engine_options(self) -> EngineOptions:
-        return EngineOptions(self.device, self.cohort_size, self.config.precision, self.config.workers)
+        c = self.config
+        return EngineOptions(self.device, self.cohort_size, c.precision, c.workers, c.threads)
 
     def largest_cohort(self, seed: int) -> int:
         """How many clients are computed at once where nothing limits it, here or in each worker process."""

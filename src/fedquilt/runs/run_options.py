@@ -122,6 +122,11 @@ class RunOptions(TypedDict, total=False):
     """Train the clients in so many processes on Ray, on this machine or on a cluster. Default: all in this one.
     """
 
+    threads: int | None
+    """CPU threads, of each worker where there are some; results differ by rounding only. Default: OMP_NUM_THREADS,
+    else as many as this process has CPUs.
+    """
+
     data: str | None
     """The folder with graphs; by default FEDQUILT_DATA, else the user's cache."""
 

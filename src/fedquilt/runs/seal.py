@@ -32,7 +32,7 @@ from fedquilt.runs.config import GIVEN
 SEAL = "seal.json"
 FORMAT = 1
 # Options that say where a run is computed, not what: a run may be resumed with other values of these.
-FREE = frozenset({"device", "data", "checkpoint_seconds", "workers", "cohort_size"})
+FREE = frozenset({"device", "data", "checkpoint_seconds", "workers", "cohort_size", "threads"})
 # Options that a run may be resumed with other values of where the user insists; see `_plan_difference`.
 _PLAN = ("rounds", "patience", "seeds")
 # Paths of files whose content is sealed; the files may lie elsewhere meanwhile.

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from fedquilt.devices.device import using_threads
+from fedquilt.devices.threads import use_available_cpus
 from fedquilt.errors import DivergedError
 from fedquilt.methods.base import Method
 from fedquilt.methods.personal_model import constants_of, training_facts
@@ -33,7 +35,9 @@ def train_seed(
     run: Run,
 ) -> dict[str, Any]:
     """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary."""
-    training, retried = _trained(resolved, seed, folder, on_round)
+    use_available_cpus()
+    with using_threads(resolved.config.threads):
+        training, retried = _trained(resolved, seed, folder, on_round)
     progress = training.progress
     best = progress.best
     summary = progress.summary(seed, resolved.config.metric) | {

@@ -14,6 +14,8 @@ import torch
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.devices.device import using_threads
+from fedquilt.devices.threads import use_available_cpus
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.split import NONE, TEST
 from fedquilt.runs.config import RunConfig
@@ -65,7 +67,9 @@ def train(run: ValidationOnlyRun, seed: int, on_round: Callable[[int, float | No
         run.cohort_size = size
         run.training(seed, on_round=report).run()
 
-    with_smaller_cohorts(train_in_cohorts, run.cohort_size, run.largest_cohort(seed))
+    use_available_cpus()
+    with using_threads(run.config.threads):
+        with_smaller_cohorts(train_in_cohorts, run.cohort_size, run.largest_cohort(seed))
 
 
 @contextmanager
