@@ -77,7 +77,7 @@ def test_a_run_has_the_threads_it_asks_for_and_never_more_than_its_cpus(
                 threads=asked,
                 watch=lambda *_: lambda record: seen.append(torch.get_num_threads()),
             )
-        assert seen == [2, 3]
+        assert seen == [1, 3]  # patchwork is small work
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

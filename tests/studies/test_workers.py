@@ -91,7 +91,9 @@ def test_a_limit_that_every_cell_would_meet_is_reported_and_others_end_the_cell(
     assert "Memory ran out" in CellStore(tmp_path).failures()[cell.identity]
 
 
-def test_workers_have_the_threads_that_the_environment_asks_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_workers_have_the_threads_that_the_environment_asks_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert workers.WorkerPool(2, tmp_path, False)._arguments[-1] == 3
     monkeypatch.delenv("OMP_NUM_THREADS")

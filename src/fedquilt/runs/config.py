@@ -198,7 +198,7 @@ class RunConfig(BaseModel):
         Option(
             WHERE,
             "CPU threads, of each worker where there are some; results differ by rounding only.",
-            unset="OMP_NUM_THREADS, else as many as this process has CPUs",
+            unset="OMP_NUM_THREADS, else by the work and the CPUs that this process has",
         ),
     ] = None
     data: Annotated[

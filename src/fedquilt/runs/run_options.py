@@ -124,7 +124,7 @@ class RunOptions(TypedDict, total=False):
 
     threads: int | None
     """CPU threads, of each worker where there are some; results differ by rounding only. Default: OMP_NUM_THREADS,
-    else as many as this process has CPUs.
+    else by the work and the CPUs that this process has.
     """
 
     data: str | None

@@ -19,6 +19,7 @@ from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import RETRIED, group
 from fedquilt.runs.retry import Retry, in_words, may_retry, smaller_steps
+from fedquilt.runs.run_threads import run_threads
 from fedquilt.scenarios.newcomers import FrozenServer
 from fedquilt.training.loop import Training
 from fedquilt.training.round_store import Record
@@ -36,7 +37,7 @@ def train_seed(
 ) -> dict[str, Any]:
     """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary."""
     use_available_cpus()
-    with using_threads(resolved.config.threads):
+    with using_threads(run_threads(resolved)):
         training, retried = _trained(resolved, seed, folder, on_round)
     progress = training.progress
     best = progress.best

@@ -20,6 +20,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.split import NONE, TEST
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.run_threads import run_threads
 from fedquilt.training.smaller_cohorts import reporting_once, with_smaller_cohorts
 
 
@@ -68,7 +69,7 @@ def train(run: ValidationOnlyRun, seed: int, on_round: Callable[[int, float | No
         run.training(seed, on_round=report).run()
 
     use_available_cpus()
-    with using_threads(run.config.threads):
+    with using_threads(run_threads(run)):
         with_smaller_cohorts(train_in_cohorts, run.cohort_size, run.largest_cohort(seed))
 
 
