@@ -1,9 +1,9 @@
 """How many CPU threads a run trains with: as asked, else by its work and by the CPUs of the process.
 
-Threads share out each operation of a training step. Where steps are small, waking the threads takes as long as they save: on two
-idle cores, Local on Cora with five clients trains in 1.0 s with one thread and in 1.4 with two. On sixteen idle cores a step of
-its size takes 15 ms with one thread and 19 with sixteen; one of 20,000 nodes 164 ms with one, 85 with four and 110 with sixteen;
-one of 170,000 nodes 2,654, 866 and (spinning) 682. So a thread is used for every `PRODUCTS` products of a step.
+Threads share out each operation of a training step. Where steps are small, waking the threads takes as long as they save: on
+two idle cores, Local on Cora with five clients trains in 1.0 s with one thread, in 1.4 with two. On sixteen idle cores a step
+of its size takes 15 ms with one thread and 19 with sixteen; one of 20,000 nodes 164 ms with one, 85 with four and 110 with
+sixteen; one of 170,000 nodes 2,654 with one, 866 with four and 822 with eight. So `PRODUCTS` products of a step are one thread.
 """
 
 from __future__ import annotations
