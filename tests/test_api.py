@@ -121,7 +121,7 @@ def test_the_folder_holds_what_the_run_returns(tmp_path: Path) -> None:
         ({"dataset": "patchwrk"}, "There is no dataset 'patchwrk'; did you mean 'patchwork'?"),
         ({"dataset": 3}, "A int is not a graph"),
         ({"metric": "f1"}, "There is no metric 'f1'"),
-        ({"metric": "auc"}, "auc needs two classes"),
+        ({"metric": "f2"}, "There is no metric 'f2'"),
         ({"split": "given"}, "patchwork has no given split"),
         ({"split": "2fold"}, "The split '2fold' has too few folds"),
         ({"edge_noise": 1.5}, "The option edge_noise=1.5 is not possible"),

@@ -5,31 +5,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Unpack
 
-from fedquilt.datasets.load import load_graph
-from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
 from fedquilt.reports.comparison import write_comparison
 from fedquilt.reports.read_run import read_run
 from fedquilt.reports.run_figures import draw_similarity
 from fedquilt.runs import finished
 from fedquilt.runs.compare import Comparison, comparison_configs
-from fedquilt.runs.config import GIVEN, RunConfig
+from fedquilt.runs.config import RunConfig
 from fedquilt.runs.execute import Watcher, execute_run, resume_run
 from fedquilt.runs.finished import Run
+from fedquilt.runs.given_data import GivenData, named_data
 from fedquilt.runs.option_files import with_option_signature
 from fedquilt.runs.run_options import RunOptions
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
 
 
 @with_option_signature
 def run(
     method: str = "quilt",
-    dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
+    dataset: GivenData = "patchwork",
     *,
     out: str | os.PathLike[str] | None = None,
     watch: Watcher | None = None,
@@ -40,21 +35,22 @@ def run(
 
     Args:
         method: its name; see `fedquilt methods`.
-        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
+        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`; or a list of these, or a dict by name, with the
+            graph of each client (docs/data.md).
         out: folder to write to (must be new); None keeps everything in memory.
         watch: called when a seed starts; see `Watcher`.
         log: loggers, such as ["tensorboard"], which write to logs/ in `out`, else to a folder of the run's name in logs/ here.
         **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
-    name, given = _named(dataset)
-    config = RunConfig.build({**options, "method": method, "dataset": name})
+    named, given = named_data(dataset, options)
+    config = RunConfig.build({**options, **named, "method": method})
     return execute_run(config, _path(out), given, watch, log=log)
 
 
 @with_option_signature
 def compare(
     methods: Sequence[str],
-    dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
+    dataset: GivenData = "patchwork",
     *,
     out: str | os.PathLike[str] | None = None,
     watch: Watcher | None = None,
@@ -69,15 +65,16 @@ def compare(
 
     Args:
         methods: their names, in the order of the table.
-        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
+        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`; or a list of these, or a dict by name, with the
+            graph of each client (docs/data.md).
         out: folder to write to (must be new); None keeps everything in memory.
         watch: called when a seed starts; see `Watcher`.
         log: loggers; see `run`.
         **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
     check_loggers(log)
-    name, given = _named(dataset)
-    configs = comparison_configs(methods, {**options, "dataset": name})
+    named, given = named_data(dataset, options)
+    configs = comparison_configs(methods, {**options, **named})
     comparison = Comparison.create(configs, _path(out), given)
     runs = list(comparison.runs(watch, log))
     if comparison.folder is not None:
@@ -180,13 +177,6 @@ def resume(
     graph, partition, split or other settings.
     """
     return resume_run(Path(path), watch, log, anyway)
-
-
-def _named(dataset: str | os.PathLike[str] | Graph | Data) -> tuple[str, tuple[Graph, Protocol] | None]:
-    """The dataset as `RunConfig` has it, and the graph where it was given as an object."""
-    if isinstance(dataset, str | os.PathLike):
-        return os.fspath(dataset), None
-    return GIVEN, load_graph(dataset)
 
 
 def _path(out: str | os.PathLike[str] | None) -> Path | None:

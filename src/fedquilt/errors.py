@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class FedquiltError(Exception):
@@ -23,7 +24,22 @@ class MachineLimitError(FedquiltError):
 
 
 class DivergedError(FedquiltError):
-    """Training gives no finite numbers any more."""
+    """Training gave numbers that are not finite.
+
+    Attributes:
+        what: what was found, as a clause.
+        clients: whose numbers they are; empty where that is not known.
+    """
+
+    def __init__(
+        self, what: str, clients: Sequence[int] = (), advice: str = "use a smaller learning rate (--set lr=...)"
+    ) -> None:
+        super().__init__(f"Training diverged: {what}; {advice}.")
+        self.what, self.clients, self.advice = what, tuple(clients), advice
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is made, for one that comes from another process."""
+        return type(self), (self.what, self.clients, self.advice)
 
 
 class UnfitMethodError(FedquiltError):
@@ -40,3 +56,16 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> FedquiltError:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"choose one of: {', '.join(names)}."
     return FedquiltError(f"There is no {kind} '{name}'; {hint}")
+
+
+class ProblemsError(FedquiltError):
+    """Several problems of one file or folder: a headline, and a line for each of them.
+
+    Attributes:
+        headline: one sentence that says how many there are.
+        details: one sentence each; the command line prints each on a line of its own.
+    """
+
+    def __init__(self, headline: str, details: Iterable[str]) -> None:
+        self.headline, self.details = headline, tuple(details)
+        super().__init__("\n".join([headline, *self.details]))

@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from fedquilt.datasets.entries.patchwork import patchwork
 from fedquilt.graphs.npz import write_npz
 from fedquilt.partition.storage import load
@@ -21,23 +19,6 @@ def test_datasets_lists_the_catalogue_and_what_is_here(call: Callable, here: Pat
     assert rows["cora"] == "yes"
     assert rows["syn-cora"] == "yes"
     assert rows["pubmed"] == "no"
-
-
-def test_graph_check_prints_figures_and_warnings(call: Callable) -> None:
-    graph = patchwork()
-    write_npz(graph, Path("mine.npz"))
-    called = call("graph check mine.npz")
-    assert called.status == 0, called.err
-    assert "1,400" in called.out
-    assert "edge homophily" in called.out
-    assert called.out.endswith("The graph is sound.\n")
-
-
-def test_graph_check_of_an_unsound_file_is_one_sentence(refused: Callable, here: Path) -> None:
-    np.savez(here / "bad.npz", x=np.zeros((3, 2)))
-    assert "bad" in refused("graph check bad.npz")
-    (here / "text.npz").write_text("no graph")
-    assert "text.npz" in refused("graph check text.npz")
 
 
 def test_partition_prints_the_statistics_and_saves(call: Callable, here: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedquilt.graphs.npz import write_npz
+from support.named_runs import CLASSES, named_run
 from support.trained_sites import grown, make_site
 
 
@@ -38,7 +39,7 @@ def test_a_file_is_overwritten_only_when_told_to(call: Callable, refused: Callab
 def test_what_is_wrong_is_one_sentence(refused: Callable, here: Path) -> None:
     _, _, client, _ = make_site(here)
     assert "has to end in .csv" in refused("predict site.yaml --out out.txt")
-    assert "Missing option '--out'" in refused("predict site.yaml")
+    assert "--client and --seed are for a run's folder" in refused("predict site.yaml --client 0")
     assert "There is no file or folder 'new.npz'" in refused("predict site.yaml --graph new.npz --out out.csv")
     np.savez(here / "narrow.npz", edge_index=client.graph.edges, x=client.graph.x[:, :4])
     assert "has 4 features and the model was trained on 10" in refused("predict site.yaml -g narrow.npz -o out.csv")
@@ -55,6 +56,34 @@ def test_a_class_that_the_model_does_not_know_is_said(call: Callable, here: Path
     assert called.out.startswith("Warning: ")
     assert "has the class 'grey', which the model was not trained on" in called.out
     assert (here / "out.csv").is_file()
+
+
+def test_without_a_file_the_first_rows_are_printed(call: Callable, here: Path) -> None:
+    make_site(here)
+    called = call("predict site.yaml")
+    assert called.status == 0, called.err
+    assert "p_green" in called.out
+    assert called.out.endswith(
+        "... and 4 more.\nPredicted 14 nodes in 3 classes; write all of it with --out predictions.csv.\n"
+    )
+
+
+def test_a_runs_models_predict_as_a_sites_does(call: Callable, refused: Callable, here: Path) -> None:
+    named_run(here)
+    called = call("predict run --out own.csv")
+    assert called.out == "Predicted 60 nodes with 3 clients' models in 3 classes; written to own.csv.\n", called.err
+    (here / "new.csv").write_text("id,risk,dose,age\nq1,0.5,1,2\n")
+    called = call("predict run --client 1 --nodes new.csv --seed 0 --out new.json")
+    assert called.status == 0, called.err
+    assert called.out.splitlines()[0].startswith("Warning: new.csv is a table of nodes without edges")
+    assert called.out.endswith("Predicted 1 node with the model of client 1 in 3 classes; written to new.json.\n")
+    assert "with the mean of all models" in call("predict run --client mean --nodes new.csv").out
+    with open(here / "own.csv", newline="") as file:
+        first = next(csv.DictReader(file))
+    assert list(first)[:5] == ["client", "id", "part", "label", "class"]
+    assert first["label"] in CLASSES
+    assert "say whose predicts" in refused("predict run --nodes new.csv")
+    assert "holds several runs; choose one of: ./run" in refused("predict .").replace("one of: run", "one of: ./run")
 
 
 def test_the_help_says_what_a_site_is(call: Callable) -> None:

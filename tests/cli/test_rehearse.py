@@ -39,7 +39,7 @@ def site(here: Path, name: str, graph: Graph, **more: object) -> None:
         ("--method fedpup", "There is no method 'fedpup'; did you mean 'fedpub'?"),
         ("--set hiden=8", "There is no setting of quilt 'hiden'; did you mean 'hidden'?"),
         ("--metric f1", "There is no metric 'f1'"),
-        ("--metric auc", "auc needs two classes and the sites have 3"),
+        ("--metric f2", "There is no metric 'f2'"),
         ("--rounds 0", "--rounds is 0; it has to be at least 1."),
         ("--epochs 0", "--epochs is 0; it has to be at least 1."),
         ("--seed -1", "--seed is -1; it has to be at least 0."),

@@ -84,7 +84,6 @@ def test_sizes_say_how_many_clients(call: Callable) -> None:
         ("--sizes 3,", "--sizes '3,' is not a list of whole numbers"),
         ("--clients 0", "The option clients=0 is not possible"),
         ("--participation 1.5", "The option participation=1.5 is not possible"),
-        ("--metric auc", "auc needs two classes"),
         ("--metric f2", "There is no metric 'f2'"),
         ("--epochs 2 --set epochs=3", "Local epochs are given twice, as epochs=2 and as the setting epochs=3"),
         (

@@ -89,7 +89,7 @@ def test_options_come_from_a_config_file_and_the_best_go_where_they_are_asked_fo
         (f"{SEARCH} --set lr=0.1 --set weight_decay=0 --set dropout=0", "is left to search; fix fewer settings."),
         (f"{SEARCH} --space none.yaml", "The space file none.yaml cannot be read"),
         (f"{SEARCH} --out best.txt", "'best.txt' has to end in .yaml or .yml; rename it."),
-        (f"{SEARCH} --metric auc", "auc needs two classes"),
+        (f"{SEARCH} --metric f2", "There is no metric 'f2'"),
         (f"{SEARCH} --seeds 0,0", "a seed is listed twice"),
     ],
 )

@@ -39,7 +39,7 @@ def test_a_run_gives_each_client_its_model(name: str, tmp_path: Path) -> None:
     loaded = fedquilt.load_run(tmp_path / "run")
     for seed in (0, 1):
         config = RunConfig.build(options | {"method": name, "dataset": "@given"})
-        clients = ResolvedRun(config, (graph, Protocol())).clients(seed)
+        clients = ResolvedRun(config, (graph, Protocol())).raw_clients(seed)
         tests = SeedFolder(tmp_path / "run" / f"seed-{seed}").summary["clients_test"]
         for client in clients:
             data = client.graph.to_data()

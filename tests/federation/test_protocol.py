@@ -24,7 +24,7 @@ def test_a_request_comes_back_from_json() -> None:
     assert Request.from_header(header) == REQUEST
     assert set(header) == {
         *("kind", "run", "coordinator", "round", "best", "client", "rounds", "method", "settings", "task", "evaluate"),
-        "secure",
+        *("secure", "prepare"),
     }
     assert set(header["task"]) == {
         *("dataset", "partition", "metric", "features", "classes", "clients", "epochs", "seed")
@@ -38,6 +38,7 @@ def test_a_request_comes_back_from_json() -> None:
         ({"run": 7}, "cannot be read"),
         ({"round": True}, "cannot be read"),
         ({"round": 10**9}, "cannot be read"),
+        ({"kind": "round", "round": -1}, "cannot be read"),
         ({"rounds": 0}, "cannot be read"),
         ({"client": -1}, "cannot be read"),
         ({"settings": []}, "cannot be read"),
@@ -124,3 +125,19 @@ def test_an_introduction_of_another_form_is_refused(change: dict[str, Any]) -> N
 )
 def test_metrics_that_are_not_possible_are_not_read(values: Any, possible: bool) -> None:
     assert (read_metrics(values, ACCURACY) is not None) == possible
+
+
+def test_class_weights_cross_as_a_word_and_wrong_ones_are_refused() -> None:
+    task = {**CONTEXT, "class_weights": "balanced"}
+    assert replace(REQUEST, task=task).build_method().task.class_weights == "balanced"  # type: ignore[attr-defined]
+    assert "class_weights" not in REQUEST.build_method().context.to_dict()
+    for wrong, says in (("heavy", "cannot be read"), ("1,2", "2 class weights"), (7, "task cannot be read")):
+        with pytest.raises(RefusedError, match=says):
+            replace(REQUEST, task={**CONTEXT, "class_weights": wrong}).build_method()
+
+
+def test_a_log_loss_has_no_upper_bound_and_is_a_number() -> None:
+    log_loss = find_task(NODE_CLASSIFICATION).metric("log-loss")
+    assert read_metrics([0.5, 0.5, 2.5, 40.0, 1.0], log_loss) is not None
+    assert read_metrics([0.5, 0.5, math.inf, 2.0, 1.0], log_loss) is None
+    assert read_metrics([0.5, 0.5, -0.1, 2.0, 1.0], log_loss) is None

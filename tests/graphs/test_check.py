@@ -53,6 +53,8 @@ def test_copies_that_give_labels_away_are_a_warning() -> None:
 def test_rows() -> None:
     masks = {part: np.arange(4) == number for number, part in enumerate(("train", "val", "test"))}
     rows = dict(describe_graph(tiny(masks=masks)).rows())
+    named = describe_graph(tiny(class_names=("well", "ill")))
+    assert dict(named.rows())["nodes in each class"] == "well 1, ill 2"
     assert rows["nodes"] == "4"
     assert rows["nodes in each class"] == "1, 2"
     assert rows["edge homophily"] == "0.500"
@@ -71,10 +73,14 @@ def test_warnings() -> None:
     warnings = " ".join(describe_graph(graph).warnings)
     assert "4 of 4 nodes have no edge" in warnings
     assert "Fewer than 3 nodes in class 'yes'" in warnings
-    assert "1 of 2 features are 0 for every node" in warnings
+    assert "2 of 2 features have one value for every node" in warnings
     assert "There are no edges" in warnings
     assert dict(describe_graph(graph).rows())["edge homophily"] == "-"
     mostly = tiny(edges=np.array([[0], [1]]), x=np.ones((20, 1)), y=np.array([0] + [-1] * 19))
     assert any("More than nine in ten nodes are unlabelled" in warning for warning in describe_graph(mostly).warnings)
-    sound = tiny(edges=np.array([[0, 2, 4], [1, 3, 5]]), x=np.ones((6, 1)), y=np.array([0, 0, 0, 1, 1, 1]))
+    sound = tiny(
+        edges=np.array([[0, 1, 0, 3, 4, 3], [1, 2, 2, 4, 5, 5]]),
+        x=np.arange(6.0)[:, None],
+        y=np.array([0, 0, 0, 1, 1, 1]),
+    )
     assert describe_graph(sound).warnings == ()

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.encoding import Column, Encoding
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.npz import read_npz, write_npz
+from fedquilt.graphs.npz import read_npz, read_npz_clients, write_npz
 from support.graphs import assert_same, graphs, tiny
 
 GOOD = {"edge_index": np.array([[0, 1], [1, 2]]), "y": np.array([0, 1, 0]), "x": np.eye(3)}
@@ -213,3 +214,34 @@ def test_parts_of_a_sparse_matrix_of_other_types(tmp_path: Path, key: str) -> No
         warnings.simplefilter("error")
         with pytest.raises(FedquiltError, match="a sparse matrix whose parts do not fit together"):
             read_npz(tmp_path / "g.npz")
+
+
+def test_clients_and_encoding_are_stored(tmp_path: Path) -> None:
+    encoding = Encoding((Column("age", fill=3.5), Column("smoker", "boolean", 0.5)))
+    graph = tiny(x=np.eye(4)[:, :2], feature_names=("age", "smoker"), encoding=encoding)
+    write_npz(graph, tmp_path / "g.npz", clients=np.array(["north", "north", "south", "south"]))
+    assert read_npz(tmp_path / "g.npz").encoding == encoding
+    assert read_npz_clients(tmp_path / "g.npz").tolist() == ["north", "north", "south", "south"]
+    write_npz(tiny(), tmp_path / "plain.npz")
+    assert read_npz(tmp_path / "plain.npz").encoding is None
+    assert read_npz_clients(tmp_path / "plain.npz") is None
+
+
+def test_wrong_clients_and_encodings_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "g.npz"
+    for clients, message in (
+        (["a"] * 3, "'client' of shape 3"),
+        ([0.5] * 4, "type float64"),
+        (["a"] * 3 + [""], "without"),
+    ):
+        write_npz(tiny(), path, clients=np.array(clients))
+        with pytest.raises(FedquiltError, match=message):
+            read_npz_clients(path)
+    arrays = {"edge_index": np.zeros((2, 0), int), "y": np.zeros(2, int), "x": np.ones((2, 1))}
+    for text in ("{", "[]", '{"format": 1}', '{"format": 1, "columns": [{"name": 3}], "dropped": [], "missing": []}'):
+        np.savez(path, **arrays, encoding=np.array(text))
+        with pytest.raises(FedquiltError, match=r"damaged description of how its columns became features"):
+            read_npz(path)
+    np.savez(path, **arrays, encoding=np.array(Encoding((Column("a"), Column("b"))).to_json()))
+    with pytest.raises(FedquiltError, match="features that are not those of its 'encoding'"):
+        read_npz(path)

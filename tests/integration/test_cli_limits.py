@@ -84,11 +84,14 @@ def test_a_file_that_may_not_grow_ends_a_run_with_a_sentence(call: Callable, her
         "partition patchwork --clients 2 --out made.npz",
         "report whole --out made.html",
         "show whole --format svg",
+        "rehearse --sites sites/*/site.yaml --rounds 1 -q --out made",
     ],
 )
 def test_every_command_says_that_the_disk_is_full(call: Callable, here: Path, line: str) -> None:
     if "whole" in line:
         assert call(f"run -m local {SMALL} -q --out whole").status == 0
+    if "sites" in line:
+        assert call("site example sites --clients 2").status == 0
     with largest_file(100):
         called = call(line)
     assert called.status == LIMIT, called
@@ -121,7 +124,11 @@ def test_too_many_open_files(call: Callable) -> None:
 
 def test_output_that_cannot_be_written_and_no_memory(here: Path) -> None:
     command = [sys.executable, "-m", "fedquilt.cli"]
-    with open("/dev/full", "w") as full:
+    with open("/dev/full", "w") as full:  # as a log on a full disk
+        line = f"run -m local {SMALL} --out made-without-log"
+        assert subprocess.run([*command, *line.split()], env=environment(), stderr=full).returncode == 0
+        done = subprocess.run([*command, "run", "-m", "nothing"], env=environment(), stderr=full)
+        assert done.returncode == 2
         done = subprocess.run([*command, "methods"], env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == LIMIT
     assert done.stderr.count("\n") == 1, done.stderr

@@ -52,3 +52,8 @@ def test_errors() -> None:
         partition_figure(EDGES, [], np.zeros(5))
     with pytest.raises(FedquiltError, match="one class a node"):
         partition_figure(EDGES, [np.arange(5)], np.zeros((5, 3)))
+
+
+def test_classes_have_their_names() -> None:
+    figure = partition_figure(np.zeros((2, 0)), [[0, 1], [2]], [0, 1, -1], class_names=("ill", "well"))
+    assert {bars.get_label() for bars in figure.axes[1].containers} == {"ill", "well", "none"}

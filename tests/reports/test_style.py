@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from fedquilt.errors import FedquiltError
 from fedquilt.reports import figures
 from fedquilt.reports.figures import heatmap
-from fedquilt.reports.style import class_colours, colour, dash
+from fedquilt.reports.style import class_colours, class_label, colour, dash
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -52,3 +52,9 @@ def test_the_users_own_style_neither_leaks_in_nor_is_changed() -> None:
 def test_28_lines_and_15_classes_can_be_told_apart() -> None:
     assert len({(colour(i), str(dash(i))) for i in range(28)}) == 28
     assert len({tuple(shade) for shade in class_colours(15)}) == 15
+
+
+def test_a_class_has_its_name_in_a_legend() -> None:
+    names = ("ill", "cost $5 or $6", "_hidden")
+    assert [class_label(n, names) for n in range(4)] == ["ill", "cost \\$5 or \\$6", "\u200a_hidden", "3"]
+    assert class_label(2, None) == "2"

@@ -83,18 +83,33 @@ def test_a_run_from_before_copies_were_known_goes_on_as_it_began(
     assert stored_options({"dataset": dataset, "keep_copies": None}, tmp_path)["keep_copies"] is None
 
 
+def test_a_run_from_before_features_were_prepared_goes_on_as_it_began(tmp_path: Path) -> None:
+    assert stored_options({"dataset": GIVEN}, tmp_path)["prepare"] == "none"
+    assert stored_options({"dataset": GIVEN, "prepare": None}, tmp_path)["prepare"] is None
+    assert "prepare" not in stored_options({"dataset": "cora"}, tmp_path)
+
+
+def test_shared_statistics_need_a_use_and_no_noise() -> None:
+    assert RunConfig.build({"prepare_statistics": "shared"}).prepare is None
+    with pytest.raises(FedquiltError, match="statistics are for prepare=standard only"):
+        RunConfig.build({"prepare": "rows", "prepare_statistics": "shared"})
+    with pytest.raises(FedquiltError, match="would be sent unprotected; use prepare_statistics=own"):
+        RunConfig.build({"prepare_statistics": "shared", "dp_clip": 1.0, "dp_noise": 1.0})
+
+
 @pytest.mark.parametrize("dataset", [GIVEN, GRAPH_FILE, f"/gone/{GRAPH_FILE}"])
 def test_the_graph_of_a_run_is_its_own_copy_or_that_of_its_comparison(tmp_path: Path, dataset: str) -> None:
     folder = tmp_path / "comparison" / "local"
     folder.mkdir(parents=True)
-    assert stored_options({"dataset": dataset}, folder) == {"dataset": dataset}
+    stored = {"dataset": dataset, "prepare": "standard"}
+    assert stored_options(stored, folder) == stored
     (folder.parent / GRAPH_FILE).touch()
-    assert stored_options({"dataset": dataset}, folder) == {"dataset": str(folder.parent / GRAPH_FILE)}
+    assert stored_options(stored, folder) == stored | {"dataset": str(folder.parent / GRAPH_FILE)}
     (folder / GRAPH_FILE).touch()
-    assert stored_options({"dataset": dataset}, folder) == {"dataset": str(folder / GRAPH_FILE)}
+    assert stored_options(stored, folder) == stored | {"dataset": str(folder / GRAPH_FILE)}
     other = tmp_path / GRAPH_FILE  # a user's own file of that name stays
     other.touch()
-    assert stored_options({"dataset": str(other)}, folder) == {"dataset": str(other)}
+    assert stored_options(stored | {"dataset": str(other)}, folder) == stored | {"dataset": str(other)}
 
 
 LAUGHS = b"a: &a [x, x, x, x, x, x, x, x]\n" + b"".join(

@@ -62,6 +62,12 @@ def test_an_explicit_path(tmp_path: Path) -> None:
         RunFolder.create(tmp_path / "file" / "below", "ignored")
 
 
+def test_a_folder_in_place_of_the_config_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run/config.json").mkdir(parents=True)
+    with pytest.raises(FedquiltError, match=r"run/config.json is not a file; put the file back, or choose"):
+        RunFolder.create(tmp_path / "run", "ignored")
+
+
 def test_racing_for_names(tmp_path: Path) -> None:
     start = threading.Barrier(8)
 

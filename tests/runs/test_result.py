@@ -111,3 +111,19 @@ def test_errors_name_what_is_missing() -> None:
     del bad["seconds"]
     with pytest.raises(FedquiltError, match="seed 7 has no 'seconds'"):
         build_result(CONFIG, [bad])
+
+
+def test_figures_are_there_where_every_seed_has_them() -> None:
+    figures = [
+        {"macro-f1": {"test": value, "clients": [value]}, "auc": {"test": None, "clients": [None]}}
+        for value in (60, 70)
+    ]
+    seeds = [summary(place, 80.0) | {"figures": each} for place, each in enumerate(figures)]
+    result = build_result(CONFIG, seeds)
+    assert result["figures"] == {
+        "macro-f1": {"test_mean": 65.0, "test_std": 5.0},
+        "auc": {"test_mean": None, "test_std": None},
+    }
+    assert [seed["figures"]["macro-f1"] for seed in result["seeds"]] == [60, 70]
+    assert "figures" not in build_result(CONFIG, [seeds[0], summary(1, 80.0)])
+    assert "figures" not in build_result(CONFIG, [summary(0, 80.0) | {"figures": {}}])

@@ -54,6 +54,8 @@ DETERMINING: dict[str, list[Any]] = {
     "patience": [None, 5],
     "min_train": [None, 1, 2],
     "keep_copies": [None, "neighbours", "both"],  # on these datasets None is "never", see below
+    "prepare": [None, "standard", "rows"],  # on these datasets None is "none", see below
+    "prepare_statistics": ["own", "shared"],
     "edge_noise": [0.0, 0.1],
     "hold_out_clients": [0.0, 0.2],
     "attack": ["gaussian", "same-value"],
@@ -98,6 +100,13 @@ def test_each_option_that_determines_the_result_is_part_of_the_identity(config: 
     name = data.draw(st.sampled_from(sorted(DETERMINING)))
     other = data.draw(st.sampled_from([value for value in DETERMINING[name] if value != config[name]]))
     assert cell(**config).identity != cell(**{**config, name: other}).identity
+
+
+def test_features_that_are_used_as_they_are_identify_as_before() -> None:
+    assert cell().identity == cell(prepare="none").identity
+    own = cell(dataset="mine.npz", prepare="none").identity
+    assert own == cell(dataset="mine.npz", prepare="none").identity
+    assert own != cell(dataset="mine.npz").identity != cell(dataset="mine.npz", prepare="rows").identity
 
 
 def test_what_is_done_is_part_of_the_identity() -> None:

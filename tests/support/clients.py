@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -138,6 +139,27 @@ def lay(clients: Sequence[Client], rows: str = "padded", features: str | None = 
     return cohort
 
 
+def with_weights(clients: Sequence[Client], low: float = 0.1, high: float = 10.0, seed: int = 0) -> list[Client]:
+    """The same clients with edge weights whose logarithms are equally likely between those of `low` and `high`."""
+    rng = np.random.default_rng(seed)
+
+    def one(client: Client) -> Client:
+        count = client.graph.edges.shape[1]
+        weights = np.exp(rng.uniform(math.log(low), math.log(high), count)).astype(np.float32)
+        return replace(client, graph=replace(client.graph, edge_weights=weights))
+
+    return [one(client) for client in clients]
+
+
+def relative_weights(client: Client) -> np.ndarray:
+    """[E] float64: the client's edge weights over their mean, by hand; ones where it has none."""
+    raw = client.graph.edge_weights
+    if raw is None or not raw.size:
+        return np.ones(client.graph.edges.shape[1])
+    total = math.fsum(raw.tolist())
+    return np.array([weight * len(raw) / total for weight in raw.tolist()])
+
+
 def dense_features(client: Client) -> np.ndarray:
     """A client's features as an array, however they are stored."""
     x = client.graph.x
@@ -145,10 +167,10 @@ def dense_features(client: Client) -> np.ndarray:
 
 
 def dense_adjacency(client: Client) -> np.ndarray:
-    """[n, n] float64, by a loop over the edges."""
+    """[n, n] float64, by a loop over the edges; with their relative weights where they have weights."""
     a = np.zeros((client.graph.nodes, client.graph.nodes))
-    for u, v in client.graph.edges.T:
-        a[u, v] = a[v, u] = 1.0
+    for (u, v), weight in zip(client.graph.edges.T, relative_weights(client), strict=True):
+        a[u, v] = a[v, u] = weight
     return a
 
 
@@ -219,4 +241,5 @@ def gcn_operator(client: Client) -> np.ndarray:
 
 def mean_operator(client: Client) -> np.ndarray:
     a = dense_adjacency(client)
-    return a / np.maximum(a.sum(1, keepdims=True), 1.0)
+    total = a.sum(1, keepdims=True)
+    return a / np.where(total > 0, total, 1.0)

@@ -131,6 +131,7 @@ def federation(
     small: dict[str, Any] = {} if options.get("method") == "majority" else {"hidden": 8}
     given = small | options.pop("settings", {})
     defaults = {"seed": 3, "dataset": "ragged", "partition": "disjoint", "timeout": 5.0, "wait": 5.0, "rounds": 3}
+    defaults |= {"prepare": "none"}  # as the clients that they are compared with
     config = FederationConfig(
         **{**defaults, "out": str(folder / "run"), "sites": len(clients), "settings": given, **options}
     )

@@ -191,7 +191,9 @@ def test_metrics_by_name() -> None:
     cohort = lay([two_classes(0, [0, 1, 0, 1])])
     logits = torch.randn(cohort.rows, 2)
     metrics = NodeClassification.metrics
-    assert list(metrics) == ["accuracy", "auc"]
+    assert list(metrics) == [
+        "accuracy", "auc", "macro-f1", "balanced-accuracy", "average-precision", "log-loss", "ece"
+    ]  # fmt: skip
     for name, function in {"accuracy": accuracy, "auc": auc}.items():
         assert torch.equal(metrics[name].function(cohort, logits, "test"), function(cohort, logits, cohort.test))
         assert (metrics[name].scale, metrics[name].higher_is_better) == (100.0, True)

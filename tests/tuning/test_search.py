@@ -108,7 +108,7 @@ def test_when_nothing_can_be_trained_the_sentence_is_handed_on() -> None:
         ({"timeout": 0.0}, "The timeout is 0 seconds"),
         ({"method": "fedavgg"}, "did you mean 'fedavg'"),
         ({"space": {"lrr": [1]}}, "did you mean 'lr'"),
-        ({"metric": "auc"}, "auc needs two classes"),
+        ({"metric": "f2"}, "There is no metric 'f2'"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(options: dict[str, Any], says: str, elsewhere: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from glob import has_magic
 from pathlib import Path
 
 from fedquilt.datasets.catalogue import choose, in_catalogue
@@ -12,6 +13,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.partition.kind import KINDS
+from fedquilt.runs.clients_from import load_clients
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 
@@ -20,7 +22,7 @@ MANY_ROUNDS = 1_000_000  # rounds of a measured training, so that it does not en
 
 @dataclass(frozen=True)
 class Case:
-    """A dataset, a partition kind, and a number of clients."""
+    """A dataset (or a pattern such as hospital-* for the graphs of given clients), a partition kind, a number of clients."""
 
     dataset: str
     partition: str
@@ -74,6 +76,8 @@ class LoadedCase:
 def config_of(case: Case, method: str, device: str) -> RunConfig:
     """Return the configuration of a run that does not end while it is measured."""
     cut = {"dataset": case.dataset, "partition": case.partition, "clients": case.clients}
+    if has_magic(case.dataset):
+        cut = {"clients_from": [case.dataset], "partition": case.partition}
     return RunConfig.build(cut | {"method": method, "device": device, "rounds": MANY_ROUNDS})
 
 
@@ -88,7 +92,7 @@ def load_cases(
     loaded, left_out = [], []
     for case in dict.fromkeys(cases):
         try:
-            graph = load_graph(case.dataset, data)
+            graph = _load(case, data)
         except FedquiltError as error:
             if not in_catalogue(case.dataset):
                 raise
@@ -97,6 +101,10 @@ def load_cases(
         loaded.append(LoadedCase(case, graph, device))
         _check(loaded[-1], methods)
     return loaded, left_out
+
+
+def _load(case: Case, data: Path | None) -> tuple[Graph, Protocol]:
+    return load_clients([case.dataset]) if has_magic(case.dataset) else load_graph(case.dataset, data)
 
 
 def _check(loaded: LoadedCase, methods: Sequence[str]) -> None:

@@ -26,6 +26,7 @@ from fedquilt.cli import (
     tune,
 )
 from fedquilt.cli.console import say
+from fedquilt.cli.graph import graph_check, graph_import
 
 DEBUG = "--debug"
 TRAIN, LOOK, PREPARE = "Train", "Look at results", "Before training"
@@ -99,8 +100,15 @@ app.command(
     epilog=example("fedquilt partition cora --kind disjoint --clients 10 --out cut.npz --picture cut.png"),
 )(data.partition)
 graph.command("check", epilog=example("fedquilt graph check my-graph.npz", "fedquilt graph check my-tables/"))(
-    data.graph_check
+    graph_check
 )
+graph.command(
+    "import",
+    epilog=example(
+        "fedquilt graph import my-tables/ --out mine.npz",
+        "fedquilt graph import patients.csv contacts.csv --id patient --label diagnosis --drop name --out mine.npz",
+    ),
+)(graph_import)
 app.add_typer(
     study.study,
     name="study",
@@ -112,7 +120,10 @@ app.add_typer(
 )
 app.command(
     rich_help_panel=SITE,
-    epilog=example("fedquilt predict site.yaml --out predictions.csv --graph new-nodes.npz"),
+    epilog=example(
+        "fedquilt predict runs/quilt-cora-disjoint-10 --client 3 --nodes new.csv --out predictions.csv",
+        "fedquilt predict site.yaml --nodes new-nodes.npz --out predictions.csv",
+    ),
 )(predict.predict)
 app.command(
     rich_help_panel=SITE,

@@ -39,8 +39,9 @@ def bench(
         typer.Option(
             "--cell",
             metavar="DATASET/PARTITION/CLIENTS",
-            help="A cut to measure on, such as cora/disjoint/10; may be repeated. patchwork/natural/10, which needs no file, "
-            "is always there. Default: two cuts of Cora, one of Minesweeper and one of Squirrel.",
+            help="A cut to measure on, such as cora/disjoint/10, or 'hospital-*/natural/3' for clients that have a graph "
+            "each; may be repeated. patchwork/natural/10, which needs no file, is "
+            "always there. Default: two cuts of Cora, one of Minesweeper and one of Squirrel.",
             rich_help_panel=o.WHAT,
         ),
     ] = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +34,9 @@ def say(text: str) -> None:
 
 
 def aside(text: str) -> None:
-    """Print one line on stderr."""
-    print(printable(text), file=sys.stderr, flush=True)
+    """Print one line on stderr. Where it cannot be written, such as to a log on a full disk, the command goes on without it."""
+    with suppress(OSError):
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The commands before training: `fedquilt datasets`, `fedquilt graph check` and `fedquilt partition`."""
+"""The commands before training: `fedquilt datasets` and `fedquilt partition`."""
 
 from __future__ import annotations
 
@@ -33,27 +33,6 @@ def datasets(data: o.Data = None) -> None:
         table.add_row(entry.name, entry.description, *sizes, entry.protocol.metric, split, _here(entry, folder))
     results().print(table)
     say(f"Looked in {folder}. A graph that is not here is fetched, where possible, when it is first used.")
-
-
-def graph_check(
-    source: Annotated[str, typer.Argument(metavar="FILE", help="An npz file, a folder of tables, or a name.")],
-    data: o.Data = None,
-) -> None:
-    """See whether a graph is sound, and what it looks like."""
-    from rich.table import Table
-
-    from fedquilt.datasets.check import check_graph
-
-    report = check_graph(source, data)
-    table = Table(title=report.name, title_justify="left", title_style="bold", show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    for row in report.rows():
-        table.add_row(*row)
-    results().print(table)
-    for warning in report.warnings:
-        say(f"Warning: {warning}")
-    say("The graph is sound.")
 
 
 def partition(
@@ -117,7 +96,7 @@ def partition(
     if picture is not None:
         from fedquilt.reports.partition_picture import partition_picture
 
-        partition_picture(graph.edges, cut.nodes, graph.y, picture, heading)
+        partition_picture(graph.edges, cut.nodes, graph.y, picture, heading, graph.class_names)
         say(f"Drawn to {picture}.")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from fedquilt.cli.console import aside
 from fedquilt.common.machine_limits import find_limit
 from fedquilt.common.printable import printable, shortened
-from fedquilt.errors import FedquiltError, MachineLimitError
+from fedquilt.errors import FedquiltError, MachineLimitError, ProblemsError
 
 WRONG_INPUT = 2
 LIMIT = 3
@@ -95,6 +95,8 @@ def explain(error: BaseException, debug: bool) -> int:
     limit = find_limit(error)
     if limit is not None:
         return _print(limit_sentence(error), LIMIT if limit.of_machine else WRONG_INPUT)
+    if isinstance(error, ProblemsError):
+        return _print(error.headline, WRONG_INPUT, error.details)
     if isinstance(error, FedquiltError):
         return _print(str(error), WRONG_INPUT)
     what = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
@@ -123,6 +125,9 @@ def usage_sentence(error: Any) -> str:
     if unknown and context is not None:
         return _nearest("command", unknown[1], context.command.commands, command)
     text = " ".join(error.format_message().split()).rstrip(".")
+    options = [name for parameter in context.command.params for name in parameter.opts] if context is not None else []
+    if "unexpected extra argument" in text and "--clients-from" in options:
+        text += "; a pattern after --clients-from, such as 'hospital-*/', needs quotes"
     return f"{text}; see '{command} --help'."
 
 
@@ -132,6 +137,8 @@ def _nearest(kind: str, wrong: str, known: Iterable[str], command: str) -> str:
     return f"There is no {kind} '{wrong}'; {hint}"
 
 
-def _print(sentence: str, status: int) -> int:
+def _print(sentence: str, status: int, details: Sequence[str] = ()) -> int:
     aside(f"fedquilt: {shortened(sentence)}")
+    for line in details:
+        aside(shortened(line))
     return status

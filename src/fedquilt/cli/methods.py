@@ -67,6 +67,7 @@ def _print_method(method: type[Method]) -> None:
         console.print(paragraph, markup=False)
     console.print()
     console.print(f"Against hostile clients: {against_hostile_clients(method)}", markup=False)
+    console.print(f"Weights of edges: {edge_weights(method)}", markup=False)
     console.print()
     listed = fields(method.Settings)
     if not listed:
@@ -102,6 +103,16 @@ def against_hostile_clients(method: type[Method]) -> str:
     if method.averages is Base.averages:
         return "Nothing is taken from others." if not method.uploads else "There is no robust rule for its server."
     return "--aggregation guarded, or median, trimmed, clipped (see docs/privacy.md)."
+
+
+def edge_weights(method: type[Method]) -> str:
+    """Return a sentence about whether the method uses the weights of edges, with its default settings."""
+    from fedquilt.methods.base import RunContext
+    from fedquilt.methods.settings import build_settings
+
+    context = RunContext("", "disjoint", "accuracy", 1, 2, 1, 1, 0)
+    why = method(build_settings(method, context, {}), context).ignores_edge_weights()
+    return f"not used, {why}." if why else "used, relative to the client's mean."
 
 
 def _print_messages(heading: str, specs: tuple[TensorSpec, ...]) -> None:

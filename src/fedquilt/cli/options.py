@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ __all__ = ["HOW", "OUTPUT", "PARTITION_KINDS", "WHAT", "WHERE"]
 
 RUN_OPTIONS = "options"  # the parameter of a command that gets the run options; see `takes_run_options`
 _OPTIONS = options_of(RunConfig)
+_DATA = ("dataset", "partition", "clients", "sizes")  # options of a file that given clients take the place of
 
 
 def _typer_option(option: RunOption) -> Any:
@@ -39,6 +41,8 @@ def _command_line_type(option: RunOption) -> Any:
         return option.about.kind | None
     if get_origin(option.type) is dict:
         return list[str] | None  # NAME=VALUE, repeated
+    if option.type == list[str]:
+        return list[str] | None
     if option.type in (bool, int, float):
         return option.type | None
     return str | None  # also for choices and comma-separated lists, which `RunConfig` checks
@@ -92,11 +96,19 @@ def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseM
         schema: the model that declares the options.
     """
     values = read_options(config) if config is not None else {}
+    # Given clients and a dataset exclude each other: what the command line says overrides the other in the file.
+    overridden = _DATA if given.get("clients_from") is not None else ()
+    overridden = (
+        ("clients_from", *_DATA) if given.get("dataset") is not None and "clients_from" in values else overridden
+    )
+    values = {name: value for name, value in values.items() if name not in overridden}
     declared = options_of(schema)
     for name, value in given.items():
         if value is None or name == "settings":
             continue
-        if get_origin(declared[name].type) is list:
+        if declared[name].type == list[str]:
+            value = [piece for text in value for piece in _pieces(text)]
+        elif get_origin(declared[name].type) is list:
             value = whole_numbers(declared[name].flag.removeprefix("--"), value)
         values[name] = str(value) if isinstance(value, Path) else value
     if given.get("sizes") is not None and given.get("clients") is None:
@@ -111,6 +123,11 @@ def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseM
         values.pop("epochs", None)
     values["settings"] = {**settings, **assigned}
     return values
+
+
+def _pieces(text: str) -> list[str]:
+    """The paths in a list with commas; a path that is there may have commas in it."""
+    return [text] if os.path.lexists(text) else [piece.strip() for piece in text.split(",") if piece.strip()]
 
 
 def whole_numbers(option: str, text: str) -> list[int]:

@@ -1,43 +1,136 @@
-"""`fedquilt predict`: classes and probabilities from a site's own model."""
+"""`fedquilt predict`: classes and probabilities from the models of a run's clients, or from a site's own model."""
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedquilt.cli import options as o
-from fedquilt.cli.console import say
-from fedquilt.cli.site import SiteFile
+from fedquilt.cli.console import results, say
 from fedquilt.cli.targets import check_target
+from fedquilt.errors import FedquiltError
+
+if TYPE_CHECKING:
+    from fedquilt.runs.predictions import Predictions
+
+_SHOWN, _COLUMNS = 10, 12  # rows and columns that are printed where nothing is written
 
 
 def predict(
-    path: SiteFile,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The csv file to write.", show_default=False, rich_help_panel=o.OUTPUT)
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="RUN|SITE", help="A finished run's folder, or a site's site.yaml.", show_default=False),
     ],
-    graph: Annotated[
+    nodes: Annotated[
         Path | None,
         typer.Option(
-            "--graph", "-g", help="An npz file or a folder of tables to predict for. Default: the site's own graph."
+            "--nodes",
+            "--graph",
+            "-g",
+            help="What to predict for: a folder of tables, an npz file, or a csv file of nodes without edges. Default: the "
+            "clients' own nodes.",
+        ),
+    ] = None,
+    client: Annotated[
+        str | None,
+        typer.Option(
+            "--client",
+            "-k",
+            metavar="K",
+            help="Of a run, whose model: a number, all, or mean (of all clients' probabilities). Default: every client's, for "
+            "its own nodes.",
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", "-s", help="Of a run, which seed. Default: the first.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="The file to write, .csv, .json or .parquet. Default: the first rows are printed.",
+            rich_help_panel=o.OUTPUT,
         ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Overwrite a file that is there.", rich_help_panel=o.OUTPUT)
     ] = False,
 ) -> None:
-    """Predict the class of every node with the site's own model, also of nodes added since it was trained.
+    """Predict the class of nodes, with the probability of every class.
 
+    Of a run: every client's model predicts for the client's own nodes, with the part of the split and the true class, or
+    one client's model for the nodes of another graph. Of a site: its own model, for its own graph or another one.
     SITE is the site's site.yaml: its name, graph and state; see docs/sites.md.
     """
-    check_target(out, (".csv",), force)
+    from fedquilt.runs.predictions import ENDINGS, check_ending
+
+    check_target(out, ENDINGS, force)
+    if out is not None:
+        check_ending(out)
+    predictions = _of_run(path, client, nodes, seed) if path.is_dir() else _of_site(path, nodes, client, seed)
+    for warning in predictions.warnings:
+        say(f"Warning: {warning}")
+    what = f"Predicted {_nodes(predictions)} in {len(predictions.names)} classes"
+    if out is None:
+        _print_rows(predictions)
+        say(f"{what}; write all of it with --out predictions.csv.")
+        return
+    predictions.write(out)
+    say(f"{what}; written to {out}.")
+
+
+def _of_run(path: Path, client: str | None, nodes: Path | None, seed: int | None) -> Predictions:
+    from fedquilt.runs.comparison_folder import is_comparison, runs_of
+
+    if is_comparison(path):
+        inside = ", ".join(str(run) for run in runs_of(path))
+        raise FedquiltError(f"{path} holds several runs; choose one of: {inside}.")
+    from fedquilt.runs.finished import load_run
+    from fedquilt.runs.folder import RunFolder
+    from fedquilt.runs.predict import predict_run
+
+    if RunFolder.open(path).of_sites:
+        raise FedquiltError(
+            f"The run in {path} has no models: its clients are sites, who have theirs with them; each predicts with its "
+            "own site.yaml."
+        )
+    return predict_run(load_run(path), client, nodes, seed)
+
+
+def _of_site(path: Path, nodes: Path | None, client: str | None, seed: int | None) -> Predictions:
+    if client is not None or seed is not None:
+        raise FedquiltError(f"--client and --seed are for a run's folder, and {path} is none; a site has one model.")
     from fedquilt.federation.site.config import read_site
     from fedquilt.federation.site.predict import predict as predictions_of
 
-    predictions = predictions_of(read_site(path), graph)
-    for warning in predictions.warnings:
-        say(f"Warning: {warning}")
-    predictions.write(out)
-    say(f"Predicted {len(predictions.ids):,} nodes in {len(predictions.names)} classes; written to {out}.")
+    return predictions_of(read_site(path), nodes)
+
+
+def _nodes(predictions: Predictions) -> str:
+    count = f"{len(predictions):,} nodes" if len(predictions) != 1 else "1 node"
+    if predictions.clients is None:
+        return count
+    whose = list(dict.fromkeys(predictions.clients.tolist()))
+    if len(whose) > 1:
+        return f"{count} with {len(whose)} clients' models"
+    return f"{count} with {f'the model of client {whose[0]}' if whose[0] != 'mean' else 'the mean of all models'}"
+
+
+def _print_rows(predictions: Predictions) -> None:
+    from rich.table import Table
+
+    rows = predictions.rows()
+    table = Table()
+    header = next(rows)
+    wide = len(header) > _COLUMNS
+    for heading in [*header[:_COLUMNS], *["..."] * wide]:
+        table.add_column(heading, justify="right" if heading.startswith("p_") else "left")
+    for row in islice(rows, _SHOWN):
+        table.add_row(*row[:_COLUMNS], *[""] * wide)
+    results().print(table)
+    left = len(predictions) - _SHOWN
+    if left > 0:
+        say(f"... and {left:,} more.")

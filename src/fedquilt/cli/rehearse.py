@@ -33,13 +33,21 @@ def rehearse(
     epochs: o.Epochs = None,
     assignments: o.Set = None,
     seed: Annotated[int, typer.Option("--seed", help="What everything random is drawn from.")] = 0,
-    metric: Annotated[str, typer.Option("--metric", help="accuracy or auc.")] = "accuracy",
+    metric: Annotated[
+        str, typer.Option("--metric", help="What chooses the best round: accuracy, auc, macro-f1, log-loss and others.")
+    ] = "accuracy",
+    class_weights: Annotated[
+        str,
+        typer.Option(
+            "--class-weights", help="none, balanced (by each site's own labels), or one number a class: 1,1,3.5."
+        ),
+    ] = "none",
     min_sites: Annotated[
         int | None, typer.Option("--min-sites", help="A round counts with so many sites. Default: all of them.")
     ] = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a site has to answer.")] = 120.0,
     aggregation: Annotated[
-        str, typer.Option("--aggregation", help="mean, or a robust average: median, trimmed, clipped.")
+        str, typer.Option("--aggregation", help="mean, or a robust average: guarded, median, trimmed, clipped.")
     ] = "mean",
     secure_aggregation: Annotated[
         bool, typer.Option("--secure-aggregation", help="The coordinator sees only sums over sites (docs/privacy.md).")
@@ -68,6 +76,7 @@ def rehearse(
         "settings": parse_settings(assignments or []),
         "seed": seed,
         "metric": metric,
+        "class-weights": class_weights,
         "min-sites": min_sites or 0,
         "timeout": timeout,
         "aggregation": aggregation,

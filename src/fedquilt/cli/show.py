@@ -25,16 +25,20 @@ def show(
             help="A second run of the same method to draw beside it, e.g. one with --set semantic=false.",
         ),
     ] = None,
+    client: Annotated[
+        int | None, typer.Option("--client", "-k", metavar="K", help="Whose classes to show. Default: all clients'.")
+    ] = None,
     kinds: Annotated[
         str, typer.Option("--format", metavar="KIND,...", help="What to draw figures as: png, pdf, svg, or several.")
     ] = "png",
 ) -> None:
-    """Print a run's table and draw its figures into DIR/figures."""
+    """Print a run's table, all metrics, recall and precision by class, confusion matrix; draw figures into DIR/figures."""
     from fedquilt.reports.show import draw_overview, read_overview
 
     suffixes = _suffixes(kinds)
-    overview = read_overview(folder, against)
-    results().print(overview.table)
+    overview = read_overview(folder, against, client)
+    for table in (overview.table, *overview.more):
+        results().print(table)
     for note in overview.notes:
         say(note)
     for suffix in suffixes:

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedquilt.cohort.client import Client
+from fedquilt.cohort.client import Client, joined_weights
 from fedquilt.cohort.features import FeatureMatrix, as_scipy
 from fedquilt.cohort.memo import Memo
 from fedquilt.cohort.rows import PADDING_LIMIT, Rows
@@ -98,12 +98,14 @@ class Cohort(Rows, Memo):
     @cached_property
     def gcn(self) -> SparseMatrix:
         """The block-diagonal GCN operator D^-1/2 (A + I) D^-1/2, [R, R]."""
-        return SparseMatrix(operators.gcn(self._joined(), self.rows, self.taken)).to(self.device)
+        weights = joined_weights(self.members)
+        return SparseMatrix(operators.gcn(self._joined(), self.rows, self.taken, weights)).to(self.device)
 
     @cached_property
     def mean(self) -> SparseMatrix:
-        """The block-diagonal mean over neighbours D^-1 A, [R, R]."""
-        return SparseMatrix(operators.neighbour_mean(self._joined(), self.rows)).to(self.device)
+        """The block-diagonal mean over neighbours D^-1 A, [R, R], weighted where edges have weights."""
+        weights = joined_weights(self.members)
+        return SparseMatrix(operators.neighbour_mean(self._joined(), self.rows, weights)).to(self.device)
 
     def _joined(self) -> np.ndarray:
         """Every edge of every client once, as rows: [2, E] int64."""
@@ -136,6 +138,20 @@ class Cohort(Rows, Memo):
         neighbour[np.cumsum(neighbours + 1) - 1] = False
         source[neighbour] = a.indices
         return torch.from_numpy(np.stack([source, target])).to(self.device)
+
+    @cached_property
+    def edge_weights(self) -> Tensor | None:
+        """[E'] float32: the relative weights of `edges`, one for a self-loop (`Client.edge_weights`); None: all are one."""
+        weights = joined_weights(self.members)
+        if weights is None:
+            return None
+        a = operators.adjacency(self._joined(), self.rows, weights)
+        neighbours = np.diff(a.indptr)[self.taken]
+        out = np.ones(a.nnz + neighbours.size, dtype=np.float32)
+        loop = np.zeros(out.size, dtype=bool)
+        loop[np.cumsum(neighbours + 1) - 1] = True
+        out[~loop] = a.data
+        return torch.from_numpy(out).to(self.device)
 
     # -- means over a client's rows ----------------------------------------------------------------------------------
 

@@ -12,28 +12,33 @@ from fedquilt.datasets.dataset import Choice
 from fedquilt.datasets.download import download
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.copies import with_copies
+from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import read_npz, write_npz
 from fedquilt.graphs.protocol import Protocol
-from fedquilt.graphs.tables import read_tables
+from fedquilt.graphs.tables import is_table, read_tables
 from fedquilt.graphs.union import disjoint_union
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-_FILES = "an npz file or a folder of tables"
+_FILES = "an npz file, a folder of tables or a csv file"
 
 
 def load_graph(
-    source: str | os.PathLike[str] | Graph | Data, data: Path | None = None, labelled: bool = True
+    source: str | os.PathLike[str] | Graph | Data,
+    data: Path | None = None,
+    labelled: bool = True,
+    encoding: Encoding | None = None,
 ) -> tuple[Graph, Protocol]:
     """Load a graph and its protocol.
 
     Args:
-        source: a name of the catalogue (`cora`, `syn-cora:h=0.30,r=1`), a path to an npz file or to a folder
-            of tables, a `Graph`, or PyTorch Geometric's `Data`.
+        source: a name of the catalogue (`cora`, `syn-cora:h=0.30,r=1`), a path to an npz file, to a folder
+            of tables or to a table of nodes, a `Graph`, or PyTorch Geometric's `Data`.
         data: the folder in which named graphs are looked up, and stored once downloaded; see `data_folder`.
         labelled: whether at least one node must have a label, as for training.
+        encoding: how the columns of a table become features, as for one that a model predicts for; None: as they look.
 
     Returns:
         The graph before preparation (see `prepare`), and its protocol: the catalogue's, or the default for a user's own graph.
@@ -45,7 +50,7 @@ def load_graph(
         choice = choose(source)
         return _by_name(choice, data), choice.dataset.protocol
     if isinstance(source, str | os.PathLike):
-        return _by_path(source, labelled), Protocol()
+        return _by_path(source, labelled, encoding), Protocol()
     return _from_object(source, labelled), Protocol()
 
 
@@ -85,13 +90,13 @@ def _part(choice: Choice, data: Path | None) -> Graph:
     return graph
 
 
-def _by_path(source: str | os.PathLike[str], labelled: bool) -> Graph:
+def _by_path(source: str | os.PathLike[str], labelled: bool, encoding: Encoding | None = None) -> Graph:
     if fault := fault_of_text(os.fspath(source)):
         raise FedquiltError(f"The path of the graph has {fault}; rename the file.")
     try:
         path = Path(source).expanduser()
-        if path.is_dir():
-            return read_tables(path, labelled)
+        if is_table(path):
+            return read_tables(path, labelled, encoding=encoding)
         if path.is_file():
             return read_npz(path, labelled=labelled)
     except PermissionError as error:
@@ -105,11 +110,18 @@ def _by_path(source: str | os.PathLike[str], labelled: bool) -> Graph:
     if isinstance(source, str) and path.name == text and not path.suffix:
         choose(text)  # raises: there is no such dataset
     # A Path object cannot be the name of a dataset.
-    what = "an npz file, a folder of tables, or a dataset's name" if isinstance(source, str) else _FILES
+    what = "an npz file, a folder of tables, a csv file or a dataset's name" if isinstance(source, str) else _FILES
     raise FedquiltError(f"There is no file or folder '{path}'; give {what}.")
 
 
 def _from_object(source: Any, labelled: bool) -> Graph:
+    if hasattr(source, "edge_types") and hasattr(source, "to_homogeneous"):
+        raise FedquiltError(
+            f"A {type(source).__name__} has several kinds of nodes or edges, and a graph here has one of each; give its nodes "
+            "the same x (pad it with zeros) and a y (-1 where a kind has no labels), then give data.to_homogeneous(), or "
+            "give the part that you want to classify, such as Data(x=data['paper'].x, y=data['paper'].y, "
+            "edge_index=data['paper', 'cites', 'paper'].edge_index)."
+        )
     if not hasattr(source, "edge_index"):
         raise FedquiltError(
             f"A {type(source).__name__} is not a graph; give a dataset's name, a path, a fedquilt Graph or a PyG Data."

@@ -9,22 +9,23 @@ from functools import cache
 
 # glibc's mallopt parameters.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
+TRIM_BYTES = 2**31 - 1  # the most that mallopt takes: so much is kept free at the end of the heap
 
 
 @cache
 def keep_freed_memory() -> None:
-    """Tell glibc to serve large blocks from the heap and never to trim it.
+    """Tell glibc to serve large blocks from the heap and to keep 2 GiB that are free.
 
     By default every tensor over 32 MiB (at first every one over 128 KiB) is a memory mapping of its own, and the system
     zeroes its pages at first touch. On Cora with 50 clients this took a third of a round (54 ms without this, 35 with it).
-    Peak memory is unchanged, but the process stays at its peak. Does nothing with other C libraries.
+    Peak memory is unchanged, but up to 2 GiB of it stay with the process. Does nothing with other C libraries.
     """
     if not sys.platform.startswith("linux"):
         return
     try:
         libc = ctypes.CDLL("libc.so.6", use_errno=True)
         libc.mallopt(_MMAP_MAX, 0)
-        libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+        libc.mallopt(_TRIM_THRESHOLD, TRIM_BYTES)
         libc.mallopt(_TOP_PAD, 64 * 2**20)
     except (OSError, AttributeError):  # another C library
         return

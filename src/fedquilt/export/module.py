@@ -5,6 +5,7 @@ There is one implementation of a network, the method's. A method needs to write 
 
 from __future__ import annotations
 
+import logging
 import weakref
 from typing import Any
 
@@ -14,16 +15,19 @@ import torch
 from torch import Tensor, nn
 
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.graphs.arrays import undirected
+from fedquilt.graphs.edge_weights import given_weight, undirected_with_weights, weight_array
 from fedquilt.graphs.graph import Features, Graph
 from fedquilt.methods.personal_model import Personal
+
+_log = logging.getLogger(__name__)
 
 
 class PersonalModule(nn.Module):
     """A personal model that maps PyTorch Geometric's `Data` to logits; it can be trained further.
 
     Parameters have the names of the personal model's weights and no client axis; matrices are [in, out]. Edges are
-    undirected: direction, repetition and self-loops do not matter. The logits are differentiable in the parameters as far as
+    undirected: direction, repetition and self-loops do not matter. Their weights are used where the model was trained on
+    weights. The logits are differentiable in the parameters as far as
     the method's are, and constant in x.
 
     The module keeps what it computed of the graph that it was called with last, so that training it further costs no more than
@@ -55,27 +59,37 @@ class PersonalModule(nn.Module):
         self._last: tuple[Any, Cohort] | None = None
         self.eval()
 
-    def forward(self, data: Any, edge_index: Tensor | None = None) -> Tensor:
+    def forward(self, data: Any, edge_index: Tensor | None = None, edge_weight: Tensor | None = None) -> Tensor:
         """The logits of every node, [n, C].
 
         Args:
-            data: an object with `x` [n, F], dense or sparse, and `edge_index` [2, E]; or x itself.
+            data: an object with `x` [n, F], dense or sparse, and `edge_index` [2, E], perhaps with `edge_weight` [E], or
+                `edge_attr` of one number an edge; or x itself.
             edge_index: where `data` is x.
+            edge_weight: [E], where `data` is x and edges have weights.
         """
-        x, edges = (data.x, data.edge_index) if edge_index is None else (data, edge_index)
+        if edge_index is None:
+            x, edges, strength = data.x, data.edge_index, given_weight(data)
+        else:
+            x, edges, strength = data, edge_index, edge_weight
         weights = {name: tensor.unsqueeze(0) for name, tensor in self.state_dict(keep_vars=True).items()}
-        return self.personal.method.logits(weights, self._cohort(x, edges))
+        return self.personal.method.logits(weights, self._cohort(x, edges, strength))
 
-    def _cohort(self, x: Tensor, edges: Tensor) -> Cohort:
+    def _cohort(self, x: Tensor, edges: Tensor, strength: Tensor | None) -> Cohort:
         """The graph as a cohort of one on the parameters' device; that of the last call where it is the same graph."""
         device = next(iter(self.state_dict().values())).device
-        versions = [0 if tensor.is_inference() else tensor._version for tensor in (x, edges)]
+        given = [tensor for tensor in (x, edges, strength) if tensor is not None]
+        versions = [0 if tensor.is_inference() else tensor._version for tensor in given]
         if self._last is not None:
-            (last_x, last_edges, *rest), cohort = self._last
-            if last_x() is x and last_edges() is edges and rest == [versions, device]:
+            (last, *rest), cohort = self._last
+            same = len(last) == len(given) and all(ref() is tensor for ref, tensor in zip(last, given, strict=True))
+            if same and rest == [versions, device]:
                 return cohort
-        cohort = self.personal.cohort(graph_of(x, edges), device)
-        self._last = (weakref.ref(x), weakref.ref(edges), versions, device), cohort
+        graph = graph_of(x, edges, strength)
+        if warning := self.personal.weight_warning(graph):
+            _log.warning("%s", warning)
+        cohort = self.personal.cohort(graph, device)
+        self._last = ([weakref.ref(tensor) for tensor in given], versions, device), cohort
         return cohort
 
     def __getstate__(self) -> dict[str, Any]:
@@ -83,12 +97,16 @@ class PersonalModule(nn.Module):
         return self.__dict__ | {"_last": None}
 
 
-def graph_of(x: Tensor, edge_index: Tensor) -> Graph:
-    """An unlabelled graph from features [n, F], dense or sparse, and edges [2, E]."""
+def graph_of(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Graph:
+    """An unlabelled graph from features [n, F], dense or sparse, and edges [2, E], perhaps with weights [E]."""
     nodes = x.shape[0]
     unlabelled = np.full(nodes, -1, dtype=np.int64)
-    edges = undirected(edge_index.detach().cpu().numpy(), nodes, "data.edge_index")
-    return Graph("data", edges, _features(x.detach().cpu()), unlabelled, 0)
+    given, where = edge_index.detach().cpu().numpy(), "data"
+    weights = None
+    if edge_weight is not None:
+        weights = weight_array(edge_weight.detach().cpu().numpy(), edge_index.shape[-1], where)
+    edges, weights = undirected_with_weights(given, weights, nodes, where)
+    return Graph("data", edges, _features(x.detach().cpu()), unlabelled, 0, edge_weights=weights)
 
 
 def _features(x: Tensor) -> Features:

@@ -11,6 +11,7 @@ from fedquilt.federation.site.config import SiteConfig, read_site
 from fedquilt.federation.site.predict import personal_of
 from fedquilt.methods.personal_model import Personal
 from fedquilt.runs.finished import Run, load_run
+from fedquilt.runs.predict import personal_of_run
 
 
 def module_of(
@@ -36,26 +37,3 @@ def module_of(
 def module_of_personal(personal: Personal) -> PersonalModule:
     """The module of a personal model, ready to predict."""
     return PersonalModule(personal)
-
-
-def personal_of_run(run: Run, client: int | None = None, seed: int | None = None) -> Personal:
-    """One client's personal model of a finished run."""
-    if not run.models:
-        raise FedquiltError(
-            "The run has no models: its clients are sites, who have theirs with them; give a site.yaml."
-        )
-    chosen = next(iter(run.models)) if seed is None else seed
-    if chosen not in run.models:
-        raise FedquiltError(
-            f"The run has no models of seed {chosen}; choose one of: {', '.join(map(str, run.models))}."
-        )
-    models, facts = run.models[chosen], run.facts.get(chosen, {})
-    clients = len(next(iter(models.values())))
-    if client is None and clients > 1:
-        raise FedquiltError(f"The run has {clients} clients; say whose model you want with client=0 to {clients - 1}.")
-    number = client or 0
-    if not 0 <= number < clients:
-        raise FedquiltError(f"The run has no client {number}; choose one of 0 to {clients - 1}.")
-    constants = facts.get("constants")
-    own = {"client": number, "constants": constants[number] if constants else {}}
-    return Personal.restored({name: tensor[number].cpu() for name, tensor in models.items()}, facts | own)

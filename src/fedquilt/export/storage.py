@@ -13,7 +13,8 @@ from fedquilt.export.module import PersonalModule
 from fedquilt.methods.personal_model import Personal
 
 STEM = "model"
-FORMAT = 2
+FORMAT = 2  # as it was before features were prepared; an earlier version reads these models
+PREPARED = 3
 
 
 def save_module(module: PersonalModule, folder: str | os.PathLike[str]) -> None:
@@ -22,7 +23,8 @@ def save_module(module: PersonalModule, folder: str | os.PathLike[str]) -> None:
         raise FedquiltError(f"A {type(module).__name__} cannot be saved here; give a module that module_of returned.")
     facts = replace(module.personal, class_names=module.class_names).facts()
     try:
-        write_pair(Path(folder) / STEM, module.state_dict(), {"format": FORMAT, **facts})
+        raw = facts["preparation"]["kind"] == "none"
+        write_pair(Path(folder) / STEM, module.state_dict(), {"format": FORMAT if raw else PREPARED, **facts})
     except OSError as error:
         raise FedquiltError(f"The model cannot be written to {folder}: {error.strerror}.") from error
 
@@ -36,7 +38,7 @@ def load_module(folder: str | os.PathLike[str]) -> PersonalModule:
         weights, facts = read_pair(stem)
     except DamagedError as error:
         raise FedquiltError(f"The model in {folder} cannot be used: {error}.") from error
-    if facts.get("format") not in (format_1.FORMAT, FORMAT):
+    if facts.get("format") not in (format_1.FORMAT, FORMAT, PREPARED):
         raise FedquiltError(
             f"The model in {folder} is not one that this version of fedquilt can read; export it again."
         )

@@ -15,6 +15,7 @@ from typing import Any, Literal
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.config import is_site_name
 from fedquilt.federation.site.permits import MAX_PERMIT_LETTERS, MAX_PERMITS
+from fedquilt.graphs.preparation import KINDS, PrepareKind
 from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import as_dict, build_settings
 from fedquilt.tasks.metric import Metric
@@ -52,6 +53,7 @@ class Request:
         task: the run context, as a table.
         evaluate: whether the site evaluates its model after the round.
         secure: with secure aggregation: the sum's random name ("sum") and the range of its numbers ("range").
+        prepare: how sites prepare their features, each by its own statistics; see `fedquilt.graphs.preparation`.
     """
 
     kind: str
@@ -66,6 +68,7 @@ class Request:
     task: dict[str, Any]
     evaluate: bool = True
     secure: dict[str, Any] | None = None
+    prepare: PrepareKind = "none"
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any]) -> Request:
@@ -76,14 +79,16 @@ class Request:
             and all(isinstance(values[name], dict) for name in ("settings", "task"))
             and all(isinstance(values[name], str) for name in ("kind", "method", "run"))
             and 0 < values["rounds"] <= MAX_ROUNDS
-            and -1 <= values["round"] <= MAX_ROUNDS
+            and (-1 if values["kind"] in (EVALUATE, FINISH) else 0) <= values["round"] <= MAX_ROUNDS
             and 0 <= values["client"] < MAX_CLIENTS
             and re.fullmatch(r"[0-9a-f]{8,64}", values["run"])
             and _is_secure(values["secure"], values["kind"])
+            and values["prepare"] in (None, *KINDS)
         )
         if not readable:
             raise RefusedError("The request cannot be read; the coordinator and the site need the same fedquilt.")
-        request = cls(**values)
+        # A coordinator of an earlier version says nothing of it, and means none.
+        request = cls(**values | {"prepare": values["prepare"] or "none"})
         if request.kind not in (ROUND, EVALUATE, FINISH, *SECURE_STAGES):
             raise RefusedError(
                 f"There is no request called '{request.kind}'; the coordinator and the site need the same fedquilt."
@@ -100,7 +105,7 @@ class Request:
         try:
             context = RunContext.from_dict(self.task)
             sizes = (context.features, context.outputs, context.clients, context.epochs, context.seed)
-            names = (context.dataset, context.partition, context.metric, context.task)
+            names = (context.dataset, context.partition, context.metric, context.task, context.class_weights)
             possible = (
                 all(type(size) is int for size in sizes)
                 and all(isinstance(name, str) for name in names)
@@ -120,7 +125,10 @@ class Request:
         for name, value in as_dict(settings).items():
             if type(value) is int and abs(value) > MAX_SETTING:
                 raise RefusedError(f"The run asks for {name}={value}, and a site permits at most {MAX_SETTING:,}.")
-        return method(settings, context)
+        try:
+            return method(settings, context)
+        except FedquiltError as error:  # class weights that do not fit; the request alone says so
+            raise RefusedError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,7 @@ class Introduction:
         protected: whether it adds noise to its uploads.
         secure: whether its uploads leave only by secure aggregation.
         nodes: how many nodes its graph has at most; None where it does not say. No count that it sends is larger.
+        prepare: how its features would be prepared, as its site.yaml says or its graph suggests.
     """
 
     name: str
@@ -144,6 +153,7 @@ class Introduction:
     protected: bool
     secure: bool = False
     nodes: int | None = None
+    prepare: PrepareKind = "none"
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any]) -> Introduction:
@@ -164,6 +174,10 @@ class Introduction:
             raise ValueError("what it says of its nodes cannot be read")
         if not all(isinstance(values[names], str | None) for names in ("feature_names", "class_names")):
             raise ValueError("what it says of its features and classes cannot be read")
+        if values["prepare"] not in KINDS:
+            raise ValueError(
+                "it does not say how its features can be prepared; it needs the fedquilt of the coordinator"
+            )
         return cls(**values | {"secure": values["secure"] is True})
 
     def to_header(self) -> dict[str, Any]:

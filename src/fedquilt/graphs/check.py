@@ -1,4 +1,4 @@
-"""Describe a graph before training on it: its size, homophily, clustering, split, and warnings."""
+"""Describe a graph before training on it: its size, homophily, clustering, split, and what training will do about it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedquilt.graphs.copies import CopyReport, describe_copies
+from fedquilt.graphs.edge_weights import weights_in_words
+from fedquilt.graphs.findings import Finding, findings_of
 from fedquilt.graphs.graph import Graph
 
 
@@ -17,6 +19,7 @@ class GraphReport:
     Attributes:
         name: the graph's name.
         nodes, edges, features, classes: its size; each undirected edge counted once.
+        edge_weights: the range of the edges' weights in words, or "none".
         homophily: among the edges between labelled nodes, the share that join two nodes of one class; NaN without such edges.
         clustering: the average local clustering coefficient; a node of degree 0 or 1 counts as 0.
         components: connected components.
@@ -25,12 +28,14 @@ class GraphReport:
         class_counts: [C] labelled nodes in each class.
         split: the sizes of the given split's train, val and test parts, or None.
         copies: how much nodes with the same neighbours give away of each other's labels, and nodes with the same features.
-        warnings: one sentence for each property that is allowed but may surprise.
+        class_names: the names of the classes, or None.
+        findings: what is worth knowing, and what training does about each.
     """
 
     name: str
     nodes: int
     edges: int
+    edge_weights: str
     features: int
     classes: int
     homophily: float
@@ -41,15 +46,24 @@ class GraphReport:
     class_counts: tuple[int, ...]
     split: tuple[int, int, int] | None
     copies: tuple[CopyReport, CopyReport]
-    warnings: tuple[str, ...]
+    class_names: tuple[str, ...] | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One sentence for each property that is allowed but may surprise."""
+        return tuple(finding.sentence for finding in self.findings if finding.warning)
 
     def rows(self) -> list[tuple[str, str]]:
         """(name, value) pairs in the order in which to print them, without the warnings."""
         given = "none" if self.split is None else "{:,} train, {:,} val, {:,} test".format(*self.split)
-        shown = ", ".join(f"{count:,}" for count in self.class_counts[:20])
+        names = [""] * self.classes if self.class_names is None else [f"{name} " for name in self.class_names]
+        pairs = zip(names[:20], self.class_counts[:20], strict=True)
+        shown = ", ".join(f"{name}{count:,}" for name, count in pairs)
         return [
             ("nodes", f"{self.nodes:,}"),
             ("edges", f"{self.edges:,}"),
+            ("edge weights", self.edge_weights),
             ("features", f"{self.features:,}"),
             ("classes", f"{self.classes:,}"),
             ("nodes in each class", shown + (", ..." if len(self.class_counts) > 20 else "")),
@@ -63,8 +77,8 @@ class GraphReport:
         ]
 
 
-def describe_graph(graph: Graph) -> GraphReport:
-    """Describe a valid graph."""
+def describe_graph(graph: Graph, own: bool = True) -> GraphReport:
+    """Describe a valid graph; `own`: it is a user's own, whose features a run brings to one scale."""
     from scipy.sparse.csgraph import connected_components
 
     components, _ = connected_components(graph.adjacency(), directed=False)
@@ -76,6 +90,7 @@ def describe_graph(graph: Graph) -> GraphReport:
         name=graph.name,
         nodes=graph.nodes,
         edges=graph.edges.shape[1],
+        edge_weights=weights_in_words(graph.edge_weights),
         features=graph.features,
         classes=graph.classes,
         homophily=_homophily(graph),
@@ -86,7 +101,8 @@ def describe_graph(graph: Graph) -> GraphReport:
         class_counts=tuple(int(count) for count in counts),
         split=None if masks is None else (int(masks["train"].sum()), int(masks["val"].sum()), int(masks["test"].sum())),
         copies=copies,
-        warnings=(*_warnings(graph, degree, counts), *(_copy_warning(graph, c) for c in copies if c.gives_away)),
+        class_names=graph.class_names,
+        findings=(*findings_of(graph, own), *(_copy_finding(graph, c) for c in copies if c.gives_away)),
     )
 
 
@@ -104,48 +120,22 @@ def _clustering(graph: Graph) -> float:
     return float(network.transitivity_avglocal_undirected(mode="zero"))
 
 
-def _warnings(graph: Graph, degree: np.ndarray, counts: np.ndarray) -> list[str]:
-    found = []
-    if isolated := int((degree == 0).sum()):
-        found.append(
-            f"{isolated:,} of {graph.nodes:,} nodes have no edge: a graph network learns from their features only."
-        )
-    if (few := np.flatnonzero(counts < 3)).size:
-        named = ", ".join(_class_name(graph, int(number)) for number in few[:10])
-        more = ", ..." if few.size > 10 else ""
-        found.append(
-            f"Fewer than 3 nodes in class {named}{more}: such a class cannot be in training, validation and test."
-        )
-    unused = graph.features - int(np.count_nonzero(np.asarray(abs(graph.x).sum(axis=0))))
-    if unused:
-        found.append(f"{unused:,} of {graph.features:,} features are 0 for every node: they can be dropped.")
-    if (graph.y < 0).sum() > 0.9 * graph.nodes:
-        found.append("More than nine in ten nodes are unlabelled: a client may get no labelled node at all.")
-    if not graph.edges.size:
-        found.append("There are no edges: a graph network sees nothing but each node's own features.")
-    return found
-
-
 def _copies_in_words(copies: CopyReport) -> str:
     if not copies.share:
         return "none"
     return f"{copies.share:.1%}, same label {copies.agreement:.1%} (other nodes {copies.reference:.1%})"
 
 
-def _copy_warning(graph: Graph, copies: CopyReport) -> str:
+def _copy_finding(graph: Graph, copies: CopyReport) -> Finding:
     kind = copies.kind
     other = "nodes two steps away" if kind == "neighbours" else "random ones of them"
     done = (
-        "a run keeps copies of this graph in one part of the split unless --keep-copies never is given."
+        "a run keeps copies of this graph in one part of the split unless --keep-copies never is given"
         if graph.copies is not None
-        else f"keep them in one part of the split with --keep-copies {kind} (keep_copies: {kind} in a site.yaml)."
+        else f"keep them in one part of the split with --keep-copies {kind} (keep_copies: {kind} in a site.yaml)"
     )
-    return (
+    found = (
         f"{copies.share:.1%} of the labelled nodes have exactly the same {kind} as another one, which has the same label in "
-        f"{copies.agreement:.0%} of cases ({other}: {copies.reference:.0%}): a test node with a copy in training is no test; "
-        f"{done}"
+        f"{copies.agreement:.0%} of cases ({other}: {copies.reference:.0%})"
     )
-
-
-def _class_name(graph: Graph, number: int) -> str:
-    return str(number) if graph.class_names is None else f"'{graph.class_names[number]}'"
+    return Finding("copies", found, f"a test node with a copy in training is no test; {done}")

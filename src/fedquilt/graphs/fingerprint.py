@@ -18,7 +18,7 @@ def fingerprints(graph: Graph) -> dict[str, str]:
 
     The parts are apart, so that a difference can be named. `nodes` is their number. The names of nodes and of features are
     no part: no number depends on them. A graph has the same fingerprints when it is written to a file and read again, which
-    sorts edges and stored features.
+    sorts edges and stored features. Edges have their weights with them, where they have any.
     """
     masks = [] if graph.masks is None else [graph.masks[part] for part in sorted(graph.masks)]
     names = "\0".join(graph.class_names or ()).encode("utf-8", "surrogatepass")
@@ -26,7 +26,7 @@ def fingerprints(graph: Graph) -> dict[str, str]:
         "nodes": str(graph.nodes),
         "features": array_digest(_features(graph.x)),
         "labels": array_digest([_whole(graph.y), np.array(graph.classes)]),
-        "edges": array_digest([_sorted_edges(graph)]),
+        "edges": array_digest(_sorted_edges(graph)),
         "given split": array_digest(masks),
         "copies": array_digest([] if graph.copies is None else [_whole(graph.copies)]),
         "class names": hashlib.blake2b(names, digest_size=_BYTES).hexdigest(),
@@ -51,13 +51,15 @@ def _features(x: Features) -> list[np.ndarray]:
     return [_features(x.data)[0], _whole(x.indices), _whole(x.indptr), np.array(x.shape, dtype=np.int64)]
 
 
-def _sorted_edges(graph: Graph) -> np.ndarray:
-    """[E] int64: the edges as numbers, in rising order."""
+def _sorted_edges(graph: Graph) -> list[np.ndarray]:
+    """[E] int64: the edges as numbers, in rising order; and their weights [E] float32 where they have any."""
     u, v = _whole(graph.edges)
     edges = np.minimum(u, v) * graph.nodes + np.maximum(u, v)
+    weights = graph.edge_weights
     if (edges[1:] < edges[:-1]).any():  # checking is quicker than sorting, and edges mostly are sorted
-        edges.sort()
-    return edges
+        order = edges.argsort(kind="stable")
+        edges, weights = edges[order], None if weights is None else weights[order]
+    return [edges] if weights is None else [edges, weights.astype(np.float32, copy=False)]
 
 
 def _whole(array: np.ndarray) -> np.ndarray:

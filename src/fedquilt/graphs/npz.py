@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,9 @@ from fedquilt.common import files
 from fedquilt.common.archives import read_arrays
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.arrays import shape_text
+from fedquilt.graphs.edge_weights import given_weight, warn_of_direction, warn_of_unused
+from fedquilt.graphs.encoding import Encoding
+from fedquilt.graphs.federated import FederatedGraph, with_owners
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.validate import PARTS
 
@@ -21,6 +25,8 @@ MASK_KEYS = tuple(f"{part}_mask" for part in PARTS)
 KEYS = (
     "name",
     "edge_index",
+    "edge_weight",
+    "edge_attr",
     "y",
     "x",
     *SPARSE_KEYS,
@@ -30,13 +36,16 @@ KEYS = (
     "class_names",
     "copies",
     "feature_names",
+    "encoding",
+    "client",
+    "client_names",
 )
 
 
 def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bool = True) -> Graph:
     """Read the graph in an npz file. Its name is `name`, or else the one stored in the file, or else the file's own.
 
-    Unless `labelled`, the labels may be missing.
+    Unless `labelled`, the labels may be missing. It is a `FederatedGraph` where the file says which client holds each node.
     """
     path = Path(path)
     arrays = read_arrays(path, KEYS)
@@ -46,28 +55,72 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
             raise FedquiltError(
                 f"{where} has no array '{key}'; a graph file needs edge_index, y and x (see docs/data.md)."
             )
+    warn_of_direction(arrays["edge_index"], where, usual=True)
+    edges = SimpleNamespace(edge_weight=arrays.get("edge_weight"), edge_attr=arrays.get("edge_attr"))
+    weight = given_weight(edges)
+    if edges.edge_attr is not None and edges.edge_attr is not weight:
+        warn_of_unused(["edge_attr"], where, "array")
     masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
-    x = _features(arrays, where)
+    clients, x = _clients(arrays, where), _features(arrays, where)
     if "y" not in arrays and (x.ndim != 2 or not x.shape[1]):
         raise FedquiltError(f"{where} has features of shape {shape_text(x)}; they must be nodes x features.")
-    return Graph.from_arrays(
+    graph = Graph.from_arrays(
         name or (str(arrays["name"]) if "name" in arrays else path.stem),
         arrays["edge_index"],
         x,
         arrays["y"] if "y" in arrays else np.full(x.shape[0], -1),
         classes=_whole(arrays["classes"], "classes", where) if "classes" in arrays else None,
         masks=masks or None,
-        ids=arrays.get("ids"),
+        ids=arrays.get("ids") if clients is None else None,  # two clients may have the same ids
         class_names=_texts(arrays.get("class_names")),
         copies=arrays.get("copies"),
         feature_names=_texts(arrays.get("feature_names")),
+        encoding=Encoding.from_json(str(arrays["encoding"]), where) if "encoding" in arrays else None,
+        edge_weights=weight,
         where=where,
         labelled=labelled,
     )
+    if clients is None:
+        return graph
+    return with_owners(graph, clients, _texts(arrays.get("client_names")), arrays.get("ids"))
 
 
-def write_npz(graph: Graph, path: str | os.PathLike[str], private: bool = False) -> None:
-    """Write a graph; the file appears complete or not at all. With `private`, only its owner may read it."""
+def read_npz_clients(path: str | os.PathLike[str]) -> np.ndarray | None:
+    """[N] names of the client that holds each node, as a graph's file says; None where it does not."""
+    return _clients(read_arrays(Path(path), ("client", "y", "x", "x_shape")), str(path))
+
+
+def _clients(arrays: dict[str, np.ndarray], path: str) -> np.ndarray | None:
+    """The array `client` of a file, checked."""
+    if "client" not in arrays:
+        return None
+    clients = arrays["client"]
+    if "y" in arrays:
+        nodes = len(np.atleast_1d(arrays["y"]))
+    else:
+        nodes = int(arrays["x_shape"].ravel()[0]) if "x_shape" in arrays else len(np.atleast_1d(arrays.get("x", 0)))
+    if clients.shape != (nodes,) or clients.dtype.kind not in "Uiu":
+        raise FedquiltError(
+            f"{path} has a 'client' of shape {shape_text(clients)} and type {clients.dtype} for {nodes} nodes; give the name "
+            "or the number of a client for each node."
+        )
+    names = clients.astype(str)
+    if (names == "").any():
+        raise FedquiltError(f"{path} has a node without a client in 'client'; name one for each node.")
+    return names
+
+
+def write_npz(
+    graph: Graph, path: str | os.PathLike[str], private: bool = False, clients: np.ndarray | None = None
+) -> None:
+    """Write a graph; the file appears complete or not at all.
+
+    Args:
+        graph: the graph.
+        path: the file.
+        private: whether only its owner may read it.
+        clients: [N] names of the client that holds each node, for `read_npz_clients`; None: not said.
+    """
     path = Path(path)
     arrays: dict[str, Any] = {
         "name": np.array(graph.name),
@@ -93,6 +146,16 @@ def write_npz(graph: Graph, path: str | os.PathLike[str], private: bool = False)
         arrays["copies"] = graph.copies
     if graph.feature_names is not None:
         arrays["feature_names"] = np.array(graph.feature_names)
+    if graph.encoding is not None:
+        arrays["encoding"] = np.array(graph.encoding.to_json())
+    if clients is None and isinstance(graph, FederatedGraph):
+        clients = graph.owner if graph.client_names is None else np.array(graph.client_names)[graph.owner]
+        if graph.client_names is not None:
+            arrays["client_names"] = np.array(graph.client_names)
+    if clients is not None:
+        arrays["client"] = np.asarray(clients)
+    if graph.edge_weights is not None:
+        arrays["edge_weight"] = graph.edge_weights
 
     try:
         files.write_npz(path, arrays, 0o600 if private else 0o666)

@@ -16,7 +16,8 @@ def disjoint_union(name: str, graphs: Sequence[Graph]) -> Graph:
     """Join graphs to one graph, with nodes in the order of the graphs. All graphs have the same features and classes.
 
     Features are sparse. Given splits and ids are dropped. Nodes with equal features are marked as copies of one another,
-    because synthetic graphs often contain the same nodes with different edges.
+    because synthetic graphs often contain the same nodes with different edges. Where some graphs have edge weights, the edges
+    of the others weigh one.
     """
     x = sp.vstack([as_sparse(graph.x) for graph in graphs], format="csr")
     first = np.cumsum([0, *(graph.nodes for graph in graphs)])
@@ -29,4 +30,12 @@ def disjoint_union(name: str, graphs: Sequence[Graph]) -> Graph:
         class_names=graphs[0].class_names,
         copies=equal_rows(x),
         feature_names=graphs[0].feature_names,
+        edge_weights=_joined_weights(graphs),
     )
+
+
+def _joined_weights(graphs: Sequence[Graph]) -> np.ndarray | None:
+    if all(graph.edge_weights is None for graph in graphs):
+        return None
+    each = [np.ones(g.edges.shape[1], np.float32) if g.edge_weights is None else g.edge_weights for g in graphs]
+    return np.concatenate(each)

@@ -30,6 +30,7 @@ from fedquilt.messages.message import Message, TensorSpec, declared
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.tasks import NODE_CLASSIFICATION
 from fedquilt.tasks.base import find_task
+from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 
 State = dict[str, Tensor]
 # The upload by which a server tells clients apart has this name in every method; attacks replace it.
@@ -47,6 +48,7 @@ class RunContext:
         epochs: local epochs a round. While defaults are computed: those that the user gave, else the dataset's.
         seed: the seed of this training.
         task: the name of what is learned (`fedquilt.tasks`).
+        class_weights: of the training loss: "none", "balanced", or a number for each class, such as "1,1,3.5".
     """
 
     dataset: str
@@ -58,13 +60,16 @@ class RunContext:
     epochs: int
     seed: int
     task: str = NODE_CLASSIFICATION
+    class_weights: str = NO_WEIGHTS
 
     def to_dict(self) -> dict[str, Any]:
-        """The dict that run folders and messages to sites hold: `classes` is the outputs, and the usual task is left out."""
+        """The dict that run folders and messages to sites hold: `classes` is the outputs, and what is usual is left out."""
         out = asdict(self)
         out["classes"] = out.pop("outputs")
         if self.task == NODE_CLASSIFICATION:
             del out["task"]
+        if self.class_weights == NO_WEIGHTS:
+            del out["class_weights"]
         return out
 
     @classmethod
@@ -144,7 +149,7 @@ class Method(ABC):
         self.settings = settings
         self.context = context
         self.averaging = averaging
-        self.task = find_task(context.task)
+        self.task = find_task(context.task).weighted(context.class_weights, context.outputs)
 
     # -- what a run asks before it trains --------------------------------------------------------------------------
 
@@ -167,6 +172,15 @@ class Method(ABC):
     def needs_classes(self) -> bool:
         """Whether the method, with these settings, can only learn a task whose nodes have classes."""
         return False
+
+    def ignores_edge_weights(self) -> str:
+        """Why weights of edges change nothing with these settings, as the end of a sentence; empty where they are used.
+
+        They are used by all that reads `Cohort.gcn`, `mean`, `smoothed` or `mean_x`, by the layers and filters of
+        `fedquilt.nn`, and by what multiplies by `Cohort.edge_weights`. A method that reads `Cohort.edges` alone, or no edges,
+        overrides this.
+        """
+        return ""
 
     def averages(self) -> bool:
         """Whether the server averages uploads by `averaging`, so that a robust rule can replace the mean."""

@@ -12,7 +12,7 @@ from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_o
 from fedquilt.methods.settings import BackboneSettings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
-from fedquilt.nn.models import Model, Network, Shapes
+from fedquilt.nn.models import Mlp, Model, Network, Shapes
 
 
 class BackboneMethod(AdamMethod):
@@ -28,6 +28,10 @@ class BackboneMethod(AdamMethod):
         """The backbone that the settings name."""
         s, context = self.settings, self.context
         return Model.kinds[s.model](context.features, s.hidden, context.outputs)
+
+    def ignores_edge_weights(self) -> str:
+        """A backbone of dense layers reads no edges."""
+        return "model=mlp does not read edges" if isinstance(self.model, Mlp) else ""
 
     def shapes(self) -> Shapes:
         """The backbone's."""

@@ -511,10 +511,7 @@ def projectors(energies: Tensor) -> Tensor:
     try:
         left, size, _ = torch.linalg.svd(energies.double(), full_matrices=False)
     except torch.linalg.LinAlgError as error:
-        raise DivergedError(
-            "Training diverged: the spectral energies of a client are not finite; use a smaller learning rate (--set lr=...), "
-            "or scale the features."
-        ) from error
+        raise DivergedError("the spectral energies of a client are not finite") from error
     q = left * (size > RANK_TOLERANCE * size[:, :1]).unsqueeze(1)
     return (q @ q.mT).float()
 

@@ -43,6 +43,10 @@ class Majority(Method):
         share = state["counts"] / state["counts"].sum(1, keepdim=True)
         return Update({}, self.personal(state), torch.special.entr(share).sum(1))
 
+    def ignores_edge_weights(self) -> str:
+        """It reads labels only."""
+        return "it does not read edges"
+
     def personal(self, state: State) -> State:
         """The class counts."""
         return dict(state)

@@ -323,7 +323,9 @@ def features_seen_by(clients: Sequence[Client]) -> np.ndarray:
     counts = [len(nodes) for nodes in trains]
     rows = np.concatenate(trains) + np.repeat(first, counts)
     has = (features_of(clients) != 0).astype(np.float32)
-    near = side_by_side(clients)[rows].astype(np.float32) @ has + has[rows] > 0
+    joined = side_by_side(clients)[rows].astype(np.float32)
+    joined.data[:] = 1.0  # who is a neighbour, however little the edge weighs
+    near = joined @ has + has[rows] > 0
     place = np.ones(rows.size, np.float32), np.arange(rows.size), np.cumsum([0, *counts])
     seen = sp.csr_matrix(place, shape=(len(clients), rows.size)) @ near
     return seen.toarray() if sp.issparse(seen) else np.asarray(seen)

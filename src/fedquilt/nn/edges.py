@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedquilt.cohort.client import joined_weights
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.devices.device import has_kernels
 from fedquilt.devices.embedding_bag import pair_products
@@ -92,13 +93,18 @@ class Edges(Links):
 
     Factors are stored one after the other: row k R + r is node r in factor k, and pair k E + e is edge e in factor k. So scores
     [K E] can be viewed as [K, E] without a copy.
+
+    Attributes:
+        weight: [K E] float32, the edges' relative weights (`Client.edge_weights`); None where all are one.
     """
 
     def __init__(self, cohort: Cohort, factors: int = 1) -> None:
         edges = [client.graph.edges for client in cohort.members]
         rows = np.repeat(cohort.start, [each.shape[1] for each in edges])
-        one = operators.adjacency(np.concatenate(edges, axis=1) + rows, cohort.rows)
+        weights = joined_weights(cohort.members)
+        one = operators.adjacency(np.concatenate(edges, axis=1) + rows, cohort.rows, weights)
         one.sort_indices()
+        self.weight = None if weights is None else torch.from_numpy(one.data).to(cohort.device).repeat(factors)
         shift = torch.arange(factors, device=cohort.device).unsqueeze(1) * cohort.rows
         source = torch.from_numpy(np.repeat(np.arange(cohort.rows), np.diff(one.indptr))).to(cohort.device)
         target = torch.from_numpy(one.indices.astype(np.int64)).to(cohort.device)

@@ -1,6 +1,7 @@
 """A network with one hidden layer whose units apply learned polynomial graph filters; each client has its own filters.
 
-With A = D^-1/2 A D^-1/2 (no self-loops), features X and the hidden units in G groups of equal width, group g computes
+With A = D^-1/2 A D^-1/2 (no self-loops; weighted where edges have weights), features X and the hidden units in G groups of
+equal width, group g computes
 
     h_g = relu( sum_k c_gk s_k A^k (X W_g + E) + b_g ),   k = 0 .. K
 
@@ -29,7 +30,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from fedquilt.cohort.client import Client
+from fedquilt.cohort.client import Client, joined_weights
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.rows import Rows
 from fedquilt.cohort.sparse import SparseMatrix
@@ -200,10 +201,8 @@ def side_by_side(clients: Sequence[Client]) -> sp.csr_matrix:
     edges = [client.graph.edges for client in clients]
     sizes = np.array([client.graph.nodes for client in clients])
     shift = np.repeat(np.cumsum(sizes) - sizes, [each.shape[1] for each in edges])
-    a = operators.adjacency(np.concatenate(edges, axis=1) + shift, int(sizes.sum()))
-    degree = np.diff(a.indptr)
-    scale = 1.0 / np.sqrt(np.maximum(degree, 1))
-    return sp.csr_matrix((np.repeat(scale, degree) * scale[a.indices], a.indices, a.indptr), shape=a.shape)
+    joined = np.concatenate(edges, axis=1) + shift
+    return operators.symmetric_normalised(joined, int(sizes.sum()), joined_weights(clients))
 
 
 def features_of(clients: Sequence[Client]) -> Any:

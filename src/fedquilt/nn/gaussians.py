@@ -53,17 +53,23 @@ def jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor |
     Returns:
         [B, n, n], symmetric, zero on the diagonal. Memory: `CHUNK` numbers at once, or S n where that is more.
     """
-    _, count, _ = mean.shape
+    problems, count, _ = mean.shape
     weight = torch.full_like(noise[:, 0], 1.0 / len(noise)) if weight is None else weight
     at_once = max(1, CHUNK // (len(noise) * count * count))
-    parts = zip(mean.double().split(at_once), logvar.double().split(at_once), strict=True)
-    return torch.cat([_jensen_shannon(m, v, noise.double(), weight.double()).float() for m, v in parts])
+    out = mean.new_empty(problems, count, count, dtype=torch.float32)
+    for first in range(0, problems, at_once):
+        some = slice(first, first + at_once)
+        out[some] = _jensen_shannon(mean[some].double(), logvar[some].double(), noise.double(), weight.double())
+    return out
 
 
 def _jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor) -> Tensor:
-    count = mean.shape[1]
-    rows = max(1, CHUNK // (len(mean) * len(noise) * count))
-    half = torch.cat([_divergence(mean, logvar, first, rows, noise, weight) for first in range(0, count, rows)], dim=1)
+    problems, count, _ = mean.shape
+    rows = max(1, CHUNK // (problems * len(noise) * count))
+    # Into one block: small results between large temporary blocks would keep the allocator from using those again.
+    half = mean.new_empty(problems, count, count)
+    for first in range(0, count, rows):
+        half[:, first : first + rows] = _divergence(mean, logvar, first, rows, noise, weight)
     return (half + half.mT).mul_(0.5).clamp_(0.0, 1.0)
 
 

@@ -1,8 +1,9 @@
 """Layers over a cohort; every client has its own weights.
 
 Shapes: R rows (all clients' nodes), M clients; h [R, in], weight [M, in, out], bias [M, out] -> [R, out]. Each layer
-equals PyTorch Geometric's layer of the same name run client by client. The constant input is given as a `FeatureMatrix`
-instead of `h`; it is propagated once for the whole training.
+equals PyTorch Geometric's layer of the same name run client by client, with the edge weights of each client over their mean
+(attention takes weights in its own way, see `gat`). The constant input is given as a `FeatureMatrix` instead of `h`; it is
+propagated once for the whole training.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def sage_first(cohort: Cohort, weight: Tensor, root: Tensor, bias: Tensor) -> Te
 def gat(cohort: Cohort, h: Input, weight: Tensor, source: Tensor, target: Tensor, bias: Tensor) -> Tensor:
     """Graph attention (Velickovic et al., 2018) with heads concatenated and self-loops.
 
-    e_uv = LeakyReLU_0.2(source . W h_u + target . W h_v), softmax over the neighbours u of v and v itself.
+    e_uv = LeakyReLU_0.2(source . W h_u + target . W h_v), softmax over the neighbours u of v and v itself. Where edges have
+    weights, a neighbour's share is proportional to w_uv exp(e_uv), with one for v itself.
 
     Shapes: weight [M, in, heads * out]; source, target [M, heads, out]; bias [M, heads * out].
     """
@@ -72,6 +74,8 @@ def gat(cohort: Cohort, h: Input, weight: Tensor, source: Tensor, target: Tensor
     to_self = (z * target[cohort.client]).sum(-1)
     u, v = cohort.edges
     score = torch.nn.functional.leaky_relu(to_others[u] + to_self[v], SLOPE)
+    if cohort.edge_weights is not None:
+        score = score + cohort.edge_weights.log().unsqueeze(1)
     highest = torch.full((cohort.rows, heads), -torch.inf, device=z.device).scatter_reduce(
         0, v.unsqueeze(1).expand(-1, heads), score.detach(), "amax"
     )

@@ -4,7 +4,9 @@ Every edge is softly assigned to one of K latent factors. A node's part c^k is c
 connects it to:
 
     p_uv^k = softmax_k(z_v^k . c_u^k / temperature)
-    c_u^k  = (z_u^k + sum_v p_uv^k z_v^k) / || . ||, starting with c = z
+    c_u^k  = (z_u^k + sum_v w_uv p_uv^k z_v^k) / || . ||, starting with c = z
+
+w_uv is the weight of the edge relative to the client's mean, one where edges have no weights.
 """
 
 from __future__ import annotations
@@ -35,9 +37,10 @@ def route(edges: Edges, z: Tensor, iterations: int, through: bool = False, tempe
         c = z
         for _ in range(iterations):
             p = torch.softmax(edges.dot(c, z).view(factors, -1) / temperature, dim=0).flatten()
-            c = unit(edges.sum(p, z) + z)
+            c = unit(edges.sum(_weighted(edges, p), z) + z)
     else:
-        c = unit(edges.sum(assignments(edges, z, factors, iterations, temperature), z) + z)
+        p = assignments(edges, z, factors, iterations, temperature)
+        c = unit(edges.sum(_weighted(edges, p), z) + z)
     return c.view(factors, rows, width)
 
 
@@ -46,11 +49,16 @@ def assignments(edges: Edges, z: Tensor, factors: int, iterations: int, temperat
     """Return the assignments p of the last iteration: z [K R, d] -> [K E]."""
     p = _softmax(edges.dot(z, z), factors, temperature)
     for _ in range(iterations - 1):
-        c = edges.sum(p, z).add_(z)
+        c = edges.sum(_weighted(edges, p), z).add_(z)
         # Divide the scores by the length of c, not c itself: they are fewer numbers.
         inverse = torch.linalg.vector_norm(c, dim=1).clamp_min_(EPSILON).reciprocal_()
         p = _softmax(edges.dot(c, z).mul_(inverse.index_select(0, edges.source)), factors, temperature)
     return p
+
+
+def _weighted(edges: Edges, p: Tensor) -> Tensor:
+    """w p: [K E] -> [K E]."""
+    return p if edges.weight is None else p * edges.weight
 
 
 def _softmax(score: Tensor, factors: int, temperature: float) -> Tensor:

@@ -1,7 +1,8 @@
 """Polynomial bases of graph signals, and learned filters over them.
 
 A filter of order K is sum_k w_k H_k, where H_k [n, F] is the k-th basis signal. The signals do not depend on any weight, so
-they are computed once for the whole training. With A = D^-1/2 A D^-1/2 (no self-loops) and L = I - A:
+they are computed once for the whole training. With A = D^-1/2 A D^-1/2 (no self-loops; weighted where edges have weights) and
+L = I - A:
 
     monomial   H_k = A^k X
     chebyshev  H_k = T_k(L - I) X
@@ -27,6 +28,7 @@ from torch import Tensor
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.rows import Rows
+from fedquilt.graphs import operators
 from fedquilt.tasks.node_classification import training_homophily
 
 Kind = Literal["unifilter", "monomial", "chebyshev", "bernstein"]
@@ -74,7 +76,7 @@ def as_torch(matrix: sp.csr_matrix) -> Tensor:
 
 def normalised(client: Client) -> sp.csr_matrix:
     """D^-1/2 A D^-1/2 without self-loops, [n, n] float64; a node without neighbours gets zero."""
-    a = client.graph.adjacency().astype(np.float64)
+    a = operators.adjacency(client.graph.edges, client.graph.nodes, client.edge_weights).astype(np.float64)
     degree = np.asarray(a.sum(axis=1)).ravel()
     scale = sp.diags(np.divide(1.0, np.sqrt(degree), out=np.zeros_like(degree), where=degree > 0))
     return (scale @ a @ scale).tocsr()

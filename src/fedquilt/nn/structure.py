@@ -7,7 +7,8 @@ their sum. The learners differ in the score:
     heads      mean over heads h of cos(left_h * z_u, right_h * z_v)   (FedHERO's eq. 3; Chen et al., 2020, with left = right)
     cosine     cos(z_u, z_v)
     attention  (Q z_u) . (K z_v) / sqrt(d), weights by a softmax
-    gat        LeakyReLU(source . z_u + target . z_v) on the given edges, weights by a softmax (Velickovic et al., 2018)
+    gat        LeakyReLU(source . z_u + target . z_v) on the given edges, weights by a softmax (Velickovic et al., 2018), times
+               the given edges' own weights where they have any
     glcn       ReLU(a . |z_u - z_v|), weights by a softmax (Jiang et al., 2019)
     gaug       sigmoid(z_u . z_v), mixed half and half with the given graph (Zhao et al., 2021)
 
@@ -165,7 +166,8 @@ def _weighted(kind: Learner, cohort: Cohort, w: Weights, form: Form, draws: Draw
         chosen = cohort.once("neighbours and self", neighbours_and_self)
         u, v = chosen.links.source, chosen.links.target
         score = cohort.multiply(z, w["source"]).squeeze(1)[u] + cohort.multiply(z, w["target"]).squeeze(1)[v]
-        return chosen, chosen.softmax(F.leaky_relu(score, SLOPE))
+        score = F.leaky_relu(score, SLOPE)
+        return chosen, chosen.softmax(score if cohort.edge_weights is None else score + cohort.edge_weights.log())
     left, right = factors(kind, cohort, z, w)
     chosen = top_k(cohort, left, right, form.k)
     score = chosen.links.dot(left, right)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from fedquilt.datasets.catalogue import natural_clients
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.federated import FederatedGraph
 from fedquilt.graphs.graph import Graph
 from fedquilt.partition.kind import KINDS, Kind
 from fedquilt.partition.make import make_partition
@@ -70,10 +71,12 @@ class KindSource:
     def partition(self, graph: Graph, clients: int | None, seed: int, **options: Any) -> Partition:
         """See `PartitionSource`."""
         if self.declared.natural:
-            options["labels"] = natural_clients(self.dataset)
+            known = graph.owner if isinstance(graph, FederatedGraph) else natural_clients(self.dataset)
+            options["labels"] = known
             if options["labels"] is None:
                 raise FedquiltError(
-                    f"{self.dataset} has no natural clients; choose another partition, such as disjoint."
+                    f"{self.dataset} has no natural clients; choose another partition, such as disjoint, or say in a column "
+                    "'client' whose each node is."
                 )
         return make_partition(graph, self.name, clients, seed, **options)
 

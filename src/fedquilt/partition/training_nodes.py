@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fedquilt.errors import FedquiltError
@@ -38,11 +40,18 @@ def worth_redrawing(partition: Partition, split: np.ndarray, minimum: int) -> bo
     return 0 < short_clients(partition, split, minimum).size <= MAX_SHORT_CLIENTS
 
 
-def check_training_nodes(partition: Partition, split: np.ndarray, minimum: int = 1, *, redraw: bool = True) -> None:
+def check_training_nodes(
+    partition: Partition,
+    split: np.ndarray,
+    minimum: int = 1,
+    *,
+    redraw: bool = True,
+    names: Sequence[str] | None = None,
+) -> None:
     """Refuse a split that leaves a client fewer than `minimum` training nodes.
 
-    The error names the first such client (clients are numbered from 0), says how many more there are, and what to do. It
-    suggests another draw only if `redraw` is possible and few clients are affected.
+    The error names the first such client (by its number from 0 unless clients have `names`), says how many more there are, and
+    what to do. It suggests another draw only if `redraw` is possible and few clients are affected.
     """
     short = short_clients(partition, split, minimum)
     if not short.size:
@@ -53,7 +62,5 @@ def check_training_nodes(partition: Partition, split: np.ndarray, minimum: int =
     others = short.size - 1
     more = f", and {others:,} more {'have' if others > 1 else 'has'} too few" if others else ""
     again = f"draw again with --min-train {minimum}, " if redraw and short.size <= MAX_SHORT_CLIENTS else ""
-    raise FedquiltError(
-        f"Client {short[0]} of {partition.clients} has {has}{wanted}{more}; {again}use fewer clients, or a larger "
-        "training share."
-    )
+    who = f"'{names[short[0]]}'" if names else f"{short[0]} of {partition.clients}"
+    raise FedquiltError(f"Client {who} has {has}{wanted}{more}; {again}use fewer clients, or a larger training share.")

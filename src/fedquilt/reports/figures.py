@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedquilt.common.printable import printable
 from fedquilt.errors import FedquiltError
 from fedquilt.reports import style
 from fedquilt.reports.names import metric_name
@@ -44,9 +45,10 @@ def client_bars(
     label: str = "personal model",
     baseline_label: str = "baseline",
     title: str = "",
+    names: Sequence[str] | None = None,
 ) -> None:
     """Write `client_bars_figure` to `path`."""
-    style.save_figure(client_bars_figure(values, baseline, metric, label, baseline_label, title), path)
+    style.save_figure(client_bars_figure(values, baseline, metric, label, baseline_label, title, names), path)
 
 
 def similarity_rounds(matrices: Mapping[int, Any], path: Path, title: str = "") -> None:
@@ -194,11 +196,12 @@ def client_bars_figure(
     label: str = "personal model",
     baseline_label: str = "baseline",
     title: str = "",
+    names: Sequence[str] | None = None,
 ) -> Figure:
     """A bar for each client: the mean over seeds of `values[seed][client]`, one standard deviation as a whisker.
 
     `baseline` is a number, or values of another method in the same shape, drawn as a line across each bar.
-    A client without a value (no test node) gets no bar.
+    A client without a value (no test node) gets no bar. `names` are the clients', where they have names.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -241,10 +244,24 @@ def client_bars_figure(
             axes.set_xticks(where)
         else:
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=_STEPS))
+        if names is not None and clients <= 30:
+            axes.set_xticks(where, list(map(shortened_name, names)), **tilted(names))
+            axes.set_xlabel("")
         axes.tick_params(axis="x", length=0)
         axes.grid(axis="y")
         figure.legend(handles=keys, loc="outside upper left", ncols=3, columnspacing=1.4, handlelength=1.6)
         return figure
+
+
+def shortened_name(name: str, most: int = 20) -> str:
+    """A client's name on an axis, with an ellipsis where it is long; matplotlib reads no mathematics in it."""
+    text = printable(name)
+    return (text if len(text) <= most else text[: most - 1] + "…").replace("$", r"\$")
+
+
+def tilted(names: Sequence[str]) -> dict[str, Any]:
+    """How the labels of a horizontal axis stand: upright where all are short, else tilted."""
+    return {} if max(map(len, names), default=0) <= 3 else {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
 
 
 def similarity_rounds_figure(matrices: Mapping[int, Any], title: str = "") -> Figure:

@@ -105,7 +105,7 @@ def has_class_means(findings: Findings) -> bool:
     return "class_means" in findings and "class_counts" in findings and len(_class_points(findings)[0]) > 0
 
 
-def class_means_figure(runs: Runs, title: str = "") -> Figure:
+def class_means_figure(runs: Runs, title: str = "", class_names: Sequence[str] | None = None) -> Figure:
     """Each client's mean of each class in a plane: the colour is the class, the size grows with its training nodes.
 
     All runs share the plane (see `plane`), so positions compare.
@@ -147,7 +147,10 @@ def class_means_figure(runs: Runs, title: str = "") -> Figure:
         if len(runs) > 1 and title:
             figure.suptitle(title, fontsize=10, fontweight="bold")
         dot: Any = {"linestyle": "none", "marker": "o", "markeredgecolor": "none"}
-        keys = [Line2D([], [], **dot, markersize=6, color=colours[n], label=str(n)) for n in sorted(colours)]
+        keys = [
+            Line2D([], [], **dot, markersize=6, color=colours[n], label=style.class_label(n, class_names))
+            for n in sorted(colours)
+        ]
         if len(colours) < len(np.unique(classes)):
             keys.append(Line2D([], [], **dot, markersize=6, color=style.GREY, label="other"))
         keys.append(Line2D([], [], linestyle="none", label=""))

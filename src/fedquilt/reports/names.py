@@ -30,7 +30,16 @@ class MetricName:
 
 
 # As the tasks have them: known here too, so that a report of them does not import PyTorch.
-_KNOWN = {"accuracy": MetricName("accuracy"), "auc": MetricName("ROC AUC"), "roc_auc": MetricName("ROC AUC")}
+_KNOWN = {
+    "accuracy": MetricName("accuracy"),
+    "auc": MetricName("ROC AUC"),
+    "roc_auc": MetricName("ROC AUC"),
+    "macro-f1": MetricName("macro F1"),
+    "balanced-accuracy": MetricName("balanced accuracy"),
+    "average-precision": MetricName("average precision"),
+    "log-loss": MetricName("log-loss", percent=False, higher_is_better=False),
+    "ece": MetricName("calibration error", higher_is_better=False),
+}
 
 
 def metric_name(metric: str) -> MetricName:

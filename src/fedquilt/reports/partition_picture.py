@@ -17,12 +17,21 @@ if TYPE_CHECKING:
 _MAX_CLASSES = 15
 
 
-def partition_picture(edges: Any, client_of_node: Sequence[Any], y: Any, path: Path, title: str = "") -> None:
+def partition_picture(
+    edges: Any,
+    client_of_node: Sequence[Any],
+    y: Any,
+    path: Path,
+    title: str = "",
+    class_names: Sequence[str] | None = None,
+) -> None:
     """Write `partition_figure` to `path`."""
-    style.save_figure(partition_figure(edges, client_of_node, y, title), path)
+    style.save_figure(partition_figure(edges, client_of_node, y, title, class_names), path)
 
 
-def partition_figure(edges: Any, client_of_node: Sequence[Any], y: Any, title: str = "") -> Figure:
+def partition_figure(
+    edges: Any, client_of_node: Sequence[Any], y: Any, title: str = "", class_names: Sequence[str] | None = None
+) -> Figure:
     """How large each client is (above) and the share of each class among its nodes (below).
 
     Arguments:
@@ -30,11 +39,12 @@ def partition_figure(edges: Any, client_of_node: Sequence[Any], y: Any, title: s
         client_of_node: for each client the node indices it holds; they may overlap.
         y: [N] the class of each node; a negative one or NaN is a node without a label.
         title: written above the picture; how much of the graph is kept is added to it.
+        class_names: the names of the classes, where they have names.
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     holdings = [np.asarray(nodes, dtype=np.int64) for nodes in client_of_node]
-    labels, names = _classes(y)
+    labels, names = _classes(y, class_names)
     if not holdings:
         raise FedquiltError("A partition needs at least one client.")
     counts = np.stack([np.bincount(labels[nodes], minlength=len(names)) for nodes in holdings])
@@ -95,7 +105,7 @@ def partition_figure(edges: Any, client_of_node: Sequence[Any], y: Any, title: s
         return figure
 
 
-def _classes(y: Any) -> tuple[np.ndarray, list[str]]:
+def _classes(y: Any, class_names: Sequence[str] | None = None) -> tuple[np.ndarray, list[str]]:
     """The position of each node's class [N], and the classes' names: at most 15, then "others", then "none"."""
     raw = np.asarray(y)
     if raw.ndim == 2 and raw.shape[1] == 1:
@@ -105,7 +115,7 @@ def _classes(y: Any) -> tuple[np.ndarray, list[str]]:
     raw = np.where(np.isfinite(raw), raw, -1).astype(np.int64)
     classes, sizes = np.unique(raw[raw >= 0], return_counts=True)
     shown = classes if len(classes) <= _MAX_CLASSES else np.sort(classes[np.argsort(-sizes)[:_MAX_CLASSES]])
-    names = [str(number) for number in shown]
+    names = [style.class_label(int(number), class_names) for number in shown]
     positions = np.full(len(raw), -1)
     known = np.isin(raw, shown)
     positions[known] = np.searchsorted(shown, raw[known])

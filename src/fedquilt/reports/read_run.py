@@ -63,6 +63,12 @@ class StoredRun:
         return build_result(self.config, summaries) if summaries else None
 
     @property
+    def class_names(self) -> list[str] | None:
+        """The names of the classes; None where they have none, or no seed is done."""
+        found = (((seed.summary or {}).get("confusion") or {}).get("class_names") for seed in self.seeds)
+        return next((names for names in found if isinstance(names, list)), None)
+
+    @property
     def unfinished(self) -> list[str]:
         """A sentence for each seed that is not done."""
         return [

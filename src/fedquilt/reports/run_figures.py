@@ -15,6 +15,7 @@ from fedquilt.reports import figures, findings
 from fedquilt.reports.names import method_title
 from fedquilt.reports.read_run import BEST, Record, StoredRun, StoredSeed
 from fedquilt.reports.style import save_figure, styled
+from fedquilt.runs.result import CLIENT_NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,8 +78,17 @@ def draw_clients(run: StoredRun, path: Path) -> list[Path]:
     heading = ""
     if len({len(test) for test in tests}) > 1:
         heading, tests = f"Seed {run.evaluated[0].seed}; each seed has clients of its own", tests[:1]
-    figures.client_bars(tests, path, metric=run.result["metric"], label=method_title(run.method), title=heading)
+    labels = {"metric": run.result["metric"], "label": method_title(run.method), "title": heading}
+    figures.client_bars(tests, path, names=client_names_of(run, len(tests[0])), **labels)
     return [path]
+
+
+def client_names_of(run: StoredRun, clients: int) -> list[str] | None:
+    """The names of a run's clients where they have names, the same ones in every seed that is shown."""
+    found = [seed.summary.get(CLIENT_NAMES) for seed in run.seeds if seed.summary is not None]
+    first = found[0] if found else None
+    known = isinstance(first, list) and len(first) == clients and all(names == first for names in found)
+    return [str(name) for name in first] if known and first else None
 
 
 def draw_convergence(runs: Sequence[StoredRun], path: Path) -> list[Path]:
@@ -126,7 +136,7 @@ def _draw_similarity_of(
         draw = figures.heatmap_figure if best.ndim == 2 else findings.factors_figure
         figure = draw(best[..., order[:, None], order], heading, groups)
         with styled():
-            _label_clients(figure, order)
+            _label_clients(figure, order, (seed.summary or {}).get(CLIENT_NAMES))
         paths.append(into / f"similarity{suffix}")
         save_figure(figure, paths[-1])
     if matrices:
@@ -168,12 +178,14 @@ def _level(records: list[Record], last: int) -> list[Record]:
     return [records[0], {**records[0], "round": last}] if len(records) == 1 and last > 0 else records
 
 
-def _label_clients(figure: Figure, order: np.ndarray) -> None:
-    """Name the clients on the axes where they are not in their own order."""
-    if (order[1:] > order[:-1]).all():
+def _label_clients(figure: Figure, order: np.ndarray, names: list[str] | None = None) -> None:
+    """Name the clients on the axes where they have names, or are not in their own order."""
+    named = names is not None and len(names) == len(order)
+    if (order[1:] > order[:-1]).all() and not named:
         return
+    labels = [figures.shortened_name(names[client], 14) if named and names else str(client) for client in order]
     matrices = [axes for axes in figure.axes if axes.get_images()]
     few = len(order) <= (_MAX_LABELS if len(matrices) == 1 else _MAX_LABELS_SMALL)
     for axes in matrices:
-        for setter in (axes.set_xticks, axes.set_yticks):
-            setter(range(len(order)) if few else [], [str(client) for client in order] if few else [])
+        axes.set_xticks(range(len(order)) if few else [], labels if few else [], **figures.tilted(labels))
+        axes.set_yticks(range(len(order)) if few else [], labels if few else [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,10 @@ def draw_findings(runs: Sequence[SeedFindings], into: Path, suffix: str = ".png"
     names = [""] if len(runs) == 1 else differences(*runs)
     method, seeds = method_title(runs[0].run.method), {found.seed for found in runs}
     heading = f"{method}, seed {min(seeds)}" if len(seeds) == 1 else method
+    class_names = runs[0].run.class_names
     kinds: list[tuple[str, Callable, Callable]] = [
         ("filters", findings.has_filters, findings.filters_figure),
-        ("class-means", findings.has_class_means, findings.class_means_figure),
+        ("class-means", findings.has_class_means, partial(findings.class_means_figure, class_names=class_names)),
     ]
     for file, has, figure in kinds:
         if not has(runs[0].findings):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.table import Table
 
 from fedquilt.errors import FedquiltError
+from fedquilt.reports.client_table import client_table
 from fedquilt.reports.comparison import verdict_of
+from fedquilt.reports.confusion import figures_table, run_tables
 from fedquilt.reports.read_run import StoredRun, read_run, read_runs, with_failed_rows
 from fedquilt.reports.run_figures import draw_convergence, draw_run
 from fedquilt.reports.run_findings import SeedFindings, draw_findings, read_findings, read_pair
@@ -23,6 +25,7 @@ class Overview:
         folder: of a run or a comparison; `several` says which.
         runs: its runs; findings: those of one run, or of two that are drawn side by side.
         table: the results; notes: a sentence for each seed that is not done.
+        more: tables of the clients by name, of all metrics, of the classes, and the confusion matrix, as far as they are there.
     """
 
     folder: Path
@@ -31,11 +34,17 @@ class Overview:
     findings: list[SeedFindings]
     table: Table
     notes: list[str]
+    more: list[Table] = field(default_factory=list)
 
 
-def read_overview(folder: Path, against: Path | None = None) -> Overview:
-    """Read the folder of a run or a comparison; `against` is a second run to draw beside a single one."""
+def read_overview(folder: Path, against: Path | None = None, client: int | None = None) -> Overview:
+    """Read the folder of a run or a comparison.
+
+    `against` is a second run to draw beside a single one; `client` is whose classes are shown, all clients' if None.
+    """
     runs, several = read_runs(folder)
+    if several and client is not None:
+        raise FedquiltError(f"{folder} holds several runs; --client goes with one of them.")
     if several and against is not None:
         raise FedquiltError(f"{folder} holds several runs; --against goes with one of them.")
     if against is not None:
@@ -46,8 +55,12 @@ def read_overview(folder: Path, against: Path | None = None) -> Overview:
     results = [run.result for run in runs if run.result is not None]
     table = comparison_table(with_failed_rows(folder, results)) if several else run_table(results[0])
     notes = [f"{run.method}: {sentence}" if several else sentence for run in runs for sentence in run.unfinished]
-    notes += verdict_of(runs) if several else []
-    return Overview(folder, several, runs, findings, table, notes)
+    if several:
+        more = [table for table in (figures_table(results),) if table is not None]
+        notes += verdict_of(runs)
+    else:
+        more = [*([named] if (named := client_table(runs[0])) is not None else []), *run_tables(runs[0], client)]
+    return Overview(folder, several, runs, findings, table, notes, more)
 
 
 def draw_overview(overview: Overview, suffix: str = ".png") -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedquilt.common.files import write_bytes
+from fedquilt.common.printable import printable
 from fedquilt.errors import FedquiltError
 
 if TYPE_CHECKING:
@@ -108,3 +109,11 @@ def save_figure(figure: Figure, path: Path) -> None:
     with styled():
         figure.savefig(buffer, format=kind, metadata=undated)
     write_bytes(path, buffer.getvalue())
+
+
+def class_label(number: int, names: Sequence[str] | None) -> str:
+    """A class in a legend: its name, or its number. A dollar is no mathematics, and an underscore hides nothing."""
+    if names is None or number >= len(names):
+        return str(number)
+    text = printable(names[number]).replace("$", "\\$")
+    return f"\u200a{text}" if text.startswith("_") else text

@@ -15,7 +15,6 @@ from typing import Any
 
 from fedquilt.common.files import write_json
 from fedquilt.common.new_folder import sweep_files
-from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError, UnfitMethodError, unknown
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
@@ -28,7 +27,7 @@ from fedquilt.runs.failed_method import FailedMethod, raise_where_all, with_fail
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.ground import ground_of
-from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.resolve import ResolvedRun, load_run_graph
 from fedquilt.runs.seal import (
     ACCEPTABLE,
     Facts,
@@ -83,7 +82,7 @@ class Comparison:
                 compare-<dataset>-<partition>-<clients>.
         """
         first = configs[0]
-        given = given or load_graph(first.dataset, Path(first.data) if first.data else None)
+        given = given or load_run_graph(first)
         resolved = check_configs(configs, given)
         if out is None and new_folder is None:
             return cls(list(configs), None, given)

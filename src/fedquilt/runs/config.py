@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,8 @@ from fedquilt.scenarios.kinds import AggregationRule, AttackKind
 from fedquilt.tasks import NODE_CLASSIFICATION
 
 GIVEN = "@given"  # the dataset of a run whose graph was given as an object and is in no file
+CLIENTS = "@clients"  # the dataset of a run whose clients come from `clients_from`
+NATURAL = "natural"  # the partition of such a run
 GRAPH_FILE = "graph.npz"  # the copy of such a graph in the run folder
 _RECORDED = ("resolved", "versions")  # facts in a run folder's config.json that are no options
 
@@ -32,6 +35,8 @@ Seed = Annotated[int, Field(ge=0)]
 Participation = Annotated[float, Field(gt=0, le=1)]
 # The kinds of `fedquilt.graphs.copies`, and "never". Not imported from there, so that `--help` stays fast.
 KeepCopies = Literal["neighbours", "features", "both", "never"]
+# The kinds of `fedquilt.graphs.preparation`. Not imported from there, for the same reason.
+Prepare = Literal["none", "standard", "rows"]
 
 
 class RunConfig(BaseModel):
@@ -50,6 +55,16 @@ class RunConfig(BaseModel):
     dataset: Annotated[
         str, Option(WHAT, "A name (see `fedquilt datasets`), an npz file, a folder of tables.", short="-d")
     ] = "patchwork"
+    clients_from: Annotated[
+        list[str] | None,
+        Field(min_length=1),
+        Option(
+            WHAT,
+            "Instead of a dataset: each client's own graph, such as 'hospital-*/'. Folders of tables, npz files, site.yaml "
+            "files, or patterns in quotes; may be repeated.",
+            metavar="PATHS",
+        ),
+    ] = None
     partition: Annotated[
         str,
         Option(WHAT, f"{PARTITION_KINDS}, or a file that `fedquilt partition` wrote.", short="-p"),
@@ -73,6 +88,19 @@ class RunConfig(BaseModel):
             unset="where the dataset is known to have copies",
         ),
     ] = None
+    prepare: Annotated[
+        Prepare | None,
+        Option(
+            WHAT,
+            "How features come to one scale: standard (each numeric column, robust to outliers), rows (counts: each node's "
+            "are divided by their sum), or none (as they are).",
+            unset="for your own graph rows where features are sparse counts, else standard; none for a dataset",
+        ),
+    ] = None
+    prepare_statistics: Annotated[
+        Literal["own", "shared"],
+        Option(WHAT, "For standard: by each client's own statistics, or by shared ones, sums over all clients."),
+    ] = "own"
     min_train: Annotated[
         Count | None, Option(WHAT, "Draw the split again until each client has so many training nodes.")
     ] = None
@@ -87,7 +115,15 @@ class RunConfig(BaseModel):
         Option(WHAT, "Share of the clients that is kept out of training and admitted after it."),
     ] = 0.0
     task: Annotated[str, Option(WHAT, "What is learned.")] = NODE_CLASSIFICATION
-    metric: Annotated[str | None, Option(WHAT, "accuracy or auc.", unset="the dataset's")] = None
+    metric: Annotated[
+        str | None,
+        Option(
+            WHAT,
+            "What chooses the best round and is reported: accuracy, auc, macro-f1, balanced-accuracy, average-precision, "
+            "log-loss or ece; the others are computed once, at the end.",
+            unset="the dataset's; balanced-accuracy for accuracy where classes are weighted",
+        ),
+    ] = None
 
     seeds: Annotated[
         list[Seed],
@@ -108,6 +144,15 @@ class RunConfig(BaseModel):
             metavar="NAME=VALUE",
         ),
     ] = {}
+    class_weights: Annotated[
+        str,
+        Field(min_length=1),
+        Option(
+            HOW,
+            "Classes in the training loss: none; balanced (every class that a client trains on counts alike, by its own "
+            "labels); weights, such as 1,1,3.5 or ill=5,well=1; or a YAML file with them.",
+        ),
+    ] = "none"
     participation: Annotated[Participation, Option(HOW, "Share of the clients in each round.")] = 1.0
     evaluate_every: Annotated[Count, Option(HOW, "Rounds between evaluations.", flag="--eval-every")] = 1
     patience: Annotated[
@@ -229,6 +274,14 @@ class RunConfig(BaseModel):
             raise ValueError("a seed is listed twice")
         return seeds
 
+    @field_validator("class_weights", mode="before")
+    @classmethod
+    def _check_class_weights(cls, value: Any) -> Any:
+        """Weights may be a list, one a class, or a mapping from class to weight: a config file and Python have them so."""
+        if isinstance(value, Mapping):
+            return ",".join(f"{name}={weight}" for name, weight in value.items())
+        return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+
     @field_validator("attack_scale", "attack_ratio")
     @classmethod
     def _check_attack(cls, value: float, info: ValidationInfo) -> float:
@@ -245,6 +298,22 @@ class RunConfig(BaseModel):
         rule = rules[str(info.field_name)]
         if info.data.get("aggregation") != rule and value != cls.model_fields[str(info.field_name)].default:
             raise ValueError(f"it is for aggregation={rule} only")
+        return value
+
+    @field_validator("prepare_statistics")
+    @classmethod
+    def _check_statistics(cls, value: str, info: ValidationInfo) -> str:
+        """Refuse shared statistics where features are prepared without any."""
+        if value == "shared" and info.data.get("prepare") in ("none", "rows"):
+            raise ValueError("statistics are for prepare=standard only")
+        return value
+
+    @field_validator("dp_clip")
+    @classmethod
+    def _check_statistics_stay(cls, value: float | None, info: ValidationInfo) -> float | None:
+        """Refuse shared statistics in a protected run: they would leave the clients without noise."""
+        if value is not None and info.data.get("prepare_statistics") == "shared":
+            raise ValueError("shared statistics of features would be sent unprotected; use prepare_statistics=own")
         return value
 
     @field_validator("dp_clip")
@@ -272,6 +341,8 @@ class RunConfig(BaseModel):
         for name in values:
             if name not in cls.model_fields:
                 raise unknown("option", name, cls.model_fields)
+        if values.get("clients_from"):
+            values = _of_clients(values)
         try:
             return cls(**values)
         except ValidationError as error:
@@ -282,9 +353,34 @@ class RunConfig(BaseModel):
     @property
     def name(self) -> str:
         """The name of the run's folder: method-dataset-partition-clients."""
+        if self.clients_from is not None:
+            return "-".join(
+                str(p) for p in (self.method, clients_label(self.clients_from), self.clients) if p is not None
+            )
         cut = Path(self.partition).stem if self.partition.endswith(".npz") else self.partition
         graph = Path(self.dataset).stem if "/" in self.dataset or self.dataset.endswith(".npz") else self.dataset
         return "-".join(str(p) for p in (self.method, graph.replace(":", "-"), cut, self.clients) if p is not None)
+
+
+def clients_label(paths: Sequence[str]) -> str:
+    """What to call the graphs in these files and folders together: the beginning of all their names, else "clients"."""
+    names = [Path(path).parent.resolve().name if Path(path).name == "site.yaml" else Path(path).stem for path in paths]
+    alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    return "".join(letters[0] for letters in alike).split("*")[0].strip("-_. ") or "clients"
+
+
+def _of_clients(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a run on given clients, which are its dataset and its partition; refused with another one of these."""
+    own = {"dataset": CLIENTS, "partition": NATURAL, "sizes": None}
+    # A stored configuration says how many clients were found.
+    own |= {} if values.get("dataset") == CLIENTS else {"clients": None}
+    for name, right in own.items():
+        if values.get(name) not in (None, right):
+            raise FedquiltError(
+                f"The option {name}={shown(values[name])} does not go with clients_from, which gives each client its own "
+                f"graph; leave out {name} or clients_from."
+            )
+    return {"clients": None, **values, **own}
 
 
 def read_config(
@@ -316,9 +412,15 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     The path of a graph that the run, or the comparison around it, keeps a copy of is corrected where the folder was moved.
     """
     options = {name: value for name, value in values.items() if name not in _RECORDED}
+    from fedquilt.datasets.catalogue import in_catalogue
+
     dataset = str(options.get("dataset"))
+    if options.get("clients_from"):
+        return options
     if "keep_copies" not in options and (before := copies_kept_before(dataset)) != copies_kept(dataset):
         options["keep_copies"] = before  # the run was made before there was this option
+    if "prepare" not in options and not in_catalogue(dataset):
+        options["prepare"] = "none"  # so was this one
     if dataset in (GIVEN, GRAPH_FILE) or (Path(dataset).name == GRAPH_FILE and not Path(dataset).exists()):
         folder = folder.resolve()
         copies = [place / GRAPH_FILE for place in (folder, folder.parent) if (place / GRAPH_FILE).is_file()]

@@ -73,7 +73,9 @@ def execute_run(
         refuse(out.parent, ground_differences(ground, resolved), what="comparison")
     if out is None and not new_folder:
         with worker_cluster(config):
-            return run_seeds(resolved, None, watch, loggers)
+            run = run_seeds(resolved, None, watch, loggers)
+        run.origin = resolved.config, given
+        return run
     resolved.announce_memory(config.seeds[0])  # nothing is written where it cannot fit
     folder = create_folder(resolved, out, given)
     if on_folder is not None:

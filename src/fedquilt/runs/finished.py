@@ -16,11 +16,16 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import State, find_method
 from fedquilt.runs.folder import RunFolder, SeedFolder
+from fedquilt.runs.result import client_titles
 from fedquilt.scenarios.newcomers import Admitted, FrozenServer, check_admits
 from fedquilt.training.round_store import Record
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+    from fedquilt.graphs.protocol import Protocol
+    from fedquilt.runs.config import RunConfig
+    from fedquilt.runs.predictions import Predictions
 
 
 @dataclass(eq=False)
@@ -37,6 +42,7 @@ class Run:
         findings: by seed and name, what the method computed for figures after the last round; see `Method.findings`.
         servers: by seed, the server after the last round, where the method admits clients after training.
         folder: the run folder; None for a run in memory.
+        origin: of a run in memory, its configuration and the graph that was given as an object; `predict` cuts it again.
     """
 
     result: dict[str, Any]
@@ -47,6 +53,26 @@ class Run:
     findings: dict[int, dict[str, np.ndarray]] = field(default_factory=dict)
     servers: dict[int, FrozenServer] = field(default_factory=dict)
     folder: Path | None = None
+    origin: tuple[RunConfig, tuple[Graph, Protocol] | None] | None = field(default=None, repr=False)
+
+    def predict(
+        self,
+        client: int | str | None = None,
+        data: str | os.PathLike[str] | Graph | Data | None = None,
+        seed: int | None = None,
+    ) -> Predictions:
+        """Predict classes with the clients' models; `.to_frame()` has a row a node, `.write(path)` writes them.
+
+        Args:
+            client: whose model: a number, "all", or, for `data`, "mean": the mean of all clients' probabilities. None: every
+                client's, for its own nodes; it must be said for `data` where there are several clients.
+            data: an npz file, a folder of tables, a csv file of nodes without edges, a `Graph`, or PyTorch Geometric's `Data`.
+                None: the clients' own nodes, with the part of the split and the true class of each.
+            seed: which of the run's seeds; None: the first.
+        """
+        from fedquilt.runs.predict import predict_run
+
+        return predict_run(self, client, data, seed)
 
     def admit(
         self, graph: str | os.PathLike[str] | Graph | Data, split: str | None = None, seed: int | None = None
@@ -66,6 +92,16 @@ class Run:
             seeds = ", ".join(map(str, self.servers))
             raise FedquiltError(f"The run has no server of seed {chosen}; choose one of: {seeds}.")
         return self.servers[chosen].admit_graph(load_graph(graph)[0], split, chosen)
+
+    def client_names(self, seed: int | None = None) -> list[str]:
+        """What to call the clients that trained, in the order of their numbers: by name where they have one, else "client 3".
+
+        The order is that of `seed`, by default the first: where clients are held out, others train in another seed.
+        """
+        seeds = self.result["seeds"]
+        entry = next((one for one in seeds if one["seed"] == seed), seeds[0])
+        trained = entry.get("groups", {}).get("trained", {}).get("clients", self.result["clients"])
+        return client_titles(entry, trained)
 
     def __repr__(self) -> str:
         r = self.result

@@ -10,6 +10,7 @@
                server.safetensors, .json   optional: the server state that newcomers need, and facts about it
                similarity.npz              optional
                findings.npz                optional
+               confusion.npz               optional: each client's test nodes by true and predicted class
                split-and-partition.npz     the nodes of each client, and the split
                seal.json                   hashes of metrics.jsonl and summary.json
                retry.json                  optional: how the seed is trained again after it diverged
@@ -418,7 +419,10 @@ def _claim(path: Path, fill: Callable[[Path, Path], None]) -> Path:
     else:
         made = make_folder(path, partial(_swapped, fill, path))
     if not made:
-        if any((path / name).exists() for name in ("config.json", "compare.json")):
+        found = [path / name for name in ("config.json", "compare.json") if (path / name).exists()]
+        if found and not found[0].is_file():
+            raise FedquiltError(f"{found[0]} is not a file; put the file back, or choose another --out.")
+        if found:
             raise FedquiltError(
                 f"{path} already holds a run; choose another --out, or continue it with 'fedquilt resume {path}'."
             )

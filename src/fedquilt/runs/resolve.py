@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from fedquilt.cohort.client import Client
+from fedquilt.cohort.client import Client, prepared_clients
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.datasets.catalogue import choose, in_catalogue, known_copies
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError, UnfitMethodError
+from fedquilt.graphs.client_split import OWN, OwnSplits, client_splits
 from fedquilt.graphs.copies import with_copies
+from fedquilt.graphs.federated import FederatedGraph, with_client_copies
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.preparation import Preparation, PrepareKind, notice, suggested_kind
 from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
@@ -27,14 +31,19 @@ from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
 from fedquilt.partition.training_nodes import check_training_nodes, worth_redrawing
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
-from fedquilt.runs.config import GIVEN, KeepCopies, RunConfig
+from fedquilt.runs.class_weights import resolved_class_weights
+from fedquilt.runs.clients_from import client_paths, load_clients
+from fedquilt.runs.config import GIVEN, NATURAL, KeepCopies, RunConfig
 from fedquilt.runs.folder import SeedFolder
+from fedquilt.runs.shared_statistics import Bytes, shared_preparation
 from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
 from fedquilt.scenarios.newcomers import FrozenServer, check_admits
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
+from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 from fedquilt.training.client_sampling import participants, some_clients
+from fedquilt.training.edge_notice import announce_edge_weights
 from fedquilt.training.engines.registry import EngineOptions, make_engine
 from fedquilt.training.loop import Training
 from fedquilt.training.memory_notice import announce_memory
@@ -42,15 +51,34 @@ from fedquilt.training.plan import Plan
 from fedquilt.training.round_store import Record
 
 REDRAWS = 200
+_log = logging.getLogger(__name__)
+
+
+def load_run_graph(config: RunConfig) -> tuple[Graph, Protocol]:
+    """The graph that a run names, or those of its clients joined, and the protocol."""
+    if config.clients_from is not None:
+        return load_clients(config.clients_from, config.keep_copies)
+    return load_graph(config.dataset, Path(config.data) if config.data else None)
 
 
 def prepared_graph(
     config: RunConfig, given: tuple[Graph, Protocol] | None = None
 ) -> tuple[Graph, Protocol, KeepCopies | None]:
     """The graph of a run as it is trained on, its protocol, and which copies are kept together."""
-    graph, protocol = given or load_graph(config.dataset, Path(config.data) if config.data else None)
+    graph, protocol = given or load_run_graph(config)
     keep = config.keep_copies or known_copies(config.dataset)
-    return with_copies(prepare(graph, protocol), keep), protocol, keep
+    graph = prepare(graph, protocol)
+    if config.clients_from is not None:  # the clients' own were marked as they were read
+        return graph, protocol, keep
+    marked = with_client_copies(graph, keep) if isinstance(graph, FederatedGraph) else with_copies(graph, keep)
+    return marked, protocol, keep
+
+
+def _cut_by_owner(config: RunConfig, graph: Graph) -> RunConfig:
+    """The configuration with the natural partition where a graph says whose its nodes are and the run asks for no other."""
+    if not isinstance(graph, FederatedGraph) or "partition" in config.model_fields_set:
+        return config
+    return config.model_copy(update={"partition": NATURAL})
 
 
 class ResolvedRun:
@@ -62,27 +90,38 @@ class ResolvedRun:
     def __init__(self, config: RunConfig, given: tuple[Graph, Protocol] | None = None) -> None:
         self._partitions: dict[int, Partition] = {}
         self._splits: dict[int, np.ndarray] = {}
+        self.statistics_bytes: Bytes = {}  # of shared statistics of features, before the first round
+        self._preparations: dict[int, list[Preparation]] = {}
         self._memory_announced = False  # once is enough: seeds differ little
         self._cut_clients: dict[int, list[Client]] = {}  # of a seed that trains next
         self.method = find_method(config.method)
         self.task = find_task(config.task)
         self.graph, self.protocol, keep = prepared_graph(config, given)
         own = not in_catalogue(config.dataset)
+        config = _cut_by_owner(config, self.graph)
+        self.owners = self.graph if isinstance(self.graph, FederatedGraph) and config.partition == NATURAL else None
         # A split that came with a user's own graph is meant to be used; the papers draw theirs anew for every seed.
         usual = GIVEN_SPLIT if own and self.graph.masks is not None else format_split(self.protocol.split)
-        split = config.split or usual
+        split = config.split or (OWN if self.owners else usual)
         filled: dict[str, Any] = {
             "rounds": config.rounds or self.protocol.rounds,
             "epochs": config.epochs or self.protocol.epochs,
-            "metric": config.metric or self._usual_metric(),
+            "metric": config.metric or self._usual_metric(config.class_weights),
             "split": split,
             "keep_copies": keep,
+            # Features of a user's own graph come to one scale; the catalogue's protocols say what is done to theirs.
+            "prepare": config.prepare or (self._suggested_kind() if own else "none"),
         }
-        self.split = parse_split(split)
+        self._says_preparation = config.prepare is None and filled["prepare"] != "none"
+        if config.class_weights != NO_WEIGHTS:
+            filled["class_weights"] = resolved_class_weights(config.class_weights, self.graph)
+        self.split = client_splits(split) if self.owners else parse_split(split)
         self.source = find_source(config.partition, config.dataset)
         filled["partition"] = self.source.name
         # Paths are stored as absolute ones, so that the run can be resumed from another folder.
-        if own and config.dataset != GIVEN:
+        if config.clients_from is not None:
+            filled["clients_from"] = list(map(str, client_paths(config.clients_from)))
+        elif own and config.dataset != GIVEN:
             filled["dataset"] = str(Path(config.dataset).expanduser().resolve())
         if config.data is not None:
             filled["data"] = str(Path(config.data).expanduser().resolve())
@@ -90,6 +129,11 @@ class ResolvedRun:
         self.task.check(f"{self.graph.name} has", self.task.outputs(self.graph), filled["metric"])
         if self.source.finds_clients:
             filled["clients"] = self._partition(config, config.seeds[0]).clients
+        if self.owners and config.clients not in (None, filled["clients"]) and "clients" in config.model_fields_set:
+            raise FedquiltError(
+                f"There are {filled['clients']} clients, not {config.clients}; leave out the number of clients, or say how to "
+                "cut the graph with another partition."
+            )
         self.config = config.model_copy(update=filled)
         self.device = pick_device(config.device)
         self.cohort_size = config.cohort_size  # smaller where memory ran out
@@ -104,6 +148,9 @@ class ResolvedRun:
             from fedquilt.training.engines.ray_workers import check_workers
 
             check_workers(config.workers, method.context.clients)
+
+    def _suggested_kind(self) -> PrepareKind:
+        return self.owners.suggested_kind() if self.owners else suggested_kind(self.graph.x)
 
     def method_of(self, config: RunConfig) -> Method:
         """The method of `config` with its settings, for the first seed; refused where it lacks what the run asks of it.
@@ -132,9 +179,14 @@ class ResolvedRun:
         if config.aggregation != "mean":
             check_averages(method, config.aggregation)
 
-    def _usual_metric(self) -> str:
-        """The dataset's metric where the task has it, else the task's first."""
-        return self.protocol.metric if self.protocol.metric in self.task.metrics else next(iter(self.task.metrics))
+    def _usual_metric(self, class_weights: str) -> str:
+        """The dataset's metric where the task has it, else the task's first; balanced accuracy where classes are weighted.
+
+        Accuracy would choose a round in which the rare classes are not found yet, and undo what the weights are for.
+        """
+        usual = self.protocol.metric if self.protocol.metric in self.task.metrics else next(iter(self.task.metrics))
+        weighted = class_weights != NO_WEIGHTS and usual == "accuracy"
+        return "balanced-accuracy" if weighted and "balanced-accuracy" in self.task.metrics else usual
 
     @property
     def label(self) -> str:
@@ -142,10 +194,17 @@ class ResolvedRun:
         name = self.config.dataset
         return name if in_catalogue(name) else self.graph.name
 
+    def client_names(self, seed: int) -> list[str] | None:
+        """The names of the clients, those that train first (see `clients`); None where they have numbers only."""
+        names = self.owners.client_names if self.owners else None
+        return [names[number] for number in self.order(seed, len(names))] if names else None
+
     def facts(self) -> dict[str, Any]:
-        """What was resolved: settings, sizes of the graph and device, as config.json stores it."""
+        """What was resolved: settings, sizes of the graph, names of clients and device, as config.json stores it."""
         g = self.graph
+        names = self.owners.client_names if self.owners else None
         return {
+            **({"client_names": list(names)} if names else {}),
             "settings": as_dict(self.settings),
             "graph": {
                 "name": self.label,
@@ -172,15 +231,20 @@ class ResolvedRun:
 
     def _draw_split(self, partition: Partition, seed: int) -> np.ndarray:
         wanted = self.config.min_train or self.source.min_train
-        fixed = isinstance(self.split, Given)
+        fixed = isinstance(self.split, Given | OwnSplits)
         for attempt in range(1 if wanted is None or fixed else REDRAWS):
             split = self.task.draw_split(self.split, self.graph, seed, attempt)
             if wanted and not worth_redrawing(partition, split, wanted):
                 break
-        check_training_nodes(partition, split, self.config.min_train or 1, redraw=wanted is None and not fixed)
+        names, redraw = self.owners.client_names if self.owners else None, wanted is None and not fixed
+        check_training_nodes(partition, split, self.config.min_train or 1, redraw=redraw, names=names)
         return split
 
     def clients(self, seed: int) -> list[Client]:
+        """The clients of a seed as they train: their features are prepared; see `raw_clients` for their order."""
+        return prepared_clients(self.raw_clients(seed), self.preparations(seed))
+
+    def raw_clients(self, seed: int) -> list[Client]:
         """The clients of a seed, with noise on their edges where the run asks for it: those that train come first.
 
         Clients that are held out come after them, as numbers M' .. M-1 where M' train.
@@ -191,6 +255,24 @@ class ResolvedRun:
             for c in self.task.clients(self.graph, *self.cut(seed), seed)
         ]
         return [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
+
+    def preparations(self, seed: int) -> list[Preparation]:
+        """How each client of a seed prepares its features, in the order of `raw_clients`."""
+        kind, partition = self.config.prepare or "none", self.cut(seed)[0]
+        if kind != "standard":
+            return [Preparation(kind)] * partition.clients
+        if seed not in self._preparations:
+            order = self.order(seed, partition.clients)
+            features = [self.graph.x[partition.nodes[m]] for m in order]
+            if self._shares_statistics():  # held-out clients tell nothing
+                how, self.statistics_bytes = shared_preparation(features[: self.context(seed).clients])
+                self._preparations[seed] = [how] * len(order)
+            else:
+                self._preparations[seed] = [Preparation.of(x, kind) for x in features]
+        return self._preparations[seed]
+
+    def _shares_statistics(self) -> bool:
+        return self.config.prepare == "standard" and self.config.prepare_statistics == "shared"
 
     def order(self, seed: int, clients: int) -> list[int]:
         """The clients' numbers in the cut: [M], those that train first, then those that are held out."""
@@ -214,7 +296,8 @@ class ResolvedRun:
         name = choose(c.dataset).dataset.name if in_catalogue(c.dataset) else c.dataset
         outputs = self.task.outputs(self.graph)
         kind = self.source.kind
-        return RunContext(name, kind, c.metric, self.graph.features, outputs, clients, c.epochs, seed, c.task)
+        sizes = (self.graph.features, outputs, clients, c.epochs)
+        return RunContext(name, kind, c.metric, *sizes, seed, c.task, c.class_weights)
 
     def training(
         self, seed: int, folder: SeedFolder | None = None, on_round: Callable[[Record], None] | None = None
@@ -235,11 +318,18 @@ class ResolvedRun:
         return Training(method, engine, plan, folder, on_round, transforms, cuda_graphs=capture)
 
     def announce_memory(self, seed: int) -> None:
-        """Log, once, how much memory the training of a seed needs; refused where it cannot fit."""
+        """Log, once, how features are prepared where the user did not say, whether edge weights are used, and how much memory
+        the training of a seed needs.
+
+        Refused where it cannot fit.
+        """
         if self._memory_announced:
             return
         self._memory_announced = True
         c, method = self.config, self._method(seed)
+        announce_edge_weights(method, self.graph)
+        if self._says_preparation:
+            _log.info("%s", notice(self.preparations(seed)[: method.context.clients], c.prepare_statistics))
         self._cut_clients[seed] = self.clients(seed)
         clients, changes = (
             self._cut_clients[seed][: method.context.clients],
@@ -296,13 +386,17 @@ class ResolvedRun:
     def server(self, training: Training) -> FrozenServer:
         """The server after a training, which admits newcomers."""
         assert self.config.split is not None
+        # A newcomer without a split of its own draws one as any client without one.
+        split = format_split(self.protocol.split) if self.config.split == OWN else self.config.split
         lasting = training.method.newcomer_state(training.server)
         return FrozenServer(
             method=training.method,
             lasting={name: tensor.detach().cpu().clone() for name, tensor in lasting.items()},
             device=self.device,
-            split=self.config.split,
+            split=split,
             normalise_features=self.protocol.normalise_features,
             class_names=self.graph.class_names,
             keep_copies=self.config.keep_copies,
+            prepare=self.config.prepare or "none",
+            preparation=self.preparations(training.method.context.seed)[0] if self._shares_statistics() else None,
         )

@@ -20,11 +20,11 @@ _SEED_KEYS = (
     "upload_bytes",
     "download_bytes",
 )
-GROUPS, EPSILON = "groups", "epsilon"
+GROUPS, EPSILON, CLIENT_NAMES, FIGURES = "groups", "epsilon", "client_names", "figures"
 # Of a seed, where it has them: the rounds that were done (fewer than planned after early stopping), and how it was trained
 # again after it had diverged. Results of earlier versions lack them.
 ROUNDS_RUN, RETRIED = "rounds_run", "retried"
-_IF_KNOWN = (ROUNDS_RUN, RETRIED, EPSILON, GROUPS)
+_IF_KNOWN = (ROUNDS_RUN, RETRIED, EPSILON, GROUPS, CLIENT_NAMES)
 
 
 def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -37,6 +37,11 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
 
     A seed has `rounds_run`, the rounds that were done; `epsilon` where uploads are protected: the privacy budget spent by the
     client that sent most often; and `retried` where its training diverged and it was trained again with other settings: which.
+
+    A seed has `client_names` where the clients have names: those of the clients that trained, in the order of their numbers.
+
+    `figures` have every metric of the task on the test nodes, computed once with the models of the best validation round: the
+    mean over the clients for which it is defined, for each seed, and mean and deviation over seeds.
 
     `groups` exist where clients are of several kinds (honest and malicious, trained and new). For each seed they hold the
     number of clients of a group and their mean test metric (see `group`); for the run, mean and deviation over seeds.
@@ -55,6 +60,8 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
         if missing:
             raise FedquiltError(f"The summary of seed {summary.get('seed', '?')} has no '{missing[0]}'.")
         seeds.append(plain({key: summary[key] for key in (*_SEED_KEYS, *_IF_KNOWN) if key in summary}))
+        if summary.get(FIGURES):
+            seeds[-1][FIGURES] = {name: figure["test"] for name, figure in summary[FIGURES].items()}
     vals = [seed["val"] for seed in seeds]
     result = {
         **plain({key: config[key] for key in _CONFIG_KEYS}),
@@ -65,7 +72,16 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
     }
     if all(GROUPS in seed for seed in seeds):
         result[GROUPS] = {name: _group_over(seeds, name) for name in seeds[0][GROUPS]}
+    if all(FIGURES in seed for seed in seeds):
+        result[FIGURES] = {name: _spread([seed[FIGURES][name] for seed in seeds]) for name in seeds[0][FIGURES]}
     return result
+
+
+def client_titles(seed: Mapping[str, Any], clients: int) -> list[str]:
+    """What to call the clients of a seed, of which `seed` is the summary or the entry in a result: by name, else "client 3"."""
+    names = seed.get(CLIENT_NAMES)
+    known = isinstance(names, list) and len(names) == clients
+    return [str(names[m]) if known else f"client {m}" for m in range(clients)]
 
 
 def group(tests: Sequence[float | None]) -> dict[str, Any]:

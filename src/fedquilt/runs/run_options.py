@@ -8,6 +8,11 @@ from typing import Any, Literal, TypedDict
 class RunOptions(TypedDict, total=False):
     """The options of a run, without the method and the dataset; `RunConfig` has their bounds, docs/options.md lists them."""
 
+    clients_from: list[str] | None
+    """Instead of a dataset: each client's own graph, such as 'hospital-*/'. Folders of tables, npz files, site.yaml
+    files, or patterns in quotes; may be repeated.
+    """
+
     partition: str
     """disjoint, imbalanced, louvain, louvain-50, natural, overlapping, random, or a file that `fedquilt partition`
     wrote. Default: disjoint.
@@ -29,6 +34,15 @@ class RunOptions(TypedDict, total=False):
     never. Default: where the dataset is known to have copies.
     """
 
+    prepare: Literal["none", "standard", "rows"] | None
+    """How features come to one scale: standard (each numeric column, robust to outliers), rows (counts: each node's
+    are divided by their sum), or none (as they are). Default: for your own graph rows where features are sparse
+    counts, else standard; none for a dataset.
+    """
+
+    prepare_statistics: Literal["own", "shared"]
+    """For standard: by each client's own statistics, or by shared ones, sums over all clients. Default: own."""
+
     min_train: int | None
     """Draw the split again until each client has so many training nodes."""
 
@@ -42,7 +56,10 @@ class RunOptions(TypedDict, total=False):
     """What is learned. Default: node-classification."""
 
     metric: str | None
-    """accuracy or auc. Default: the dataset's."""
+    """What chooses the best round and is reported: accuracy, auc, macro-f1, balanced-accuracy, average-precision,
+    log-loss or ece; the others are computed once, at the end. Default: the dataset's; balanced-accuracy for
+    accuracy where classes are weighted.
+    """
 
     seeds: list[int]
     """One training a seed, such as 0,1,2. Default: 0."""
@@ -55,6 +72,11 @@ class RunOptions(TypedDict, total=False):
 
     settings: dict[str, Any]
     """A setting of the method, such as lr=0.005; may be repeated; see `fedquilt methods`."""
+
+    class_weights: str
+    """Classes in the training loss: none; balanced (every class that a client trains on counts alike, by its own
+    labels); weights, such as 1,1,3.5 or ill=5,well=1; or a YAML file with them. Default: none.
+    """
 
     participation: float
     """Share of the clients in each round. Default: 1."""

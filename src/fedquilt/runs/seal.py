@@ -36,7 +36,7 @@ FREE = frozenset({"device", "data", "checkpoint_seconds", "workers", "cohort_siz
 # Options that a run may be resumed with other values of where the user insists; see `_plan_difference`.
 _PLAN = ("rounds", "patience", "seeds")
 # Paths of files whose content is sealed; the files may lie elsewhere meanwhile.
-_PATHS = ("dataset", "partition")
+_PATHS = ("dataset", "partition", "clients_from")
 _LONGEST = 200  # characters of a value in a sentence
 
 Facts = dict[str, Any]
@@ -240,7 +240,9 @@ def _flat(value: Any, *where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_path(value: Any) -> bool:
-    """Whether a dataset or partition is a file, such as the copy of a graph in the run's own folder."""
+    """Whether a dataset or partition is a file, such as the copy of a graph in the run's own folder; or a list of files."""
+    if isinstance(value, list):
+        return all(map(_is_path, value))
     return isinstance(value, str) and (value == GIVEN or "/" in value or value.endswith(".npz"))
 
 

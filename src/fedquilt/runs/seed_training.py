@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.devices.device import using_threads
 from fedquilt.devices.threads import use_available_cpus
-from fedquilt.errors import DivergedError
+from fedquilt.errors import DivergedError, MachineLimitError
 from fedquilt.methods.base import Method
 from fedquilt.methods.personal_model import constants_of, training_facts
+from fedquilt.runs.divergence import explained
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.resolve import ResolvedRun
-from fedquilt.runs.result import RETRIED, group
+from fedquilt.runs.result import CLIENT_NAMES, RETRIED, group
 from fedquilt.runs.retry import Retry, in_words, may_retry, smaller_steps
 from fedquilt.runs.run_threads import run_threads
 from fedquilt.scenarios.newcomers import FrozenServer
+from fedquilt.training.engines.in_process import InProcess
+from fedquilt.training.final_figures import FinalFigures, final_figures
 from fedquilt.training.loop import Training
 from fedquilt.training.round_store import Record
 from fedquilt.training.smaller_cohorts import free_memory, reporting_once, with_smaller_cohorts
 
 _log = logging.getLogger(__name__)
+CONFUSION = "confusion"  # confusion.npz: every client's confusion matrix
 
 
 def train_seed(
@@ -49,8 +54,12 @@ def train_seed(
         summary["cohort_size"] = resolved.cohort_size  # memory ran out with more clients at once
     if retried is not None:
         summary |= {RETRIED: in_words(retried.changed), "diverged": retried.why}
+    if resolved.statistics_bytes:
+        summary["statistics_bytes"] = resolved.statistics_bytes
     for transform in training.runner.upload_transforms:
         summary |= transform.summary_entries(progress.next_round)
+    if names := resolved.client_names(seed):
+        summary[CLIENT_NAMES] = names[: training.method.context.clients]
     run.records[seed] = training.records
     run.models[seed] = best.models
     run.facts[seed] = _model_facts(resolved, training.method, best.round)
@@ -59,8 +68,12 @@ def train_seed(
     if resolved.method.admits:
         run.servers[seed] = resolved.server(training)
     summary |= _client_groups(resolved, training, run.servers.get(seed))
+    figures = _final_figures(resolved, training)
+    summary |= figures.summary(resolved.graph.class_names)
     if folder is not None:
         _write_seed(resolved, seed, folder, run)
+        if arrays := figures.arrays():
+            folder.save_arrays(CONFUSION, arrays)
         folder.finish(summary)
     return summary
 
@@ -90,7 +103,7 @@ def _trained(
         return _train_once(resolved, seed, folder, on_round), retry
     except DivergedError as error:
         again = f"seed {seed} was trained twice, also with {in_words(retry.changed)}"
-        raise DivergedError(f"{str(error).rstrip('.')} ({again}).") from error
+        raise DivergedError(error.what, error.clients, f"{error.advice} ({again})") from error
     finally:
         resolved.settings = asked
 
@@ -107,15 +120,47 @@ def _train_once(
         training.run()
         return training
 
-    return with_smaller_cohorts(train, resolved.cohort_size, resolved.largest_cohort(seed))[0]
+    try:
+        return with_smaller_cohorts(train, resolved.cohort_size, resolved.largest_cohort(seed))[0]
+    except DivergedError as error:
+        raise explained(error, resolved.clients(seed)[: resolved.context(seed).clients]) from error
+
+
+def _final_figures(resolved: ResolvedRun, training: Training) -> FinalFigures:
+    """The test figures of the best models; nothing where there is no memory for them beside what the training holds."""
+    engine, method, models = training.engine, training.method, training.progress.best.models
+
+    def compute(size: int | None) -> FinalFigures:
+        if isinstance(engine, InProcess) and size == resolved.cohort_size:
+            cohorts: Iterable[Cohort] = engine.cohorts  # they are on the device already
+        else:
+            clients = resolved.clients(method.context.seed)[: method.context.clients]
+            step = size or resolved.largest_cohort(method.context.seed)
+            cohorts = (Cohort(clients[m : m + step], resolved.device) for m in range(0, len(clients), step))
+        return final_figures(method, cohorts, models, resolved.config.precision)
+
+    largest = resolved.largest_cohort(method.context.seed)
+    try:
+        return with_smaller_cohorts(compute, resolved.cohort_size, largest)[0]
+    except MachineLimitError as error:
+        _log.warning("The figures beside the metric are left out: %s", error)
+        return FinalFigures()
 
 
 def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:
     """The facts that `fedquilt.export` needs to use the models of a seed."""
-    clients = resolved.clients(method.context.seed)[: method.context.clients] if method.constants() else []
-    return training_facts(method, resolved.protocol.normalise_features, resolved.graph.class_names) | {
+    seed, trained, graph = method.context.seed, method.context.clients, resolved.graph
+    needed = method.constants() or graph.edge_weights is not None
+    clients = resolved.clients(seed)[:trained] if needed else []
+    return training_facts(
+        method, resolved.protocol.normalise_features, graph.class_names, graph.feature_names, graph.encoding
+    ) | {
         "round": best_round,
         "constants": [constants_of(method, client) for client in clients],
+        # In the order of the models; none where features are used as they are.
+        "preparations": []
+        if resolved.config.prepare == "none"
+        else [how.facts() for how in resolved.preparations(seed)[:trained]],
     }
 
 

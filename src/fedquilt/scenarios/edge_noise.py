@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from fedquilt.graphs.arrays import undirected
+from fedquilt.graphs.edge_weights import undirected_with_weights
 from fedquilt.graphs.graph import Graph
 
 
@@ -14,7 +12,8 @@ def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Gr
     """Return a copy of the graph in which each edge is moved with probability `chance`, independently.
 
     A moved edge joins a random pair of nodes that was not joined before, and no pair is used twice, so the number of edges
-    stays the same. If there are fewer free pairs than edges to move (a complete graph has none), only that many edges move.
+    stays the same. It keeps its weight. If there are fewer free pairs than edges to move (a complete graph has none), only
+    that many edges move.
 
     Takes O(E log E) time and O(E) memory.
 
@@ -29,8 +28,13 @@ def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Gr
     moved = np.flatnonzero(rng.random(graph.edges.shape[1]) < chance)
     if moved.size > free:
         moved = rng.choice(moved, free, replace=False, shuffle=False)
-    edges = np.concatenate([np.delete(graph.edges, moved, axis=1), draw_unjoined(graph, moved.size, rng)], axis=1)
-    return replace(graph, edges=undirected(edges, graph.nodes, graph.name))
+    drawn = draw_unjoined(graph, moved.size, rng)
+    edges = np.concatenate([np.delete(graph.edges, moved, axis=1), drawn], axis=1)
+    weights = graph.edge_weights
+    if weights is not None:
+        weights = np.concatenate([np.delete(weights, moved), weights[moved]])
+    edges, weights = undirected_with_weights(edges, weights, graph.nodes, graph.name)
+    return graph.with_edges(edges, weights)
 
 
 def unjoined_count(graph: Graph) -> int:

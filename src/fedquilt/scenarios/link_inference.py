@@ -70,7 +70,7 @@ def infer_links(method: Method, personal: State, clients: list[Client], seed: in
         clients: M clients. A client without an edge, or with all of them, is left out.
         seed: for the pairs that are not joined.
     """
-    bare = [replace(c, graph=replace(c.graph, edges=np.zeros((2, 0), dtype=np.int64))) for c in clients]
+    bare = [replace(c, graph=c.graph.with_edges(np.zeros((2, 0), dtype=np.int64))) for c in clients]
     with torch.no_grad():
         seen = representation(method, personal, Cohort(clients))
         without = representation(method, personal, Cohort(bare))

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedquilt.cohort.client import Client
+from fedquilt.cohort.client import Client, prepared_clients
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.copies import CopyKind, with_copies
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.preparation import Preparation, PrepareKind
 from fedquilt.graphs.prepare import normalise
 from fedquilt.graphs.split import GIVEN, parse_split
 from fedquilt.messages.message import Message, check, message_bytes, moved
@@ -62,6 +63,7 @@ class Admitted:
         metric: the name of the metric. val, test: its values in percent; None where undefined.
         val_untrained, test_untrained: the same before the last step, with the weights that it was sent as they are.
         upload_bytes, download_bytes: bytes of all messages.
+        preparation: how its features came to the model's scale.
     """
 
     model: State
@@ -73,6 +75,7 @@ class Admitted:
     test_untrained: float | None
     upload_bytes: int
     download_bytes: int
+    preparation: Preparation = field(default_factory=Preparation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +90,8 @@ class FrozenServer:
         normalise_features: whether the run divided each node's features by their sum.
         class_names: the names of the run's classes, where they have names.
         keep_copies: which copies a split keeps together, as in the run; None: those that a graph marks itself.
+        prepare: the kind of preparation of the run's features; a newcomer's are prepared by its own statistics.
+        preparation: the run's, where its statistics are shared; a newcomer's are prepared by it.
     """
 
     method: Method
@@ -96,6 +101,8 @@ class FrozenServer:
     normalise_features: bool
     class_names: tuple[str, ...] | None
     keep_copies: CopyKind | Literal["never"] | None = None
+    prepare: PrepareKind = "none"
+    preparation: Preparation | None = None
 
     def admit(
         self, clients: Sequence[Client], cohort_size: int | None = None, engine_factory: EngineFactory | None = None
@@ -148,7 +155,8 @@ class FrozenServer:
         grouped = with_copies(graph, self.keep_copies)
         split_of_nodes = self.method.task.draw_split(parse_split(chosen), grouped, seed)
         client = self.method.task.client(self.method.context.clients, graph, split_of_nodes, seed)
-        admission = self.admit([client])
+        preparation = self.preparation or Preparation.of(client.graph.x, self.prepare)
+        admission = self.admit(prepared_clients([client], [preparation]))
         return Admitted(
             model={name: tensor[0] for name, tensor in admission.models.items()},
             predictions=admission.predictions[0].numpy(),
@@ -159,6 +167,7 @@ class FrozenServer:
             test_untrained=admission.test_untrained[0],
             upload_bytes=sum(admission.bytes_up.values()),
             download_bytes=sum(admission.bytes_down.values()),
+            preparation=preparation,
         )
 
     def _check_fits(self, graph: Graph) -> None:
@@ -180,12 +189,15 @@ class FrozenServer:
             "normalise_features": self.normalise_features,
             "class_names": self.class_names,
             "keep_copies": self.keep_copies,
+            "prepare": self.prepare,
+            "preparation": None if self.preparation is None else self.preparation.facts(),
         }
 
     @classmethod
     def restored(cls, lasting: State, facts: Mapping[str, Any], device: torch.device) -> FrozenServer:
         """Restore a server from the result of `facts` and the tensors that were saved with it."""
         method, context, names = find_method(facts["method"]), RunContext.from_dict(facts["task"]), facts["class_names"]
+        shared = facts.get("preparation")
         return cls(
             method=method(build_settings(method, context, facts["settings"]), context),
             lasting=lasting,
@@ -193,7 +205,10 @@ class FrozenServer:
             split=facts["split"],
             normalise_features=facts["normalise_features"],
             class_names=None if names is None else tuple(names),
-            keep_copies=facts.get("keep_copies"),  # not in folders from before there was this option
+            # Not in folders from before there were these options.
+            keep_copies=facts.get("keep_copies"),
+            prepare=facts.get("prepare", "none"),
+            preparation=Preparation.restored(shared, context.features) if shared else None,
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fedquilt.datasets.catalogue import in_catalogue
 from fedquilt.methods.base import methods
 from fedquilt.runs.compute_version import compute_version
 from fedquilt.runs.config import RunConfig, copies_kept, copies_kept_before
@@ -69,7 +70,7 @@ class Cell:
     def identity(self) -> str:
         """A hash of what is computed. The same run in two studies or on two machines has the same identity."""
         options = {name: value for name, value in self.config.model_dump().items() if _identifies(name, value)}
-        options |= _kept_copies(self.config)
+        options |= _kept_copies(self.config) | _prepared(self.config)
         # The key "dear" is part of the hash of every finished cell, so it keeps this name.
         return json_digest({"kind": self.kind, "alone": self.alone, "dear": self.extra, **options})
 
@@ -78,12 +79,13 @@ class Cell:
         """A hash of all that determines the result: identity, content of graph and partition, version of the computation."""
         config = self.config
         partition = file_digest(config.partition) if config.partition.endswith(".npz") else ""
-        return json_digest([self.identity, graph_digest(config.dataset, config.data), partition, compute_version()])
+        graph = graph_digest(config.dataset, config.data, config.clients_from)
+        return json_digest([self.identity, graph, partition, compute_version()])
 
 
 def _identifies(option: str, value: Any) -> bool:
     """Whether an option with this value is part of a cell's identity."""
-    if option in MACHINE_OPTIONS or option == "keep_copies":
+    if option in MACHINE_OPTIONS or option in ("keep_copies", "prepare"):
         return False
     return option in _FIRST_OPTIONS or value != RunConfig.model_fields[option].get_default(call_default_factory=True)
 
@@ -96,6 +98,12 @@ def _kept_copies(config: RunConfig) -> dict[str, str]:
     """
     kept = copies_kept(config.dataset, config.keep_copies)
     return {} if kept == copies_kept_before(config.dataset) else {"keep_copies": kept}
+
+
+def _prepared(config: RunConfig) -> dict[str, str]:
+    """How features are prepared, where that is not what was done before there was an option for it: not at all."""
+    kind = config.prepare or ("none" if in_catalogue(config.dataset) else "as the graph suggests")
+    return {} if kind == "none" else {"prepare": kind}
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from fedquilt.cohort.client import Client
+from fedquilt.cohort.client import Client, prepared_clients
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.preparation import Preparation
 from fedquilt.methods.base import State
 from fedquilt.methods.settings import resolve_settings
 from fedquilt.partition.statistics import statistics
@@ -41,10 +42,12 @@ def check_split(clients: ResolvedRun, whole: ResolvedRun) -> None:
 def at_clients(clients: ResolvedRun, oracle: Run) -> dict[str, float | None]:
     """Validation and test metric in percent of the Oracle's one model, means over the clients' own subgraphs.
 
-    The model is that of the best validation round on the whole graph.
+    The model is that of the best validation round on the whole graph; features are prepared as they were in its training.
     """
     (seed,) = clients.config.seeds
-    those = clients.clients(seed)
+    (how,) = preparations_of_models(oracle, seed)
+    raw = clients.raw_clients(seed)
+    those = prepared_clients(raw, [how] * len(raw))
     models = {
         name: tensor.expand(len(those), *tensor.shape[1:]).contiguous() for name, tensor in oracle.models[seed].items()
     }
@@ -59,9 +62,17 @@ def at_neighbours(resolved: ResolvedRun, run: Run) -> float | None:
     (seed,) = resolved.config.seeds
     between = statistics(resolved.graph, resolved.cut(seed)[0]).missing_between.toarray()
     np.fill_diagonal(between, -1)
-    clients = resolved.clients(seed)
+    clients = resolved.raw_clients(seed)
     nearest = [clients[number] for number in between.argmax(axis=1)]
+    nearest = prepared_clients(nearest, preparations_of_models(run, seed))  # a model takes what its own training took
     return _evaluate(resolved, run.models[seed], nearest)["test"]
+
+
+def preparations_of_models(run: Run, seed: int) -> list[Preparation]:
+    """How the features of a graph are prepared for each of a run's models."""
+    facts, models = run.facts[seed], len(next(iter(run.models[seed].values())))
+    found = facts.get("preparations") or [None] * models
+    return [Preparation.restored(one, facts["task"]["features"]) for one in found]
 
 
 def _evaluate(resolved: ResolvedRun, models: State, clients: Sequence[Client]) -> dict[str, float | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ import numpy as np
 
 from fedquilt.datasets.load import data_folder, load_graph
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.federated import FederatedGraph
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
+from fedquilt.runs.clients_from import load_clients
 
 _BYTES = 16
 # The fields of a protocol that have been part of the digest from the start. A field that is added later counts only where it
@@ -34,17 +36,23 @@ def file_digest(path: str) -> str:
     return hashlib.blake2b(Path(path).read_bytes(), digest_size=_BYTES).hexdigest() if Path(path).is_file() else ""
 
 
-def graph_digest(dataset: str, data: str | None) -> str:
-    """A hash of a graph's content and protocol; `FedquiltError` where the graph is not available."""
-    found = _digest_or_error(dataset, str(data_folder(data)))
+def graph_digest(dataset: str, data: str | None, clients_from: Sequence[str] | None = None) -> str:
+    """A hash of a graph's content and protocol; `FedquiltError` where the graph is not available.
+
+    With `clients_from` it is that of the clients' graphs joined.
+    """
+    found = _digest_or_error(dataset, str(data_folder(data)), tuple(clients_from or ()))
     if isinstance(found, FedquiltError):
         raise found
     return found
 
 
-def why_no_graph(dataset: str, data: str | None) -> str | None:
+def why_no_graph(dataset: str, data: str | None, clients_from: Sequence[str] | None = None) -> str | None:
     """Why a graph is not available, as the end of a sentence; None where it is."""
-    if isinstance(_digest_or_error(dataset, str(data_folder(data))), FedquiltError):
+    found = _digest_or_error(dataset, str(data_folder(data)), tuple(clients_from or ()))
+    if isinstance(found, FedquiltError):
+        if clients_from:
+            return f"the clients' graphs cannot be had here ({str(found).rstrip('.')})"
         return f"the graph {dataset} cannot be had here (see 'fedquilt datasets')"
     return None
 
@@ -62,10 +70,10 @@ def protocol_text(protocol: Protocol, classes: int) -> str:
 
 
 @cache
-def _digest_or_error(dataset: str, data: str) -> str | FedquiltError:
+def _digest_or_error(dataset: str, data: str, clients_from: tuple[str, ...] = ()) -> str | FedquiltError:
     """The digest, or why there is none. Each graph is read once, and one that is not available is looked for once."""
     try:
-        graph, protocol = load_graph(dataset, Path(data))
+        graph, protocol = load_clients(clients_from) if clients_from else load_graph(dataset, Path(data))
     except FedquiltError as error:
         return error
     digest = hashlib.blake2b(protocol_text(protocol, graph.classes).encode(), digest_size=_BYTES)
@@ -83,3 +91,5 @@ def _arrays(graph: Graph) -> Iterator[np.ndarray]:
     yield from (graph.masks or {}).values()
     if graph.copies is not None:
         yield graph.copies
+    if isinstance(graph, FederatedGraph):
+        yield graph.owner

@@ -54,7 +54,7 @@ class StudyPlan:
     def without_graph(self, cells: Iterable[Cell]) -> list[Missing]:
         """The places of some cells whose graph is not available."""
         reasons = [
-            (cell.at, why_no_graph(cell.config.dataset, self.data))
+            (cell.at, why_no_graph(cell.config.dataset, self.data, cell.config.clients_from))
             for cell in {cell.place: cell for cell in cells}.values()
         ]
         return [Missing(at, why) for at, why in reasons if why is not None]

@@ -22,6 +22,7 @@ from fedquilt.errors import FedquiltError, unknown
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import Split
 from fedquilt.partition.partition import Partition
+from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 from fedquilt.tasks.metric import Metric, Part
 
 
@@ -85,6 +86,12 @@ class Task(ABC):
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
+    def weighted(self, class_weights: str, outputs: int) -> Task:
+        """This task with classes weighted in its training loss (`fedquilt.tasks.class_weights`); refused without classes."""
+        if class_weights != NO_WEIGHTS:
+            raise FedquiltError(f"The task {self.name} has no classes to weight; leave class_weights out.")
+        return self
+
     @abstractmethod
     def training_loss(self, cohort: Cohort, outputs: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
         """The loss of a training step: the sum of the clients' own means (to differentiate), and each mean [M].
@@ -98,6 +105,10 @@ class Task(ABC):
     @abstractmethod
     def losses(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
         """Each client's mean loss on a part, without dropout: outputs [R, C] -> [M]; NaN where it has nothing there."""
+
+    def confusion(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor | None:
+        """Each client's counts by true and by predicted class, [M, C, C] int64; None where there are no classes."""
+        return None
 
     @abstractmethod
     def evaluated_rows(self, cohort: Cohort) -> Sequence[Tensor]:
@@ -124,6 +135,13 @@ class Task(ABC):
         self, ids: Sequence[object], predictions: np.ndarray, names: tuple[str, ...] | None
     ) -> Iterator[list[str]]:
         """The table that `predict` writes: its header, then a row a node; `names` are those of the outputs."""
+
+    def prediction_columns(
+        self, ids: np.ndarray, predictions: np.ndarray, names: tuple[str, ...] | None
+    ) -> dict[str, np.ndarray]:
+        """The columns of that table after the first, by name; text unless a task says that they are numbers."""
+        header, *rows = self.prediction_rows(ids.tolist(), predictions, names)
+        return {name: np.array([row[place] for row in rows]) for place, name in enumerate(header) if place > 0}
 
 
 TASKS: Registry[type[Task]] = Registry("task", "fedquilt.tasks")

@@ -1,8 +1,10 @@
-"""Node classification: the class of every node, by cross-entropy; measured by accuracy or ROC AUC."""
+"""Node classification: the class of every node, by cross-entropy; measured by accuracy and others (`class_metrics`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 
 import numpy as np
 import torch
@@ -17,8 +19,10 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.statistics import label_counts
-from fedquilt.tasks import NODE_CLASSIFICATION
+from fedquilt.tasks import NODE_CLASSIFICATION, class_metrics
 from fedquilt.tasks.base import Task, register_task
+from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
+from fedquilt.tasks.class_weights import parse_weights, row_weights
 from fedquilt.tasks.metric import Metric, Part
 
 
@@ -43,19 +47,28 @@ def training_class_counts(client: Client) -> np.ndarray:
 def training_homophily(client: Client) -> float:
     """Share of the edges between two training nodes that join equal labels, (same + 1) / (edges + 2).
 
-    Without such an edge it is one half: nothing is known.
+    Without such an edge it is one half: nothing is known. Edges count with their weights, which are one on average.
     """
     known = client.split == TRAIN
     u, v = client.graph.edges
     seen = known[u] & known[v]
-    same = int((client.graph.y[u] == client.graph.y[v])[seen].sum())
-    return (same + 1) / (int(seen.sum()) + 2)
+    same = (client.graph.y[u] == client.graph.y[v])[seen]
+    weights = client.edge_weights
+    if weights is not None:
+        counted = weights[seen].astype(np.float64)
+        return float((counted[same].sum() + 1) / (counted.sum() + 2))
+    return (int(same.sum()) + 1) / (int(seen.sum()) + 2)
 
 
 def rows_of(cohort: Cohort, part: Part) -> Tensor:
     """The rows of the nodes of a part: [T] int64."""
     rows: Tensor = getattr(cohort, part)
     return rows
+
+
+def rows_with_labels(cohort: Cohort, logits: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
+    """What the functions of `class_metrics` take: logits, labels and clients of some rows, and the number of clients."""
+    return logits[rows], labels(cohort)[rows], cohort.client[rows], cohort.clients
 
 
 def losses(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
@@ -69,26 +82,37 @@ def accuracy(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
 
 
 def auc(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
-    """Each client's area under the ROC curve for class 1 of two, by ranks with ties halved: [M], all clients at once.
+    """Each client's area under the ROC curve (`class_metrics.auc`): [M].
 
     NaN where a client has none of the rows, or rows of one class only: the area is undefined there.
     """
-    score = (logits[rows, 1] - logits[rows, 0]).double()
-    owner = cohort.client[rows]
-    order = score.argsort(stable=True)
-    order = order[owner[order].argsort(stable=True)]  # client by client, rising scores in each
-    score, owner, positive = score[order], owner[order], (labels(cohort)[rows] == 1)[order].double()
-    rank = torch.arange(len(score), device=score.device, dtype=torch.float64)
-    # Equal scores of a client share the mean of their ranks.
-    changes = (score[1:] != score[:-1]) | (owner[1:] != owner[:-1])
-    tie = F.pad(changes.long(), (1, 0)).cumsum(0)[: len(rank)]
-    one = torch.ones_like(rank)
-    shared = torch.zeros_like(rank).index_add_(0, tie, rank) / torch.zeros_like(rank).index_add_(0, tie, one)
-    per_client = torch.zeros(3, cohort.clients, device=score.device, dtype=torch.float64)
-    ones, positives, ranks = per_client.index_add_(1, owner, torch.stack([one, positive, positive * shared[tie]]))
-    first = ones.cumsum(0) - ones  # rows of the clients before
-    above = ranks - positives * first - positives * (positives - 1) / 2
-    return (above / (positives * (ones - positives))).float()
+    return class_metrics.auc(*rows_with_labels(cohort, logits, rows))
+
+
+def _by_rows(function: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> Callable[[Cohort, Tensor, Part], Tensor]:
+    """A function of `class_metrics` as a metric's."""
+    return lambda cohort, logits, part: function(*rows_with_labels(cohort, logits, rows_of(cohort, part)))
+
+
+METRICS = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", "accuracy", lambda cohort, logits, part: accuracy(cohort, logits, rows_of(cohort, part))),
+        Metric("auc", "ROC AUC", _by_rows(class_metrics.auc)),
+        Metric("macro-f1", "macro F1", _by_rows(class_metrics.macro_f1)),
+        Metric("balanced-accuracy", "balanced accuracy", _by_rows(class_metrics.balanced_accuracy)),
+        Metric("average-precision", "average precision", _by_rows(class_metrics.average_precision)),
+        Metric(
+            "log-loss",
+            "log-loss",
+            _by_rows(class_metrics.log_loss),
+            higher_is_better=False,
+            scale=1.0,
+            high=sys.float_info.max,
+        ),
+        Metric("ece", "calibration error", _by_rows(class_metrics.calibration_error), higher_is_better=False),
+    )
+}
 
 
 @register_task(NODE_CLASSIFICATION)
@@ -96,22 +120,24 @@ class NodeClassification(Task):
     """Outputs are the logits of C classes; a node's label is its class."""
 
     title = "the class of every node"
-    metrics = {  # noqa: RUF012 (never changed)
-        "accuracy": Metric(
-            "accuracy", "accuracy", lambda cohort, logits, part: accuracy(cohort, logits, rows_of(cohort, part))
-        ),
-        "auc": Metric("auc", "ROC AUC", lambda cohort, logits, part: auc(cohort, logits, rows_of(cohort, part))),
-    }
+    metrics = METRICS
     has_classes = True
+    class_weights = NO_WEIGHTS
+
+    def weighted(self, class_weights: str, outputs: int) -> NodeClassification:
+        """This task with other class weights."""
+        parse_weights(class_weights, outputs)
+        other = copy(self)
+        other.class_weights = class_weights
+        return other
 
     def outputs(self, graph: Graph) -> int:
         """C, the number of classes."""
         return graph.classes
 
-    def check(self, whose: str, outputs: int, metric: str) -> None:
-        """ROC AUC is defined for two classes."""
-        if metric == "auc" and outputs != 2:
-            raise FedquiltError(f"auc needs two classes and {whose} {outputs}; use accuracy.")
+    def confusion(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
+        """Each client's counts by true and by predicted class: [M, C, C] int64."""
+        return class_metrics.confusion(*rows_with_labels(cohort, outputs, rows_of(cohort, part)))
 
     def check_same(self, graph: Graph, outputs: int, output_names: tuple[str, ...] | None) -> None:
         """The same number of classes, and the same names in the same order."""
@@ -141,9 +167,18 @@ class NodeClassification(Task):
         return {"class_counts": label_counts(graph, partition)}
 
     def training_loss(self, cohort: Cohort, outputs: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
-        """Cross-entropy on the training nodes."""
+        """Cross-entropy on the training nodes, classes weighted where the run asks for it."""
         each = F.cross_entropy(outputs[cohort.training.real], labels(cohort)[cohort.train], reduction="none")
-        return (each * cohort.train_weight).sum(), cohort.mean_over(each.detach(), cohort.train)
+        if self.class_weights == NO_WEIGHTS:
+            return (each * cohort.train_weight).sum(), cohort.mean_over(each.detach(), cohort.train)
+        weight: Tensor = cohort.once(f"class weights {self.class_weights}", self._row_weights)
+        return (each * weight).sum(), cohort.mean_over(each.detach() * weight / cohort.train_weight, cohort.train)
+
+    def _row_weights(self, cohort: Cohort) -> Tensor:
+        """[T] the share of each training row in its client's loss."""
+        known, owner = labels(cohort)[cohort.train], cohort.client[cohort.train]
+        classes = class_count(cohort)
+        return row_weights(known, owner, cohort.clients, classes, parse_weights(self.class_weights, classes))
 
     def losses(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
         """Each client's mean cross-entropy."""
@@ -178,3 +213,11 @@ class NodeClassification(Task):
         yield ["id", "class", *(f"p_{name}" for name in classes)]
         for node, best, chances in zip(ids, predictions.argmax(1), predictions, strict=True):
             yield [str(node), classes[best], *(f"{chance:.6g}" for chance in chances)]
+
+    def prediction_columns(
+        self, ids: np.ndarray, predictions: np.ndarray, names: tuple[str, ...] | None
+    ) -> dict[str, np.ndarray]:
+        """The most likely class as text, and the probability of each class as a number."""
+        classes = names or tuple(map(str, range(predictions.shape[1])))
+        best = {"class": np.array(classes)[predictions.argmax(1)]}
+        return best | {f"p_{name}": predictions[:, place] for place, name in enumerate(classes)}

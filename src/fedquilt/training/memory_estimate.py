@@ -5,10 +5,12 @@ typical clients, whose memory is counted (`fedquilt.devices.memory_meter`); the 
 Clients with many nodes are represented by smaller ones of two sizes. What the server holds is not linear, so each method says
 it itself (`Method.server_memory`).
 
-    memory = fixed + 1.2 (M (data + state + models) + s working + server)
+    memory = fixed + 1.2 (M (data + state + models) + s first + s later + server - returned)
 
-with M clients and s of them in a cohort. The server aggregates when the cohorts are done, but its large blocks seldom fit where
-theirs were. Where states are offloaded to disk, states and models are those of one cohort.
+with M clients and s of them in a cohort. The first round, the later ones and the server follow one another, but large blocks of
+one seldom fit where another's were. What is free at the end of the heap goes back to the system where it is more than 2 GiB
+(`fedquilt.devices.allocator`), so only the largest of the three, and 2 GiB of the others, count. Where states are offloaded to
+disk, states and models are those of one cohort.
 docs/scale.md has the estimates beside what was measured.
 """
 
@@ -24,6 +26,7 @@ import torch
 
 from fedquilt.cohort.client import Client
 from fedquilt.devices import offload
+from fedquilt.devices.allocator import TRIM_BYTES
 from fedquilt.devices.cuda_graph import without_garbage_collection
 from fedquilt.devices.memory_meter import MemoryMeter
 from fedquilt.messages.message import Message, declared, each_tensor
@@ -48,8 +51,8 @@ class ClientMemory:
         best: the copy of its model in the best round.
         upload: what it sends; `sent` is the part that is no view of its state.
         download: what it is sent, without what all are sent.
-        working: what the first round needs on top, in which its data is prepared, and what the next one needs, while they
-            run. The blocks of one seldom fit where the other's were.
+        first: what the first round needs on top while it runs; the client's data is prepared in it.
+        later: what any later round needs on top.
     """
 
     data: float
@@ -59,7 +62,8 @@ class ClientMemory:
     upload: float
     sent: float
     download: float
-    working: float
+    first: float
+    later: float
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class MemoryEstimate:
         clients: data, states, models and messages of all clients that are in memory.
         working: activations, gradients and the like of the largest cohort.
         server: what the method's server holds.
+        returned: what of both is free again, and returned to the system, before the other is needed.
         least: what certainly does not fit in less: states and best models of all clients.
         offloaded: bytes on disk instead of in memory.
         cohort: clients computed at once.
@@ -78,6 +83,7 @@ class MemoryEstimate:
     clients: int
     working: int
     server: int
+    returned: int
     least: int
     offloaded: int
     cohort: int
@@ -85,7 +91,7 @@ class MemoryEstimate:
     @property
     def total(self) -> int:
         """All of it."""
-        return FIXED + self.clients + self.working + self.server
+        return FIXED + self.clients + self.working + self.server - self.returned
 
 
 def estimate_memory(
@@ -111,9 +117,9 @@ def estimate_memory(
     at_once = min(cohort, -(-senders * cohort // count)) * (options.workers or 1)
     several = cohort < count
     disk = several and options.device.type == "cpu" and count * each.state > offload.THRESHOLD_BYTES
-    kept = each.data if disk else each.data + each.state + each.models + each.best
-    held = count * kept
-    working = at_once * each.working
+    held = count * (each.data if disk else each.data + each.state + each.models + each.best)
+    first, later = at_once * each.first, at_once * each.later
+    working = first + later
     if disk:
         working += at_once * (each.state + each.models + each.sent)
     else:
@@ -121,12 +127,17 @@ def estimate_memory(
         if participation < 1:
             working += at_once * (each.data + each.state)  # a cohort of those who take part is made for each round
     sizes = RoundSizes(senders, senders, round(each.upload), round(each.download))
+    server = method.server_memory(sizes)
+    phases = (first, later, server)
+    kept = TRIM_BYTES * (options.workers or 1) if options.device.type == "cpu" else sum(phases)
+    returned = max(0, sum(phases) - max(phases) - kept)
     on_disk = count * (each.state + each.best) + senders * each.upload if disk else 0
     least = 0 if disk else count * (each.state + each.best)
     return MemoryEstimate(
         clients=round(SPREAD * held),
         working=round(SPREAD * working),
-        server=round(SPREAD * method.server_memory(sizes)),
+        server=round(SPREAD * server),
+        returned=round(SPREAD * returned),
         least=round(least),
         offloaded=round(on_disk),
         cohort=cohort,
@@ -162,9 +173,9 @@ def _made(clients: Sequence[Client], nodes: int) -> list[Client]:
         ends = np.sort(rng.integers(0, nodes, (2, round(degree * nodes))), axis=0)
         edges = np.unique(ends[:, ends[0] != ends[1]], axis=1)
         x = client.graph.x[rows]
+        weighted = client.graph.edge_weights is not None
         graph = replace(
-            client.graph,
-            edges=edges,
+            client.graph.with_edges(edges, np.ones(edges.shape[1], dtype=np.float32) if weighted else None),
             x=sp.csr_matrix(x) if sp.issparse(x) else np.ascontiguousarray(x),
             y=client.graph.y[rows],
             ids=None,
@@ -196,14 +207,14 @@ def _try(method: Method, clients: Sequence[Client]) -> ClientMemory:
         with meter:
             engine = InProcess(own, clients)
             uploads, _ = engine.round(0, everyone, down, evaluate=True)
-        working = meter.peak - meter.live
+        first, later = meter.peak - meter.live, 0
         if not own.single_round:
             down = own.aggregate(server, uploads, everyone, everyone)
             del uploads
             meter.peak = meter.live
             with meter:
                 uploads, _ = engine.round(1, everyone, down, evaluate=True)
-            working += meter.peak - meter.live
+            later = meter.peak - meter.live
     state, models = engine.state(), engine.personal()
     storages = _storages(state)
     extra = {name: tensor for name, tensor in models.items() if not _storages({name: tensor}) & storages}
@@ -218,7 +229,8 @@ def _try(method: Method, clients: Sequence[Client]) -> ClientMemory:
         upload=_bytes(_named(uploads)),
         sent=_bytes(sent),
         download=_bytes(_named(private)),
-        working=working,
+        first=first,
+        later=later,
     )
 
 

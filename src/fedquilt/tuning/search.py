@@ -19,7 +19,6 @@ import optuna
 import torch
 
 from fedquilt.common.version import VERSION
-from fedquilt.datasets.load import load_graph
 from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.fingerprint import fingerprints
@@ -31,6 +30,7 @@ from fedquilt.partition.fingerprint import fingerprint
 from fedquilt.runs.compute_version import COMPUTE_VERSION
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.execute import worker_cluster
+from fedquilt.runs.given_data import GivenData, named_data
 from fedquilt.runs.ground import cut_of
 from fedquilt.runs.option_files import with_option_signature
 from fedquilt.runs.run_options import RunOptions
@@ -43,7 +43,7 @@ from fedquilt.tuning.trials import PrunedError, Trials, silenced_optuna
 from fedquilt.tuning.validation_only import ValidationOnlyRun, frozen_garbage_collection, train
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
+    pass
 
 TRIALS = 30
 WARM_UP = 3  # no trial is stopped in the first 1/WARM_UP of a seed's rounds, which predict little
@@ -57,7 +57,7 @@ GivenSpace = Mapping[str, Any] | str | os.PathLike[str] | None
 @with_option_signature
 def tune(
     method: str = "quilt",
-    dataset: str | os.PathLike[str] | Graph | Data = "patchwork",
+    dataset: GivenData = "patchwork",
     *,
     trials: int = TRIALS,
     timeout: float | None = None,
@@ -73,7 +73,8 @@ def tune(
 
     Args:
         method: its name; see `fedquilt methods`.
-        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`.
+        dataset: a name, a path, a `Graph`, or PyTorch Geometric's `Data`; or a list of these, or a dict by name, with the
+            graph of each client.
         trials: how many settings to try, the defaults first.
         timeout: no trial but the first starts after this many seconds.
         into: the folder of the search; if it holds this search already, the search is resumed. None: all is kept in memory.
@@ -82,9 +83,8 @@ def tune(
         anyway: resume a search that was begun with other versions of the packages.
         **options: the other fields of `RunConfig`; docs/options.md lists them.
     """
-    given = None if isinstance(dataset, str | os.PathLike) else load_graph(dataset)
-    name = os.fspath(dataset) if isinstance(dataset, str | os.PathLike) else GIVEN
-    config = RunConfig.build({**options, "method": method, "dataset": name})
+    named, given = named_data(dataset, options)
+    config = RunConfig.build({**options, **named, "method": method})
     return Search(config, space, given).run(trials, timeout, None if into is None else Path(into), watch, anyway)
 
 

@@ -26,6 +26,7 @@ from fedquilt.common.json_text import read_json
 from fedquilt.common.lock import locked
 from fedquilt.common.new_folder import LOCK, is_leftover, sweep_files
 from fedquilt.common.sealed import DamagedError, read_facts, write_facts
+from fedquilt.datasets.catalogue import in_catalogue
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.config import RunConfig
 
@@ -132,7 +133,9 @@ def _with_later_options(facts: Any) -> Any:
     """Add to the facts of a search the defaults of options that did not exist when they were written."""
     if not (isinstance(facts, dict) and isinstance(facts.get("config"), dict)):
         return facts
-    return facts | {"config": plain(RunConfig().model_dump()) | facts["config"]}
+    # Features were used as they are before there was `prepare`.
+    before = {} if in_catalogue(str(facts["config"].get("dataset"))) else {"prepare": "none"}
+    return facts | {"config": plain(RunConfig().model_dump()) | before | facts["config"]}
 
 
 def difference(there: Any, here: Any, *where: str) -> str | None:

@@ -102,7 +102,7 @@ def test_a_dataset_is_no_graph_of_a_site(tmp_path: Path) -> None:
     with pytest.raises(FedquiltError) as error:
         load_site_graph(read_site(write(tmp_path, "{name: a, graph: cora, state: s}")))
     assert str(error.value) == (
-        f"There is no file or folder '{tmp_path}/cora'; give an npz file or a folder of tables."
+        f"There is no file or folder '{tmp_path}/cora'; give an npz file, a folder of tables or a csv file."
     )
 
 

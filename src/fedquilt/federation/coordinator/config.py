@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -27,7 +27,9 @@ from fedquilt.tasks.base import find_task
 FIXED_FIELDS = (
     *("secure_aggregation", "secure_range"),
     *("method", "settings", "rounds", "epochs", "seed", "sites", "dataset", "partition", "metric", "participation"),
+    "prepare",
     *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip", "aggregation_voters"),
+    "class_weights",
 )
 
 
@@ -69,10 +71,22 @@ class FederationConfig(BaseModel):
     epochs: Annotated[int, Field(ge=0), _option("epochs", "the method's own")] = 0
     seed: Annotated[Seed, _own("What everything random is drawn from.")] = 0
     metric: Annotated[str, _option("metric")] = "accuracy"
+    class_weights: Annotated[
+        str,
+        Field(alias="class-weights"),
+        _own("Classes in the training loss: none, balanced (by each site's own labels), or weights, such as 1,1,3.5."),
+    ] = "none"
     dataset: Annotated[str, _own("What to call it; a dataset's name brings the method's defaults for it.")] = (
         "federation"
     )
     partition: Annotated[str, _own("What to call the way the graph is cut.")] = "sites"
+    prepare: Annotated[
+        Literal["", "none", "standard", "rows"],
+        _own(
+            "How sites prepare their features, each by its own statistics: none, standard or rows (docs/data.md). Empty: as "
+            "they suggest."
+        ),
+    ] = ""
     participation: Annotated[float, _bounds("participation"), _option("participation")] = 1.0
     evaluate_every: Annotated[int, Field(ge=1, alias="evaluate-every"), _option("evaluate_every")] = 1
     patience: Annotated[int, Field(ge=0), _option("patience", "never")] = 0

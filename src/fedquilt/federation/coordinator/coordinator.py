@@ -20,10 +20,11 @@ from fedquilt.federation.coordinator.engine import FlowerEngine, RoundRules
 from fedquilt.federation.coordinator.finite_aggregation import FiniteAggregation
 from fedquilt.federation.coordinator.incidents import Incidents
 from fedquilt.federation.coordinator.pending_sum import PendingSum
-from fedquilt.federation.coordinator.planning import averaging_of, check_same_widths, plan_method
+from fedquilt.federation.coordinator.planning import averaging_of, check_same_widths, plan_method, plan_preparation
 from fedquilt.federation.coordinator.roster import Roster, gather
 from fedquilt.federation.coordinator.secure_engine import SecureEngine
 from fedquilt.federation.coordinator.sum_aggregation import SumAggregation
+from fedquilt.graphs.preparation import PrepareKind
 from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import as_dict, resolve_settings
 from fedquilt.privacy.dp import BudgetSpentError
@@ -67,6 +68,7 @@ class Coordinator:
         self.folder = RunFolder(path) if self.resumed or waited else RunFolder.create(path, config.method)
         if self.resumed:
             self._check_same()
+        self.prepare: PrepareKind = "none"  # how sites prepare their features, known when they are there
         self.incidents = Incidents(path / INCIDENTS)
         self.roster = Roster(grid, self.incidents)
 
@@ -124,6 +126,7 @@ class Coordinator:
         sites = gather(self.roster, config.sites, config.wait, config.timeout, self.say)
         check_same_widths(sites)
         method = plan_method(config, sites)
+        self.prepare = plan_preparation(config, sites)
         self._note_implausible_sizes()
         self.roster.save(self.folder.path / ROSTER)
         run = secrets.token_hex(8)
@@ -153,6 +156,7 @@ class Coordinator:
         kind, context = find_method(saved["method"]), RunContext.from_dict(saved[FEDERATION]["task"])
         method = kind(*resolve_settings(kind, context, saved["settings"], None), averaging_of(self.config))
         restarts = saved[FEDERATION]["coordinator"] + 1
+        self.prepare = saved[FEDERATION].get("prepare", "none")  # earlier versions prepared nothing
         run = saved[FEDERATION]["run"]
         self.folder.config = self._config(method, run, restarts, saved.get("versions"))
         self.say(f"Going on with the run in {self.folder.path}.")
@@ -176,6 +180,7 @@ class Coordinator:
                 "coordinator": restarts,
                 "sites": self.roster.names,
                 "task": method.context.to_dict(),
+                "prepare": self.prepare,
             },
             **({} if began_with is None else {"versions": began_with}),
         }
@@ -197,6 +202,7 @@ class Coordinator:
             method, engine, plan, self.folder.seed(config.seed), self._report_round, aggregate=aggregate
         )
         engine.best_round = lambda: training.progress.best.round
+        engine.prepare = self.prepare
         return training, engine
 
     def _report_round(self, record: Record) -> None:

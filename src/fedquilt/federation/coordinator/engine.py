@@ -30,6 +30,7 @@ from fedquilt.federation.protocol import (
     Request,
     read_metrics,
 )
+from fedquilt.graphs.preparation import PrepareKind
 from fedquilt.messages.message import Message
 from fedquilt.messages.slicing import join_messages, slice_message
 from fedquilt.messages.wire import encode
@@ -73,6 +74,7 @@ class FlowerEngine:
 
     Attributes:
         best_round: gives the best round so far; sites keep their models of that round.
+        prepare: how sites prepare their features.
         told: the largest epsilon that sites reported, for the records of the rounds.
         metrics: [5, M] the newest losses and metrics of each site.
     """
@@ -90,6 +92,7 @@ class FlowerEngine:
         self.senders: Tensor | None = None
         self.reported: dict[str, float] = {}
         self.best_round: Callable[[], int] = lambda: -1
+        self.prepare: PrepareKind = "none"
         self.expected = ExpectedMessages(method)
         self.metrics = torch.full((len(EVALUATION_FIELDS), method.context.clients), math.nan)
         self.metrics[EVALUATION_FIELDS.index("finite")] = 1.0
@@ -278,6 +281,7 @@ class FlowerEngine:
             settings=as_dict(self.method.settings),
             task=self.method.context.to_dict(),
             evaluate=evaluate,
+            prepare=self.prepare,
         )
 
     # -- what sites reply ----------------------------------------------------------------------------------------------

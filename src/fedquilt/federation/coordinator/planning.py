@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedquilt.datasets.catalogue import in_catalogue
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FederationConfig
 from fedquilt.federation.coordinator.secure_planning import check_secure_aggregation
 from fedquilt.federation.protocol import Introduction
 from fedquilt.federation.site.permits import in_words, line_to_add, permitted_methods, refused_names, upload_names
+from fedquilt.graphs.preparation import PrepareKind, agreed_kind
 from fedquilt.methods.averaging import Averaging
 from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import resolve_settings
@@ -20,7 +22,8 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
     """The method as the sites will train it; refused where its settings are not possible or a site does not permit it."""
     first = sites[0]
     sizes = (first.features, first.classes, len(sites))
-    context = RunContext(config.dataset, config.partition, config.metric, *sizes, config.epochs or 1, config.seed)
+    names = (config.dataset, config.partition, config.metric)
+    context = RunContext(*names, *sizes, config.epochs or 1, config.seed, class_weights=config.class_weights)
     find_task(context.task).check("the sites have", context.outputs, context.metric)
     kind = find_method(config.method)
     method = kind(*resolve_settings(kind, context, config.settings, config.epochs or None), averaging_of(config))
@@ -29,6 +32,15 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
     if config.aggregation != "mean":
         check_averages(method, config.aggregation)
     return method
+
+
+def plan_preparation(config: FederationConfig, sites: Sequence[Introduction]) -> PrepareKind:
+    """How sites prepare their features: as the run config says, else not at all for a named dataset, else as they suggest."""
+    if config.prepare:
+        return config.prepare
+    if in_catalogue(config.dataset):
+        return "none"  # the catalogue's graphs are trained on as their protocols say
+    return agreed_kind([(f"Site '{site.name}'", site.prepare) for site in sites])
 
 
 def averaging_of(config: FederationConfig) -> Averaging:
@@ -59,10 +71,11 @@ def check_same_widths(sites: Sequence[Introduction]) -> None:
         for what in ("features", "classes"):
             mine, theirs = getattr(first, what), getattr(other, what)
             if mine != theirs:
+                how = "; write all of them as 'classes: [...]' in each site.yaml" if what == "classes" else ""
                 raise FedquiltError(
-                    f"Site '{first.name}' has {mine} {what} and site '{other.name}' has {theirs}; all sites need the same."
+                    f"Site '{first.name}' has {mine} {what} and site '{other.name}' has {theirs}; all sites need the same{how}."
                 )
-        for what, same in (("feature", "columns in the same order"), ("class", "classes.txt")):
+        for what, same in (("feature", "columns in the same order"), ("class", "classes.txt, or classes in site.yaml")):
             mine, theirs = getattr(first, f"{what}_names"), getattr(other, f"{what}_names")
             if None not in (mine, theirs) and mine != theirs:
                 raise FedquiltError(

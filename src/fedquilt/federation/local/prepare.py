@@ -135,7 +135,8 @@ def _check_same(configs: Sequence[SiteConfig], federation: FederationConfig, out
         config = read_json(out / RUN / "config.json")
         saved, names = config["order"], config[FEDERATION]["sites"]
         wanted = plain(federation.model_dump())
-        changed = next((name for name in FIXED_FIELDS if saved.get(name) != wanted[name]), None)
+        usual = FederationConfig.model_fields  # of a field that a rehearsal began without, its default
+        changed = next((n for n in FIXED_FIELDS if saved.get(n, usual[n].default) != wanted[n]), None)
     except (ValueError, KeyError, TypeError, AttributeError):
         raise FedquiltError(f"{out / RUN} cannot be gone on with; choose another --out.") from None
     if changed is None and names != [config.name for config in configs]:

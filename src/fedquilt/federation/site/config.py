@@ -8,23 +8,38 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedquilt.cohort.client import Client
 from fedquilt.common.validation import first_problem
-from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.federation.site.permits import DEFAULT_PERMITS, MAX_PERMIT_LETTERS, MAX_PERMITS
-from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.protocol import Protocol
-from fedquilt.graphs.split import GIVEN, format_split, parse_split
 from fedquilt.privacy.dp import DpConfig
-from fedquilt.runs.config import KeepCopies, read_config
+from fedquilt.runs.config import read_config
+from fedquilt.runs.site_data import (
+    SITE_YAML,
+    SiteData,
+    absolute,
+    in_file,
+    load_site_graph,
+    site_split,
+    split_name,
+)
 from fedquilt.tasks.base import Task
 
-SITE_YAML = "site.yaml"
+# What is said of a site's data is read here too, where all of a site is read.
+__all__ = [
+    "SITE_YAML",
+    "SiteConfig",
+    "is_site_name",
+    "load_site_graph",
+    "read_site",
+    "site_client",
+    "site_split",
+    "split_name",
+]
+
 Permit = Annotated[str, Field(min_length=1, max_length=MAX_PERMIT_LETTERS)]
 _NAME = re.compile(r"[\w.@+-][\w .@+-]{0,79}")
 
@@ -54,15 +69,10 @@ class Quota(BaseModel):
     numbers: Annotated[int, Field(ge=1, le=10**15)] = 1_000_000_000
 
 
-class SiteConfig(BaseModel):
+class SiteConfig(SiteData):
     """A site as its site.yaml describes it.
 
     Attributes:
-        name: what the federation calls the site.
-        graph: its graph: an npz file, or a folder of nodes and edges as csv or parquet.
-        split: which labelled nodes train, validate and test, such as 40/30/30 or given; None: the graph's own where it has
-            one, else 20/40/40.
-        keep_copies: "neighbours", "features" or "both": nodes that are equal in that are in one part of the split, as in a run.
         state: the folder for everything private, and for the ledger.
         permits: the tensors that may leave (`fedquilt.federation.site.permits.covers`), or "all".
         dp: differential privacy for what leaves; None: none.
@@ -72,12 +82,6 @@ class SiteConfig(BaseModel):
         quota: how much a coordinator may take up of the site.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    name: str
-    graph: Annotated[str, Field(min_length=1)]
-    split: str | None = None
-    keep_copies: KeepCopies | None = None
     state: Annotated[str, Field(min_length=1)]
     permits: Annotated[list[Permit], Field(max_length=MAX_PERMITS)] | Literal["all"] = Field(
         default_factory=lambda: list(DEFAULT_PERMITS)
@@ -111,7 +115,7 @@ def read_site(path: str | os.PathLike[str]) -> SiteConfig:
     values = read_config(path, example="name: st-anna")
     for name in values:
         if name not in SiteConfig.model_fields:
-            raise _in(path, unknown("field", name, SiteConfig.model_fields))
+            raise in_file(path, unknown("field", name, SiteConfig.model_fields))
     for name, field in SiteConfig.model_fields.items():
         if field.is_required() and values.get(name) is None:
             raise FedquiltError(
@@ -122,36 +126,12 @@ def read_site(path: str | os.PathLike[str]) -> SiteConfig:
     except ValidationError as error:
         raise _wrong(path, values, error) from None
     folder = path.resolve().parent
-    return site.model_copy(update={key: _absolute(folder, getattr(site, key)) for key in ("graph", "state")})
-
-
-def load_site_graph(site: SiteConfig) -> Graph:
-    """The site's graph, read now."""
-    return with_copies(load_graph(Path(site.graph))[0], site.keep_copies)
-
-
-def split_name(site: SiteConfig, graph: Graph) -> str:
-    """How the site's nodes are split: as site.yaml says, else as the graph says, else as any user's graph."""
-    return site.split or (GIVEN if graph.masks is not None else format_split(Protocol().split))
-
-
-def site_split(site: SiteConfig, graph: Graph) -> np.ndarray:
-    """[n] int8: which of the site's nodes train, validate and test; the same every time."""
-    return parse_split(split_name(site, graph)).draw(graph, 0)
+    return site.model_copy(update={key: absolute(folder, getattr(site, key)) for key in ("graph", "state")})
 
 
 def site_client(site: SiteConfig, number: int, graph: Graph, task: Task, seed: int) -> Client:
     """The site as a client of a federation, with its number there."""
     return task.client(number, graph, site_split(site, graph), seed)
-
-
-def _absolute(folder: Path, text: str) -> str:
-    return str((folder / Path(text).expanduser()).absolute())
-
-
-def _in(path: Path, error: FedquiltError) -> FedquiltError:
-    sentence = str(error)
-    return FedquiltError(f"In {path}: {sentence[0].lower()}{sentence[1:]}")
 
 
 def _wrong(path: Path, values: Any, error: ValidationError) -> FedquiltError:
@@ -164,7 +144,7 @@ def _wrong(path: Path, values: Any, error: ValidationError) -> FedquiltError:
         )
     if problem.kind == "extra_forbidden":
         fields = (Quota if where[0] == "quota" else DpConfig).model_fields
-        return _in(path, unknown(f"field of {where[0]}", where[-1], fields))
+        return in_file(path, unknown(f"field of {where[0]}", where[-1], fields))
     given: Any = values
     for part in where:
         given = given.get(part) if isinstance(given, dict) else None

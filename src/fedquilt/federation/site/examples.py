@@ -24,7 +24,8 @@ from fedquilt.runs.resolve import ResolvedRun
 def write_example_sites(folder: Path, **options: Any) -> list[Path]:
     """Write the clients of a run with these options, of its first seed, as sites; see `write_sites`."""
     run = ResolvedRun(RunConfig.build(options))
-    return write_sites(folder, run.clients(run.config.seeds[0]))
+    # As they are: a site prepares its features itself, as the run would.
+    return write_sites(folder, run.raw_clients(run.config.seeds[0]), prepare=run.config.prepare)
 
 
 def write_sites(folder: Path, clients: Sequence[Client], **fields: Any) -> list[Path]:

@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedquilt.cohort.client import Client, prepared_clients
 from fedquilt.common.lock import HeldError
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import DivergedError, FedquiltError
 from fedquilt.federation.message_checks import BadMessageError, ExpectedMessages, read_download
 from fedquilt.federation.protocol import EVALUATE, FINISH, ROUND, RefusedError, Reply, Request
 from fedquilt.federation.site.ledger import Payment
@@ -29,10 +30,14 @@ from fedquilt.federation.site.permits import METRICS_SPEC, check_permits, check_
 from fedquilt.federation.site.secure_uploads import SecureUploads, check_secure, ledger_specs
 from fedquilt.federation.site.site import Site
 from fedquilt.graphs.fingerprint import array_digest, fingerprints
+from fedquilt.graphs.preparation import Preparation
 from fedquilt.messages.message import Message, dense, message_bytes, moved
 from fedquilt.messages.wire import encode
 from fedquilt.methods.base import State
 from fedquilt.methods.personal_model import model_facts
+from fedquilt.runs.divergence import explained
+from fedquilt.runs.ground import preparation_digest
+from fedquilt.training.edge_notice import unused_weights
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.engines.in_process import InProcess
 
@@ -52,7 +57,7 @@ class RunClient:
 
     def __init__(self, site: Site, request: Request) -> None:
         self.site, self.number = site, request.client
-        self.method = request.build_method()
+        self.method, self._prepare = request.build_method(), request.prepare
         self.state = site.state(request.run)
         self._identity = _identity(request)
         self._engine: InProcess | None = None
@@ -160,7 +165,7 @@ class RunClient:
         """Train a round from a state; RefusedError where it gives numbers that are not finite."""
         engine = self._engine_at(state)
         uploads, evaluation = engine.round(request.round, torch.tensor([self.number]), down, request.evaluate)
-        _check_finite(request.round, engine.state())
+        self._check_finite(request.round, engine.state())
         return engine, moved(uploads, torch.device("cpu")), evaluation, None
 
     def _train_with_noise(self, request: Request, state: State | None, down: Message) -> Trained:
@@ -192,11 +197,28 @@ class RunClient:
             uploads = privatiser.applied(uploads, self.method.uploads, request.round, known=known)
         return engine, uploads, evaluation, payment
 
+    def _check_finite(self, round: int, state: State) -> None:
+        """Refuse a round that led to numbers that are not finite; the state saved before it stays.
+
+        Where a feature is in raw units, the site's own log says which.
+        """
+        kept = (tensor for name, tensor in state.items() if not name.startswith("figures."))
+        if all(bool(torch.isfinite(tensor).all()) for tensor in kept):
+            return
+        found = DivergedError(f"the weights after round {round} are not finite", [self.number])
+        _log.error("%s", explained(found, [self.client]))
+        raise RefusedError(
+            f"Training in round {round} gave no finite numbers; the site keeps what it had. Let sites prepare their features "
+            "(prepare in the run config), use a smaller lr, or see what the other sites send."
+        )
+
     def _engine_at(self, state: State | None) -> InProcess:
         """The engine with this site as its only client, at a saved state; None: at the start of training."""
         if self._engine is None or state is None:
             self._engine = None  # frees its memory before another is made
-            self._engine = InProcess(self.method, [self.site.client(self.number, self.method)], self.site.device)
+            if unused := unused_weights(self.method, self.site.graph):
+                self.site.log.note(unused)
+            self._engine = InProcess(self.method, [self.client], self.site.device)
         if state is not None:
             self._engine.restore(state)
         return self._engine
@@ -207,10 +229,25 @@ class RunClient:
         return ExpectedMessages(self.method)
 
     @cached_property
+    def preparation(self) -> Preparation:
+        """How the site prepares its features in this run, by its own statistics. It stays at the site."""
+        return Preparation.of(self._raw_client.graph.x, self._prepare)
+
+    @cached_property
+    def client(self) -> Client:
+        """The site as the run's client, with its features prepared."""
+        return prepared_clients([self._raw_client], [self.preparation])[0]
+
+    @property
+    def _raw_client(self) -> Client:
+        return self.site.client(self.number, self.method)
+
+    @cached_property
     def ground(self) -> dict[str, str]:
-        """Fingerprints of the graph and the split that the site trains on. They stay at the site."""
-        client = self.site.client(self.number, self.method)
-        return fingerprints(client.graph) | {"split": array_digest([client.split])}
+        """Fingerprints of the graph, the split and the preparation that the site trains with. They stay at the site."""
+        client = self._raw_client
+        found = fingerprints(client.graph) | {"split": array_digest([client.split])}
+        return found if self._prepare == "none" else found | {"preparation": preparation_digest([self.preparation])}
 
     def _check_ground(self, facts: dict[str, Any]) -> None:
         """Refuse to go on with a run on another graph or split than the site's last round: test nodes may have been trained on.
@@ -266,7 +303,7 @@ class RunClient:
         else:
             return
         facts = {"round": request.best, "finished": finished, "trained": state is not None, "run": request.run}
-        self.state.save_model(tensors, facts | model_facts(self.method, self.site.client(self.number, self.method)))
+        self.state.save_model(tensors, facts | model_facts(self.method, self.client, preparation=self.preparation))
 
     def _check_upload_names(self, names: Iterable[str]) -> None:
         """Refuse a message with a name that may not leave."""
@@ -309,7 +346,8 @@ class RunClient:
         config = self.site.config
         asked = [request.method, request.settings, request.task, request.client, request.rounds, request.evaluate]
         dp = None if config.dp is None else config.dp.model_dump()
-        return hashlib.sha256(json.dumps([*asked, dp, config.permits], sort_keys=True).encode()).hexdigest()
+        terms = [*asked, dp, config.permits, request.prepare]
+        return hashlib.sha256(json.dumps(terms, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
@@ -327,18 +365,8 @@ def _shapes(message: Message) -> dict[str, tuple[int, ...]]:
 
 def _identity(request: Request) -> str:
     """What a client is made for. As JSON, which tells 1 from 1.0 and from true."""
-    made_for = [request.run, request.method, request.settings, request.task, request.client]
+    made_for = [request.run, request.method, request.settings, request.task, request.client, request.prepare]
     return json.dumps(made_for, sort_keys=True)
-
-
-def _check_finite(round: int, state: State) -> None:
-    """Refuse a round that led to numbers that are not finite; the state saved before it stays."""
-    kept = (tensor for name, tensor in state.items() if not name.startswith("figures."))
-    if not all(bool(torch.isfinite(tensor).all()) for tensor in kept):
-        raise RefusedError(
-            f"Training in round {round} gave no finite numbers; the site keeps what it had. Use a smaller lr, or see what the "
-            "other sites send."
-        )
 
 
 def _metrics_list(evaluation: Evaluation | None) -> list[float] | None:

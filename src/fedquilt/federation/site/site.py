@@ -19,6 +19,7 @@ from fedquilt.federation.site.permits import METRICS_PERMIT, is_permitted
 from fedquilt.federation.site.quota import QuotaKeeper
 from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.preparation import suggested_kind
 from fedquilt.methods.base import Method
 from fedquilt.privacy.dp import Privatiser
 
@@ -52,10 +53,11 @@ class Site:
             secure=config.secure_aggregation == "required",
             # Rounded up, so that it says little; with noise, counts are not sent at all.
             nodes=None if config.dp is not None else 1 << (graph.nodes - 1).bit_length(),
+            prepare=config.prepare or suggested_kind(graph.x),
         )
 
     def client(self, number: int, method: Method) -> Client:
-        """The site as a client of a run of `method`, with its number in the federation."""
+        """The site as a client of a run of `method`, with its number in the federation; its features are not prepared yet."""
         return site_client(self.config, number, self.graph, method.task, method.context.seed)
 
     def state(self, run: str) -> SiteState:

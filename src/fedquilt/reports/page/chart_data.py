@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from fedquilt.reports.page.data import PageRun, PageSeed, Similarity
 from fedquilt.reports.page.rerun import command_of, config_of, facts_of
 from fedquilt.reports.read_run import BEST, Record, StoredRun, StoredSeed, read_run
 from fedquilt.runs.folder import SeedFolder
+from fedquilt.runs.result import CLIENT_NAMES
 
 _MAX_DOTS = 200  # clients of a seed that are drawn
 _OTHER = "other"
@@ -65,6 +67,7 @@ def _page_seed(seed: StoredSeed) -> PageSeed:
     summary = seed.summary or {}
     best_round = summary.get("best_round")
     tests = summary.get("clients_test") or []
+    names = tuple(map(str, summary.get(CLIENT_NAMES) or ()))
     clients = thinned([m for m, test in enumerate(tests) if test is not None], _MAX_DOTS, lambda m: tests[m])
     return PageSeed(
         seed=seed.seed,
@@ -72,8 +75,15 @@ def _page_seed(seed: StoredSeed) -> PageSeed:
         clients=tuple(clients),
         tests=tuple(round(float(tests[m]), 2) for m in clients),
         similarities=_similarities(seed.folder, best_round),
-        holdings=holdings(seed.folder.load_arrays("split-and-partition")),
+        holdings=holdings(seed.folder.load_arrays("split-and-partition"), names, _class_names(summary)),
+        names=names,
     )
+
+
+def _class_names(summary: Mapping[str, Any]) -> list[str] | None:
+    """The names of the classes, as far as the seed knows them."""
+    names = (summary.get("confusion") or {}).get("class_names")
+    return [str(name) for name in names] if isinstance(names, list) else None
 
 
 def _similarities(place: SeedFolder, best_round: int | None) -> tuple[Similarity, ...]:

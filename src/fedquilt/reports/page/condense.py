@@ -68,25 +68,34 @@ def mean_over_factors(one: Similarity) -> Similarity:
     return Similarity(found.round, found.best, found.levels, found.low, found.high, one.block)
 
 
-def holdings(cut: Mapping[str, np.ndarray] | None) -> Holdings | None:
-    """Nodes and classes of each client, from the arrays of split-and-partition.npz; None where there are none."""
+def holdings(
+    cut: Mapping[str, np.ndarray] | None,
+    names_of_clients: tuple[str, ...] = (),
+    class_names: Sequence[str] | None = None,
+) -> Holdings | None:
+    """Nodes and classes of each client, from the arrays of split-and-partition.npz; None where there are none.
+
+    Classes have their names where these are given and fit.
+    """
     if cut is None or "sizes" not in cut:
         return None
     sizes = np.asarray(cut["sizes"], dtype=np.int64)
     block = math.ceil(len(sizes) / _MAX_BARS) if len(sizes) else 1
     starts = np.arange(0, len(sizes), block)
+    called = names_of_clients if len(names_of_clients) == len(sizes) and block == 1 else ()
     whole = tuple(np.add.reduceat(sizes, starts).tolist()) if len(sizes) else ()
     counts = cut.get("class_counts")
     if counts is None or len(counts) != len(sizes) or not len(sizes):
-        return Holdings(whole, block=block)
+        return Holdings(whole, block=block, names=called)
     counts = np.add.reduceat(np.asarray(counts, dtype=np.int64), starts, axis=0)
-    names = [str(number) for number in range(counts.shape[1])]
+    fit = class_names is not None and len(class_names) == counts.shape[1]
+    names = list(class_names or ()) if fit else [str(number) for number in range(counts.shape[1])]
     if len(names) > _MAX_CLASSES:
         largest = np.sort(np.argsort(-counts.sum(0), kind="stable")[: _MAX_CLASSES - 1])
         rest = np.setdiff1d(np.arange(len(names)), largest)
         counts = np.concatenate([counts[:, largest], counts[:, rest].sum(1, keepdims=True)], axis=1)
         names = [*(names[i] for i in largest), "others"]
-    return Holdings(whole, tuple(names), tuple(map(tuple, counts.tolist())), block)
+    return Holdings(whole, tuple(names), tuple(map(tuple, counts.tolist())), block, called)
 
 
 def thinned(items: Sequence[T], most: int, key: Callable[[T], float]) -> list[T]:

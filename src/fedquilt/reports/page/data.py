@@ -9,7 +9,7 @@ import numpy as np
 
 from fedquilt.errors import unknown
 
-TONES = ("", "best", "exceeded", "reached", "missed", "head", "muted")
+TONES = ("", "best", "exceeded", "reached", "missed", "head", "muted", "diagonal")
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class HeaderCell:
 class PageCell:
     """A cell of a table: its text, a smaller note under it, and its tone.
 
-    `tone` is "best", "exceeded", "reached", "missed", "muted", "head" (names its row), or "". Each has its own sign or
-    font weight, so that colour alone never carries meaning.
+    `tone` is "best", "exceeded", "reached", "missed", "muted", "head" (names its row), "diagonal" (of a matrix), or "". Each
+    has its own sign or font weight, so that colour alone never carries meaning.
     """
 
     text: str
@@ -40,12 +40,13 @@ class PageCell:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table: a title, a caption that says how to read it, the header's rows, and the rows."""
+    """A table: a title, a caption that says how to read it, the header's rows, and the rows; `folded` shows the title only."""
 
     title: str
     caption: str
     headers: tuple[tuple[HeaderCell, ...], ...]
     rows: tuple[tuple[PageCell, ...], ...]
+    folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,20 +97,22 @@ class Holdings:
     """How many nodes each client holds, and how many of each class where that is known.
 
     With very many clients, an entry is for `block` clients in a row; with very many classes, the last class is all
-    others together.
+    others together. `names` are those of the clients, where they have names.
     """
 
     sizes: tuple[int, ...]
     classes: tuple[str, ...] = ()
     counts: tuple[tuple[int, ...], ...] = ()
     block: int = 1
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class PageSeed:
     """One seed of a run.
 
-    `tests` are the clients' test metrics at the best round, `clients` the clients' numbers.
+    `tests` are the clients' test metrics at the best round, `clients` the clients' numbers. `names` are those of all clients,
+    by their numbers, where they have names.
     """
 
     seed: int
@@ -118,6 +121,7 @@ class PageSeed:
     tests: tuple[float | None, ...] = ()
     similarities: tuple[Similarity, ...] = ()
     holdings: Holdings | None = None
+    names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

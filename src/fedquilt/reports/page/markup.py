@@ -48,14 +48,16 @@ def table_markup(table: PageTable, number: int) -> str:
     )
     caption = f'<p class="caption">{escape(table.caption)}</p>' if table.caption else ""
     title = f'<h3 id="{name}">{escape(table.title)}</h3>' if table.title else ""
+    if table.folded:
+        title = f"<summary>{title}</summary>"
     name = name if title else "results-title"
-    return (
-        f'<figure class="table">{title}{caption}'
+    whole = (
+        f"{title}{caption}"
         f'<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0">'
         f'<table aria-labelledby="{name}"><thead>{head}</thead><tbody>{body}</tbody></table></div>'
         + (f'<ul class="key" aria-label="Signs">{key}</ul>' if key else "")
-        + "</figure>"
     )
+    return f'<figure class="table">{f"<details>{whole}</details>" if table.folded else whole}</figure>'
 
 
 def facts_markup(facts: Sequence[PageFacts]) -> str:

@@ -74,6 +74,8 @@ def _seed(seed: PageSeed, cuts: dict[Holdings, int]) -> dict[str, Any]:
     out: dict[str, Any] = {"seed": seed.seed, "best": seed.best_round, "tests": list(seed.tests)}
     if seed.clients != tuple(range(len(seed.tests))):
         out["clients"] = list(seed.clients)
+    if seed.names:
+        out["names"] = list(seed.names)
     if seed.similarities:
         out["similarities"] = [_similarity(one) for one in seed.similarities]
     if seed.holdings is not None:
@@ -104,7 +106,7 @@ def _packed(square: np.ndarray, symmetric: bool) -> str:
 
 
 def _holdings(cut: Holdings) -> dict[str, Any]:
-    return {"sizes": cut.sizes, "classes": cut.classes, "counts": cut.counts, "block": cut.block}
+    return {"sizes": cut.sizes, "classes": cut.classes, "counts": cut.counts, "block": cut.block, "names": cut.names}
 
 
 def _bounded(runs: Sequence[PageRun]) -> tuple[list[PageRun], bool]:

@@ -50,9 +50,14 @@ def command_of(config: Mapping[str, Any], seeds: Sequence[int]) -> str:
     """The `fedquilt run` command with every option that is not the default."""
     words = ["fedquilt", "run"]
     values = {**config, "seeds": list(seeds)}
+    if values.get("clients_from"):  # these follow from it
+        values |= dict.fromkeys(("dataset", "partition", "clients"))
     for name, option in options_of(RunConfig).items():
         value = values.get(name)
         if name == "settings" or value is None or (value == option.default and name not in ("method", "dataset")):
+            continue
+        if option.type == list[str]:
+            words += [word for one in value for word in (option.flag, str(one))]
             continue
         text = ",".join(map(str, value)) if isinstance(value, list) else _value(value)
         words += [option.flag, text]

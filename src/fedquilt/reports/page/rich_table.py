@@ -10,7 +10,9 @@ from rich.text import Text
 from fedquilt.reports.page.data import HeaderCell, PageCell, PageTable
 
 
-def page_table(table: Table, title: str | None = None, caption: str = "", bold: str = "best") -> PageTable:
+def page_table(
+    table: Table, title: str | None = None, caption: str = "", bold: str = "best", folded: bool = False
+) -> PageTable:
     """Convert a rich table. Its first column names the rows; bold cells get the tone `bold`.
 
     `title` replaces the table's own title; "" means no title.
@@ -22,7 +24,7 @@ def page_table(table: Table, title: str | None = None, caption: str = "", bold: 
         tuple(_cell(cell, "head" if place == 0 else "", bold) for place, cell in enumerate(row))
         for row in zip(*cells, strict=True)
     )
-    return PageTable(str(table.title or "") if title is None else title, caption, (headers,), rows)
+    return PageTable(str(table.title or "") if title is None else title, caption, (headers,), rows, folded)
 
 
 def _cell(cell: Any, tone: str, bold: str) -> PageCell:

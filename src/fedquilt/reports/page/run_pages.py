@@ -10,6 +10,7 @@ from typing import Any
 from fedquilt.reports.comparison import verdict_of
 from fedquilt.reports.names import metric_name
 from fedquilt.reports.page.chart_data import page_run
+from fedquilt.reports.page.class_tables import metric_tables, run_class_tables
 from fedquilt.reports.page.data import Page, PageFacts
 from fedquilt.reports.page.rerun import command_of_all
 from fedquilt.reports.page.rich_table import page_table
@@ -43,7 +44,7 @@ def page_of_run(run: StoredRun) -> Page:
         title=f"{result['method']} on {setting_of(result)}",
         lead=lead,
         notes=tuple(run.unfinished),
-        tables=(table,),
+        tables=(table, *run_class_tables(run)),
         runs=(page_run([run], str(result["method"]), setting_of(result)),),
     )
 
@@ -72,7 +73,10 @@ def page_of_comparison(name: str, runs: Sequence[StoredRun], folder: Path | None
             *(f"{row['method']} failed: {row[FAILED]}" for row in rows if row.get(FAILED)),
             *(f"{run.method}: {sentence}" for run in runs for sentence in run.unfinished),
         ),
-        tables=(page_table(comparison_table(rows), "", f"{caption} {_metric_caption(results)}".strip()),),
+        tables=(
+            page_table(comparison_table(rows), "", f"{caption} {_metric_caption(results)}".strip()),
+            *metric_tables(results),
+        ),
         runs=charts,
         facts=(PageFacts("To run all of it again", code=command),) if command else (),
     )

@@ -51,10 +51,7 @@ def diverged(clients: Sequence[int]) -> DivergedError:
     """The error for clients whose models give outputs that are not finite."""
     which = ", ".join(map(str, clients[:5])) + (" and others" if len(clients) > 5 else "")
     models = "the models of clients" if len(clients) > 1 else "the model of client"
-    return DivergedError(
-        f"Training diverged: no finite numbers come from {models} {which} any more; "
-        "use a smaller learning rate (--set lr=...)."
-    )
+    return DivergedError(f"no finite numbers come from {models} {which} any more", clients)
 
 
 class Engine(Protocol):

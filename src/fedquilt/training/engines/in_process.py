@@ -110,6 +110,11 @@ class InProcess:
         offload.release_pages(*views.values())
 
     @property
+    def cohorts(self) -> list[Cohort]:
+        """The cohorts, one after the other."""
+        return [part.cohort for part in self.parts]
+
+    @property
     def _offloaded(self) -> bool:
         return any(map(offload.is_offloaded, self._state.values()))
 

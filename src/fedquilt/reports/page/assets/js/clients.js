@@ -10,7 +10,7 @@
     fq.state.clientsSeed = fq.choices(fq.by("clients-seed"), [["all", "all seeds"], ...seeds.map((seed) => [seed, String(seed)])], fq.state.clientsSeed);
     const dots = runs.map((run) => run.seeds
       .filter((seed) => fq.state.clientsSeed === "all" || String(seed.seed) === fq.state.clientsSeed)
-      .flatMap((seed) => seed.tests.map((test, i) => ({ test, seed: seed.seed, client: seed.clients ? seed.clients[i] : i })))
+      .flatMap((seed) => seed.tests.map((test, i) => ({ test, seed: seed.seed, client: fq.clientTitle(seed, seed.clients ? seed.clients[i] : i) })))
       .filter((dot) => dot.test !== null));
     const figures = dots.map(summary);
     const metric = fq.runs()[0].metric;
@@ -75,7 +75,7 @@
     };
   }
 
-  const dotTip = (name, one, several) => fq.tip(`${name}, client ${one.client}`, [...(several ? [[null, "seed", String(one.seed)]] : []), [null, "test", fq.fixed(one.test)]]);
+  const dotTip = (name, one, several) => fq.tip(`${name}, ${one.client}`, [...(several ? [[null, "seed", String(one.seed)]] : []), [null, "test", fq.fixed(one.test)]]);
   const boxTip = (name, one) => fq.tip(name, [["mean", one.mean], ["median", one.median], ["middle half", null], ["lowest", one.least], ["highest", one.most]].map(([what, value]) => [null, what, value === null ? `${fq.fixed(one.low, 1)} to ${fq.fixed(one.high, 1)}` : fq.fixed(value)]));
 
   function describe(names, figures, metric) {

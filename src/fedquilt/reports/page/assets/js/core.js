@@ -87,3 +87,9 @@ fq.quantile = (sorted, share) => {
 
 /** The position of the round with the best validation among those with a test value, or null. */
 fq.best = (curve) => curve.best;
+
+/** A client on an axis: its name where it has one, else its number. */
+fq.clientName = (seed, number) => seed.names?.[number] ?? String(number);
+
+/** A client in a sentence. */
+fq.clientTitle = (seed, number) => seed.names?.[number] ?? `client ${number}`;

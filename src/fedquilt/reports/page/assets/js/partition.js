@@ -9,7 +9,7 @@
     const cut = seeds.get(Number(fq.state.partitionSeed));
     const theme = fq.theme();
     const known = cut.counts.length > 0;
-    const clients = cut.sizes.map((_, i) => (cut.block > 1 ? `${i * cut.block}–${(i + 1) * cut.block - 1}` : String(i)));
+    const clients = cut.sizes.map((_, i) => (cut.block > 1 ? `${i * cut.block}–${(i + 1) * cut.block - 1}` : cut.names[i] ?? String(i)));
     const colours = classColours(cut.classes);
     const shares = cut.counts.map((row) => {
       const whole = row.reduce((a, b) => a + b, 0);

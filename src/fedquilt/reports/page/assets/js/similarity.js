@@ -12,8 +12,8 @@
     const values = matrix(one, factor);
     const [low, high] = state.scale === "all" ? spanOf(seed.similarities.map((each) => matrix(each, factor))) : spanOf([values]);
     const order = state.order === "alike" ? alike(values) : values.map((_, i) => i);
-    const names = order.map((i) => (one.block > 1 ? `${i * one.block}–${(i + 1) * one.block - 1}` : String(i)));
-    drawHeat(run, one, values, order, names, low, high);
+    const names = order.map((i) => (one.block > 1 ? `${i * one.block}–${(i + 1) * one.block - 1}` : fq.clientName(seed, i)));
+    drawHeat(run, seed, one, values, order, names, low, high);
     fq.table(
       fq.by("similarity-table"), `Similarity of ${run.label}, seed ${seed.seed}, after ${when(one, true)}`, ["Client", ...names],
       () => order.map((i, row) => [names[row], ...order.map((j) => (i === j && one.block === 1 ? "" : short(values[i][j])))]),
@@ -106,7 +106,7 @@
     return clusters[0];
   }
 
-  function drawHeat(run, one, values, order, names, low, high) {
+  function drawHeat(run, seed, one, values, order, names, low, high) {
     const theme = fq.theme(), size = order.length, element = fq.by("similarity-chart");
     const width = fq.width(element), left = 46, right = 10, bottom = 92;
     const side = width - left - right;
@@ -118,7 +118,7 @@
       const ink = (value - low) / (high - low) > 0.62 ? "#111111" : "#ffffff";
       return { value: [column, row, value], pair: [i, j, value], ...(label ? { label: { color: ink } } : {}) };
     }));
-    const axis = (more) => fq.axis(theme, { type: "category", data: names, name: "Client", splitLine: { show: false }, splitArea: { show: false }, axisLabel: { fontSize: 11, hideOverlap: true, interval: cell >= 18 ? 0 : "auto" }, ...more });
+    const axis = (more) => fq.axis(theme, { type: "category", data: names, name: "Client", splitLine: { show: false }, splitArea: { show: false }, axisLabel: { fontSize: 11, hideOverlap: true, interval: cell >= 18 ? 0 : "auto", overflow: "truncate", ...(seed.names ? { width: Math.max(cell - 4, 30) } : {}) }, ...more });
     fq.draw("similarity-chart", Math.round(side + 10 + bottom), describe(run, one, low, high, size), {
       grid: { left, right, top: 10, bottom, containLabel: false },
       xAxis: axis({ nameGap: 26 }),
@@ -128,7 +128,7 @@
         itemWidth: 12, itemHeight: Math.min(220, side * 0.6), inRange: { color: VIRIDIS }, text: [short(high), short(low)],
         textStyle: { color: theme.soft, fontSize: 12 }, hoverLink: false,
       },
-      tooltip: { ...fq.tooltip(theme), trigger: "item", formatter: (params) => tip(params.data.pair, one) },
+      tooltip: { ...fq.tooltip(theme), trigger: "item", formatter: (params) => tip(params.data.pair, seed, one) },
       series: [{
         type: "heatmap", data, label: { show: label, fontSize: cell > 44 ? 12 : 10, formatter: (params) => short(params.data.pair[2]).replace(/^0\./, ".") },
         itemStyle: { borderColor: theme.paper, borderWidth: size <= 30 ? 1 : 0 }, emphasis: { disabled: size > 30, itemStyle: { borderColor: theme.ink, borderWidth: 2 } },
@@ -136,8 +136,8 @@
     });
   }
 
-  function tip([i, j, value], one) {
-    const name = (k) => (one.block > 1 ? `clients ${k * one.block}–${(k + 1) * one.block - 1}` : `client ${k}`);
+  function tip([i, j, value], seed, one) {
+    const name = (k) => (one.block > 1 ? `clients ${k * one.block}–${(k + 1) * one.block - 1}` : fq.clientTitle(seed, k));
     const title = i === j && one.block === 1 ? `${name(i)} and itself` : `${name(i)} and ${name(j)}`;
     return fq.tip(title[0].toUpperCase() + title.slice(1), value === null ? [] : [[null, "similarity", value.toPrecision(4)]]);
   }

@@ -1,0 +1,314 @@
+"""The table of nodes: ids, labels, the given split, the clients and the features."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedquilt.common.read_limit import check_size, read_bounded
+from fedquilt.errors import FedquiltError
+from fedquilt.graphs.encoding import Encoding
+from fedquilt.graphs.tables.cells import Cells, read_cells
+from fedquilt.graphs.tables.columns import ColumnNote, FeatureReader
+from fedquilt.graphs.tables.dialect import LONGEST_LINE
+from fedquilt.graphs.tables.options import TableOptions
+from fedquilt.graphs.tables.problems import Problems, listed, quoted
+from fedquilt.graphs.tables.values import MISSING
+from fedquilt.graphs.validate import PARTS, first_repeated
+
+WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
+LONGEST_NAME = 1000  # characters of an id, a class or a column; all ids are stored as wide as the longest
+UNLABELLED = MISSING | {"-1", "-1.0"}
+# Other words for the parts of a split, as people write them.
+PART_WORDS = {"training": "train", "validation": "val", "valid": "val", "dev": "val", "testing": "test"}
+_ROW_BYTES = 300  # that a node's id, label, split and client take, about
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """The nodes of a table, in its order.
+
+    Attributes:
+        table: its cells.
+        ids: [N] texts.
+        y: [N] int64 labels; -1 means unlabelled.
+        class_names: the names of the classes where labels are words.
+        masks: the given split, or None.
+        clients: [N] names of the client that holds each node; None where there is no such column.
+        x: [N, F] float32.
+        encoding: how the columns became features.
+        notes: what became of each column.
+        decimal: the decimal sign of the table.
+    """
+
+    table: Cells
+    ids: list[str]
+    y: np.ndarray
+    class_names: tuple[str, ...] | None
+    masks: dict[str, np.ndarray] | None
+    clients: np.ndarray | None
+    x: np.ndarray
+    encoding: Encoding
+    notes: tuple[ColumnNote, ...]
+    decimal: str
+
+
+def read_nodes(
+    path: Path, options: TableOptions, problems: Problems, labelled: bool, encoding: Encoding | None, classes: Path
+) -> Nodes | None:
+    """Read a table of nodes; None where a problem makes it impossible to read on, such as a column that is not there.
+
+    Args:
+        path: the csv or parquet file.
+        options: how to read it.
+        problems: gets all that is wrong with it.
+        labelled: whether it must have a column of labels.
+        encoding: how its columns are to become features; None: as they look.
+        classes: the file with the names of the classes, which may not exist.
+    """
+    table = read_cells(path, options, problems)
+    columns = _find_columns(table, options, problems, labelled, encoding)
+    if columns is None:
+        return None
+    fixed, features, left_out = columns
+    if not table.rows.size:
+        problems.add(path, "it has no nodes; a graph needs at least one")
+        return None
+    check_size(path, table.rows.size * _ROW_BYTES)
+    texts = {role: table.column(at) for role, at in fixed.items()}
+    ids = _checked_ids(table, texts["id"], problems)
+    further = options.missing if encoding is None else encoding.missing
+    labels = texts.get("label", [""] * len(ids))
+    unlabelled = UNLABELLED | {text.lower() for text in further}
+    y, names = _labels(table, labels, unlabelled, classes, labelled, problems)
+    read = FeatureReader(table, options, tuple(further), problems).read(features, encoding)
+    header = table.header
+    found = encoding or Encoding(
+        read.columns,
+        id=header[fixed["id"]],
+        **{role: header[fixed[role]] if role in fixed else None for role in ("label", "split", "client")},
+        dropped=(*(header[at] for at in left_out if header[at]), *read.dropped),
+        missing=tuple(further),
+    )
+    if encoding is None and not read.columns and not problems:
+        problems.add(path, "no column has a value that could be a feature; add one besides id, label and split")
+    notes = [ColumnNote(header[at], role, "") for role, at in fixed.items()]
+    notes += read.notes
+    notes += [ColumnNote(header[at], "left out", "as asked" if header[at] else "it has no name") for at in left_out]
+    return Nodes(
+        table=table,
+        ids=ids,
+        y=y,
+        class_names=names,
+        masks=_masks(table, texts["split"], problems) if "split" in texts else None,
+        clients=_clients(table, texts["client"], problems) if "client" in texts else None,
+        x=read.x,
+        encoding=found,
+        notes=tuple(notes),
+        decimal=read.decimal,
+    )
+
+
+# --- which column is what
+
+
+def _find_columns(
+    table: Cells, options: TableOptions, problems: Problems, labelled: bool, encoding: Encoding | None
+) -> tuple[dict[str, int], list[int], list[int]] | None:
+    """The columns of id, label, split and client, those of the features, and those that are left out, by their numbers."""
+    path, header = table.path, table.header
+    lower = [name.lower() for name in header]
+    if not header:
+        problems.add(path, "it is empty; its first line has to name the columns, such as id,label,age")
+        return None
+    if any(len(name) > LONGEST_NAME for name in header):
+        problems.add(
+            path, f"a column's name has more than {LONGEST_NAME:,} characters; its first line has to name the columns"
+        )
+        return None
+    if (twice := first_repeated(name for name in lower if name)) is not None:
+        problems.add(path, f"it has the column {quoted(twice)} more than once; give every column its own name")
+        return None
+    wanted = _wanted(options, encoding)
+    fixed: dict[str, int] = {}
+    for role, (name, needed) in wanted.items():
+        at = _place(name, header, lower)
+        if at is not None:
+            fixed[role] = at
+        elif needed or role == "id" or (role == "label" and labelled):
+            hint = _hint(table, role, problems)
+            problems.add(path, f"it has no column {quoted(name)} (it has: {listed(header)}){hint}")
+    if "id" not in fixed or ("label" not in fixed and labelled):
+        return None
+    drop = options.drop if encoding is None else (*options.drop, *encoding.dropped)
+    named = {key: [*names] for key, names in (("drop", options.drop), ("categories", options.values))}
+    named |= {"numeric": options.numeric, "indicators": options.indicators}
+    for key, names in named.items():
+        for name in names:
+            if _place(name, header, lower) is None:
+                problems.add(
+                    path, f"it has no column {quoted(name)}, which is named under {key} (it has: {listed(header)})"
+                )
+    dropped = {at for name in drop if (at := _place(name, header, lower)) is not None}
+    others = [at for at in range(len(header)) if at not in fixed.values()]
+    left_out = [at for at in others if at in dropped or not header[at]]
+    features = [at for at in others if at not in left_out]
+    if encoding is not None:
+        features, more = _as_encoded(table, encoding, features, options, problems)
+        left_out += more
+        return (fixed, features, left_out) if len(features) == len(encoding.columns) else None
+    if not features:
+        problems.add(path, "it has no feature columns; add at least one besides id, label and split")
+        return None
+    return fixed, features, left_out
+
+
+def _wanted(options: TableOptions, encoding: Encoding | None) -> dict[str, tuple[str, bool]]:
+    """The name of each fixed column, and whether the user named it, so that it has to be there."""
+    wanted = {}
+    for role in ("id", "label", "split", "client"):
+        said = options.says(role)
+        name = getattr(options, role) if said or encoding is None else getattr(encoding, role) or role
+        if name is None and role in ("id", "label"):
+            name, said = role, False
+        if name is not None:
+            wanted[role] = (name, said)
+    return wanted
+
+
+def _as_encoded(
+    table: Cells, encoding: Encoding, features: list[int], options: TableOptions, problems: Problems
+) -> tuple[list[int], list[int]]:
+    """The columns of an encoding in its order, and those that it does not know, which are a problem."""
+    place = {table.header[at]: at for at in features}
+    found = [place[column.name] for column in encoding.columns if column.name in place]
+    for column in encoding.columns:
+        if column.name not in place:
+            problems.add(
+                table.path,
+                f"it has no column {quoted(column.name)}, which the model was trained on; add it, empty if need be",
+            )
+    known = {column.name for column in encoding.columns}
+    for name in place:
+        if name not in known:
+            problems.add(
+                table.path, f"it has a column {quoted(name)}, which the model was not trained on; leave it out"
+            )
+    return found, []
+
+
+def _place(name: str, header: list[str], lower: list[str]) -> int | None:
+    if name in header:
+        return header.index(name)
+    return lower.index(name.lower()) if name.lower() in lower else None
+
+
+def _hint(table: Cells, role: str, problems: Problems) -> str:
+    """What to do about a missing column, with a column that looks like the one that is meant."""
+    how = f"name the right one with --{role} or in graph.yaml"
+    if role == "id":
+        for at, name in enumerate(table.header[:50]):
+            cells = table.column(at)
+            if name and cells and len(set(cells)) == len(cells) and all(cells):
+                return f"; {how}, such as '{role}: {name}'"
+    return f"; {how}"
+
+
+# --- what the fixed columns say
+
+
+def _checked_ids(table: Cells, ids: list[str], problems: Problems) -> list[str]:
+    first: dict[str, int] = {}
+    for row, name in zip(table.rows.tolist(), ids, strict=True):
+        if not name:
+            problems.add(table.path, "it has no id; give every node one", row)
+        elif len(name) > LONGEST_NAME:
+            problems.add(table.path, f"its id has more than {LONGEST_NAME:,} characters; give it a shorter one", row)
+        elif first.setdefault(name, row) != row:
+            problems.add(
+                table.path, f"the id {quoted(name)} is that of line {first[name]} too; give every node its own", row
+            )
+    return ids
+
+
+def _labels(
+    table: Cells,
+    labels: list[str],
+    unlabelled: set[str] | frozenset[str],
+    classes: Path,
+    labelled: bool,
+    problems: Problems,
+) -> tuple[np.ndarray, tuple[str, ...] | None]:
+    """[N] labels, and the names of the classes where labels are words."""
+    present = {label for label in labels if label.lower() not in unlabelled}
+    used = sorted(present)
+    if any(len(label) > LONGEST_NAME for label in used) and not all(WHOLE.fullmatch(label) for label in used):
+        problems.add(
+            table.path, f"a label has more than {LONGEST_NAME:,} characters; check which column has the labels"
+        )
+    if classes.exists():
+        names = _class_names(classes)
+        present |= {label for label in labels if label in names}
+        unlisted = sorted(present.difference(names))
+        if labelled and unlisted:
+            missing = set(unlisted)
+            for row, label in zip(table.rows.tolist(), labels, strict=True):
+                if label in missing:
+                    problems.add(table.path, f"the label {quoted(label)} is not in {classes.name}; add it there", row)
+        # Labels are not needed otherwise, so classes that classes.txt does not list are appended.
+        names += tuple(unlisted)
+    elif all(WHOLE.fullmatch(label) for label in used):
+        return np.array([_label(label) if label in present else -1 for label in labels], dtype=np.int64), None
+    else:
+        names = tuple(used)
+    code = {name: number for number, name in enumerate(names)}
+    return np.array([code.get(label, -1) for label in labels], dtype=np.int64), names
+
+
+def _label(text: str) -> int:
+    """A label as a number; one with too many digits to be a class is as large as any."""
+    return int(float(text)) if len(text) < 19 else 10**18 * (-1 if text.startswith("-") else 1)
+
+
+def _class_names(path: Path) -> tuple[str, ...]:
+    """The lines of classes.txt."""
+    names = tuple(line.strip() for line in _read_text(path).splitlines() if line.strip())
+    if (twice := first_repeated(names)) is not None:
+        raise FedquiltError(f"{path} has the class '{twice}' more than once; name each class in one line.")
+    return names
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return read_bounded(path, LONGEST_LINE).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FedquiltError(f"{path} is not text in UTF-8; save it as such.") from error
+    except ValueError as error:
+        raise FedquiltError(f"{path} cannot be read: {error}.") from error
+    except OSError as error:
+        raise FedquiltError(
+            f"{path} could not be opened ({error.strerror or error}); it has to be a file that you may read."
+        ) from error
+
+
+def _masks(table: Cells, splits: list[str], problems: Problems) -> dict[str, np.ndarray]:
+    parts = [PART_WORDS.get(part.lower(), part.lower()) for part in splits]
+    for row, part, said in zip(table.rows.tolist(), parts, splits, strict=True):
+        if part not in PARTS and part not in MISSING:
+            problems.add(table.path, f"the split {quoted(said)} is none; write train, val, test or nothing", row)
+    found = np.array(parts)
+    return {part: found == part for part in PARTS}
+
+
+def _clients(table: Cells, clients: list[str], problems: Problems) -> np.ndarray:
+    for row, name in zip(table.rows.tolist(), clients, strict=True):
+        if not name:
+            problems.add(table.path, "it has no client; say for every node which client holds it", row)
+        elif len(name) > LONGEST_NAME:
+            problems.add(
+                table.path, f"its client has more than {LONGEST_NAME:,} characters; give it a shorter name", row
+            )
+    return np.array([name[:LONGEST_NAME] for name in clients])
