@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -131,15 +132,13 @@ class Comparison:
         if self.folder is None:
             with worker_cluster(self.configs[0]):
                 for config in self.configs:
-                    yield from self._tried(
-                        config, lambda c=config: execute_run(c, None, self.given, watch, log=loggers)
-                    )
+                    yield from self._tried(config, partial(execute_run, config, None, self.given, watch, log=loggers))
             raise_where_all(self.configs, self.failed)
             return
         with RunFolder(self.folder).lock(), worker_cluster(self.configs[0]) if self.configs else nullcontext():
             sweep_files(self.folder)
             for config in self.configs:
-                yield from self._tried(config, lambda c=config: self._run(c, watch, loggers))
+                yield from self._tried(config, partial(self._run, config, watch, loggers))
             raise_where_all(self.configs, self.failed)
             if not self.configs:  # an older version wrote the folder, without compare.json
                 for place in runs_of(self.folder):
