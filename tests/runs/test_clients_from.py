@@ -60,6 +60,14 @@ def test_one_client_is_enough_and_that_is_said(tmp_path: Path, caplog: pytest.Lo
     assert "one client only" in caplog.text
 
 
+def test_what_a_site_yaml_says_and_a_run_does_not_follow(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = write_hospital(tmp_path / "data", CLASSES)
+    site = write_hospital_site(tmp_path, folder, dp={"clip": 1.0, "noise": 1.0}, settings={"lr": 0.1})
+    with caplog.at_level(logging.WARNING, "fedquilt"):
+        load_clients([str(site)])
+    assert "says dp and settings, which is not simulated here; see fedquilt rehearse" in caplog.text
+
+
 def test_what_is_wrong_names_the_pattern_or_the_client(tmp_path: Path) -> None:
     write_hospitals(tmp_path)
     with pytest.raises(FedquiltError, match=r"Nothing matches '.*clinic-\*', which should name the graphs"):

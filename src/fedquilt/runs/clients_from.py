@@ -21,7 +21,7 @@ from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.graphs.validate import PARTS, first_repeated
 from fedquilt.runs.config import KeepCopies, clients_label
-from fedquilt.runs.site_data import SITE_YAML, load_site_graph, read_site_data, site_split
+from fedquilt.runs.site_data import SITE_YAML, load_site_graph, read_site_data, site_split, unsimulated
 
 _log = logging.getLogger(__name__)
 _PATTERN = frozenset("*?[")
@@ -131,6 +131,10 @@ def _read_client(path: Path, keep_copies: KeepCopies | None) -> Graph:
             _log.warning("%s says which client holds each node; here it is one client, and that is not used.", path)
         return with_copies(found, keep_copies)
     site = read_site_data(site_yaml)
+    if left_out := unsimulated(site_yaml):
+        _log.warning(
+            "%s says %s, which is not simulated here; see fedquilt rehearse.", site_yaml, " and ".join(left_out)
+        )
     if keep_copies is not None:
         site = site.model_copy(update={"keep_copies": keep_copies})
     graph = load_site_graph(site)

@@ -156,7 +156,6 @@ def _final_figures(resolved: ResolvedRun, training: Training) -> FinalFigures:
 def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:
     """The facts that `fedquilt.export` needs to use the models of a seed."""
     seed, trained, graph = method.context.seed, method.context.clients, resolved.graph
-    called = resolved.client_names(seed)
     needed = method.constants() or graph.edge_weights is not None
     clients = resolved.clients(seed)[:trained] if needed else []
     return training_facts(
@@ -168,7 +167,6 @@ def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict
         "preparations": []
         if resolved.config.prepare == "none"
         else [how.facts() for how in resolved.preparations(seed)[:trained]],
-        **({} if called is None else {CLIENT_NAMES: called[:trained]}),
     }
 
 

@@ -86,6 +86,11 @@ def read_site_data(path: str | os.PathLike[str]) -> SiteData:
     return site.model_copy(update={"graph": absolute(path.resolve().parent, site.graph)})
 
 
+def unsimulated(path: Path) -> list[str]:
+    """The fields of a site.yaml that change what the site learns and that a run on its data alone does not follow."""
+    return [name for name in ("dp", "settings") if read_config(path).get(name)]
+
+
 def load_site_graph(site: SiteData) -> Graph:
     """The site's graph, read now."""
     graph = with_copies(load_graph(Path(site.graph))[0], site.keep_copies)
