@@ -63,7 +63,7 @@ def predict(
 
     Of a run: every client's model predicts for the client's own nodes, with the part of the split and the true class, or
     one client's model for the nodes of another graph. Of a site: its own model, for its own graph or another one.
-    SITE is the site's site.yaml: its name, graph and state; see docs/sites.md.
+    SITE is the site's site.yaml: its name, graph and state; see 'fedquilt docs sites'.
     """
     from fedquilt.runs.predictions import ENDINGS, check_ending
 

@@ -9,6 +9,7 @@ import typer
 
 from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
+from fedquilt.common.registry import load_plugins
 
 if TYPE_CHECKING:
     from fedquilt.studies.plan import StudyPlan
@@ -61,8 +62,9 @@ def list_studies(
 
 
 @study.command("show")
-def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO) -> None:
+def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO, plugin: o.Plugin = None) -> None:
     """What a study runs: its axes, how many cells, how many of them are done, and what is missing."""
+    load_plugins(plugin or (), named=True)
     from rich.table import Table
 
     from fedquilt.studies.plan import plan_study
@@ -107,15 +109,23 @@ def run(
     into: Into = INTO,
     data: o.Data = None,
     device: o.Device = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads", min=1, help="CPU threads of each cell. Default: OMP_NUM_THREADS, else its share of the CPUs."
+        ),
+    ] = None,
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the models and checkpoints of cells that are done.")
     ] = False,
+    plugin: o.Plugin = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Run the cells of a study that are not done yet, then print its table; stop it at any time, and run it again to go on.
 
     The exit status is 1 where cells failed; the report names them, and the next run tries them again.
     """
+    load_plugins(plugin or (), named=True)
     from fedquilt.cli.errors import StoppedError, limits_explained
     from fedquilt.cli.study_view import progress_display
     from fedquilt.devices.device import pick_device
@@ -137,7 +147,8 @@ def run(
     progress = progress_display(quiet)
     try:
         with limits_explained():
-            run_study(plan.study, cells, CellStore(into), 1 if plan.study.alone else jobs, keep_models, progress)
+            at_once = 1 if plan.study.alone else jobs
+            run_study(plan.study, cells, CellStore(into), at_once, keep_models, progress, threads)
     except KeyboardInterrupt:
         raise StoppedError("stopped; run the same command again to go on.") from None
     _report(plan, into)

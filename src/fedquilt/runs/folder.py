@@ -3,6 +3,7 @@
 <run>/config.json
       seal.json                            fingerprints of what decides the result; see `fedquilt.runs.seal`
       result.json
+      stopped.json                         optional: where and why a callback stopped the run, until it is resumed
       graph.npz                            optional: a copy of a graph that was given as an object
       seed-<s>/metrics.jsonl               one record per round
                checkpoints/                the state after the last rounds
@@ -13,6 +14,7 @@
                confusion.npz               optional: each client's test nodes by true and predicted class
                split-and-partition.npz     the nodes of each client, and the split
                seal.json                   hashes of metrics.jsonl and summary.json
+               retry.json                  optional: how the seed is trained again after it diverged
                summary.json                written last; the seed is done
       logs/<tool>/                         optional: written by `fedquilt.loggers`
 
@@ -44,11 +46,13 @@ from fedquilt.runs import checkpoint as checkpoints
 from fedquilt.runs.config import GRAPH_FILE, RunConfig, stored_options
 from fedquilt.runs.cross_check import check_result, check_summary
 from fedquilt.runs.result import build_result
+from fedquilt.runs.retry import Retry
 from fedquilt.runs.seal import FIXED, SEAL, Facts, config_differences, mapping, read_seal, write_seal
 
 if TYPE_CHECKING:
     import torch
 
+RETRY = "retry.json"
 FEDERATION = "federation"  # the key in config.json that only a run with sites has
 
 
@@ -166,6 +170,19 @@ class RunFolder:
         """Delete a result.json of which a seed is trained again, or is new."""
         (self.path / "result.json").unlink(missing_ok=True)
 
+    @property
+    def stopped(self) -> dict[str, Any] | None:
+        """Where and why a callback stopped the run; None where none did. Assign a dict to write it."""
+        return _read_json(self.path / "stopped.json")
+
+    @stopped.setter
+    def stopped(self, value: Mapping[str, Any]) -> None:
+        write_json(self.path / "stopped.json", value)
+
+    def drop_stopped(self) -> None:
+        """Forget that the run was stopped, as it goes on."""
+        (self.path / "stopped.json").unlink(missing_ok=True)
+
     def expected_result(self) -> dict[str, Any]:
         """What result.json has to say, by config.json and the summaries of the seeds."""
         config = self.config
@@ -237,6 +254,26 @@ class SeedFolder:
         """Delete the records and checkpoints of the rounds after `round`, from which training goes on."""
         checkpoints.drop_after(self._checkpoints, round)
         self._metrics.keep(lambda record: record["round"] <= round)
+
+    @property
+    def retry(self) -> Retry | None:
+        """The second try of the seed, whose first one diverged; None where there was none."""
+        if not (self.path / RETRY).exists():
+            return None
+        try:
+            facts = read_facts(self.path / RETRY)
+            return Retry({str(name): float(value) for name, value in facts["changed"].items()}, str(facts["why"]))
+        except (DamagedError, KeyError, AttributeError, TypeError, ValueError) as error:
+            raise FedquiltError(f"{self.path / RETRY} is damaged; {self._train_again}.") from error
+
+    def begin_again(self, retry: Retry) -> None:
+        """Drop what the first try left and note the second one.
+
+        In this order: a kill in between leaves a seed that begins with the first try, which diverges again.
+        """
+        self.truncate_after(-1)
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_facts(self.path / RETRY, {"changed": dict(retry.changed), "why": retry.why})
 
     def checkpoint(
         self, round: int, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], keep: int = 2

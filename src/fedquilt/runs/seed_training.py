@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.devices.device import using_threads
+from fedquilt.devices.threads import use_available_cpus
 from fedquilt.errors import DivergedError, MachineLimitError
 from fedquilt.methods.base import Method
 from fedquilt.methods.personal_model import constants_of, training_facts
@@ -16,16 +19,19 @@ from fedquilt.runs.divergence import explained
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.resolve import ResolvedRun
-from fedquilt.runs.result import CLIENT_NAMES, group
+from fedquilt.runs.result import CLIENT_NAMES, RETRIED, group
+from fedquilt.runs.retry import Retry, in_words, may_retry, smaller_steps
+from fedquilt.runs.run_threads import run_threads
 from fedquilt.scenarios.newcomers import FrozenServer
 from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.final_figures import FinalFigures, final_figures
 from fedquilt.training.loop import Training
 from fedquilt.training.round_store import Record
-from fedquilt.training.smaller_cohorts import reporting_once, with_smaller_cohorts
+from fedquilt.training.smaller_cohorts import free_memory, reporting_once, with_smaller_cohorts
 
 _log = logging.getLogger(__name__)
 CONFUSION = "confusion"  # confusion.npz: every client's confusion matrix
+STOPPED_AFTER = "stopped_after"  # in the summary of a seed that a callback stopped: the rounds that are done
 
 
 def train_seed(
@@ -35,8 +41,13 @@ def train_seed(
     on_round: Callable[[Record], None] | None,
     run: Run,
 ) -> dict[str, Any]:
-    """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary."""
-    training = _trained(resolved, seed, folder, on_round)
+    """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary.
+
+    Of a seed that a callback stopped (`StopRun`) the folder has only records and a checkpoint, from which it can be resumed.
+    """
+    use_available_cpus()
+    with using_threads(run_threads(resolved)):
+        training, retried = _trained(resolved, seed, folder, on_round)
     progress = training.progress
     best = progress.best
     summary = progress.summary(seed, resolved.config.metric) | {
@@ -45,6 +56,8 @@ def train_seed(
     }
     if resolved.cohort_size != resolved.config.cohort_size:
         summary["cohort_size"] = resolved.cohort_size  # memory ran out with more clients at once
+    if retried is not None:
+        summary |= {RETRIED: in_words(retried.changed), "diverged": retried.why}
     if resolved.statistics_bytes:
         summary["statistics_bytes"] = resolved.statistics_bytes
     for transform in training.runner.upload_transforms:
@@ -58,6 +71,8 @@ def train_seed(
     run.findings[seed] = {name: found.numpy() for name, found in training.findings.items()}
     if resolved.method.admits:
         run.servers[seed] = resolved.server(training)
+    if not training.complete:
+        return summary | {STOPPED_AFTER: progress.next_round}
     summary |= _client_groups(resolved, training, run.servers.get(seed))
     figures = _final_figures(resolved, training)
     summary |= figures.summary(resolved.graph.class_names)
@@ -71,8 +86,38 @@ def train_seed(
 
 def _trained(
     resolved: ResolvedRun, seed: int, folder: SeedFolder | None, on_round: Callable[[Record], None] | None
+) -> tuple[Training, Retry | None]:
+    """The finished training of a seed, and its second try where the first diverged (`fedquilt.runs.retry`)."""
+    retry = None if folder is None else folder.retry
+    if retry is None:
+        why = ""
+        try:
+            return _train_once(resolved, seed, folder, on_round), None
+        except DivergedError as error:
+            if not may_retry(resolved.config, resolved.settings):
+                raise
+            why = str(error)
+        # Here the error is gone, and with it the frames that hold the tensors of the first try.
+        retry = Retry(smaller_steps(resolved.settings), why)
+        if folder is not None:
+            folder.begin_again(retry)
+        _log.warning("%s Seed %d is trained once more from the start, with %s.", why, seed, in_words(retry.changed))
+        free_memory()
+    asked = resolved.settings
+    resolved.settings = replace(asked, **retry.changed)
+    try:
+        return _train_once(resolved, seed, folder, on_round), retry
+    except DivergedError as error:
+        again = f"seed {seed} was trained twice, also with {in_words(retry.changed)}"
+        raise DivergedError(error.what, error.clients, f"{error.advice} ({again})") from error
+    finally:
+        resolved.settings = asked
+
+
+def _train_once(
+    resolved: ResolvedRun, seed: int, folder: SeedFolder | None, on_round: Callable[[Record], None] | None
 ) -> Training:
-    """The finished training of a seed, in smaller cohorts where memory ran out."""
+    """Train a seed to its end, in smaller cohorts where memory ran out."""
     report = reporting_once(on_round)
 
     def train(cohort_size: int | None) -> Training:
@@ -111,6 +156,7 @@ def _final_figures(resolved: ResolvedRun, training: Training) -> FinalFigures:
 def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:
     """The facts that `fedquilt.export` needs to use the models of a seed."""
     seed, trained, graph = method.context.seed, method.context.clients, resolved.graph
+    called = resolved.client_names(seed)
     needed = method.constants() or graph.edge_weights is not None
     clients = resolved.clients(seed)[:trained] if needed else []
     return training_facts(
@@ -122,6 +168,7 @@ def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict
         "preparations": []
         if resolved.config.prepare == "none"
         else [how.facts() for how in resolved.preparations(seed)[:trained]],
+        **({} if called is None else {CLIENT_NAMES: called[:trained]}),
     }
 
 

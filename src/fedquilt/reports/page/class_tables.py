@@ -80,6 +80,7 @@ def _client_tables(run: StoredRun) -> list[PageTable]:
         *(f"recall {whole.names[c]}" for c in classes),
     ):
         table.add_column(heading)
+    titles = client_titles(seed.summary, len(counts))
     for client, own in enumerate(counts[:MOST_CLIENTS]):
         labelled = own.sum(1)
         recalls = [f"{100 * own[c, c] / labelled[c]:.1f}" if labelled[c] else "-" for c in classes]
