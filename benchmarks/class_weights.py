@@ -53,6 +53,7 @@ def table(names: Sequence[str], graph: Graph, seeds: Sequence[int], rounds: int,
                 seeds=list(seeds),
                 metric="balanced-accuracy",
                 class_weights=weights,
+                prepare="none",  # the features are made on one scale
                 device="cpu",
             )
             for metric in SHOWN:
