@@ -4,7 +4,7 @@
 
     config    config.json without what may change freely (`FREE`)
     graph     a fingerprint of each part of the graph, as it is after its protocol's preparation
-    cuts      by seed, fingerprints of the partition (the nodes of each client) and of the split, from when the seed began
+    cuts      by seed, fingerprints of the partition (the nodes of each client), of the split and of the preparation of features
     versions  of the packages that the run began with, or was last accepted with
     plugins   hashes of the plug-in files, by their names; left out where there are none
     accepted  the differences with which the run was resumed all the same (`--anyway`)
