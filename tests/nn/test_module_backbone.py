@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -45,13 +47,19 @@ class Dropping(OurGcn):
         return super().forward(torch.nn.functional.dropout(x, 0.5, self.training), edge_index)
 
 
+class Weighted(OurGcn):
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        h = torch.relu(self.conv1(x, edge_index, edge_weight))
+        return self.classifier(torch.relu(self.conv2(h, edge_index, edge_weight)))
+
+
 class Settings:
     hidden = 8
 
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    for factory in (OurGcn, Dropping):
+    for factory in (OurGcn, Dropping, Weighted):
         register_backbone(factory.__name__)(factory)
     yield
     for name in BACKBONES.all():
@@ -84,6 +92,24 @@ def test_outputs_and_gradients_are_those_of_the_same_network_of_ours() -> None:
     expected = gradients_of(ours(cohort, twins).logits[nodes].square().sum(), twins)
     for name, grad in as_ours(grads).items():
         assert_near(grad, expected[name])
+
+
+def test_edge_weights_reach_a_module_that_takes_them() -> None:
+    rng = np.random.default_rng(0)
+    clients = [
+        replace(
+            c, graph=replace(c.graph, edge_weights=rng.uniform(0.5, 2.0, c.graph.edges.shape[1]).astype(np.float32))
+        )
+        for c in ragged_clients()
+    ]
+    cohort = Cohort(clients)
+    taking, other = (ModuleNetwork(name, cohort.features, CLASSES, Settings(), 3) for name in ("Weighted", "OurGcn"))
+    weights, nodes = taking.start(cohort.clients, CPU), cohort.nodes
+    ours = Gcn(cohort.features, Settings.hidden, CLASSES)(cohort, as_ours(weights)).logits[nodes]
+    assert_near(taking(cohort, weights).logits[nodes], ours)
+    assert not torch.allclose(other(cohort, weights).logits[nodes], ours, atol=1e-3)
+    assert taking.ignores_edge_weights == ""
+    assert other.ignores_edge_weights == "the backbone 'OurGcn' takes no edge_weight"
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedper", "local"])

@@ -85,6 +85,9 @@ class ModuleNetwork:
 
     Its parameters are the weights, by their names in the module. It is made and tried on a small graph at once, so that what
     is wrong with it stops a run before anything is trained.
+
+    Attributes:
+        ignores_edge_weights: see `fedquilt.nn.models.Model`.
     """
 
     def __init__(self, name: str, features: int, outputs: int, settings: Any, seed: int) -> None:
@@ -95,6 +98,7 @@ class ModuleNetwork:
                 raise FedquiltError(f"The backbone '{name}' makes a {type(module).__name__}, not a torch.nn.Module.")
             self._takes_weights = _WEIGHT in inspect.signature(module.forward).parameters
             self._try(module)
+        self.ignores_edge_weights = "" if self._takes_weights else f"the backbone '{name}' takes no edge_weight"
         self._start = {name: w.detach().clone() for name, w in module.named_parameters() if w.requires_grad}
         if not self._start:
             raise FedquiltError(f"The backbone '{name}' has no parameters, so there is nothing to train.")
@@ -191,7 +195,7 @@ def _input(client: Client, device: torch.device) -> tuple[Tensor, Tensor, Tensor
     graph = client.graph
     x = graph.x if isinstance(graph.x, np.ndarray) else graph.x.toarray()
     edges = np.concatenate([graph.edges, graph.edges[::-1]], axis=1)
-    given = getattr(graph, "edge_weights", None)
+    given = client.edge_weights
     weights = np.zeros(0, np.float32) if given is None else np.concatenate([given, given])
     parts = (np.asarray(x, np.float32), edges.astype(np.int64), weights.astype(np.float32))
     first, second, third = (torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in parts)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.result import CLIENT_NAMES
 
 if TYPE_CHECKING:
     import pandas
@@ -46,8 +47,9 @@ def history_rows(records: Records) -> list[Row]:
 
 
 def client_rows(result: Mapping[str, Any], records: Records) -> list[Row]:
-    """A row for each seed and client: its validation and test metric in the seed's best round."""
+    """A row for each seed and client: its validation and test metric in the seed's best round, and its name if it has one."""
     best = {seed["seed"]: seed["best_round"] for seed in result["seeds"]}
+    names = {seed["seed"]: seed.get(CLIENT_NAMES) for seed in result["seeds"]}
     rows = []
     for seed, rounds in records.items():
         chosen = next((record for record in rounds if record["round"] == best.get(seed) and "clients" in record), None)
@@ -55,7 +57,14 @@ def client_rows(result: Mapping[str, Any], records: Records) -> list[Row]:
             continue
         pairs = zip(chosen["clients"]["val"], chosen["clients"]["test"], strict=True)
         rows += [
-            {"seed": seed, "client": m, "round": chosen["round"], "val": val, "test": test}
+            {
+                "seed": seed,
+                "client": m,
+                **({"name": names[seed][m]} if names[seed] else {}),
+                "round": chosen["round"],
+                "val": val,
+                "test": test,
+            }
             for m, (val, test) in enumerate(pairs)
         ]
     return rows
