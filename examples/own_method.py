@@ -29,7 +29,7 @@ class FirstLayer(BackboneMethod):
 
 
 if __name__ == "__main__":
-    few_labels = {"partition": "natural", "split": "5/45/50", "rounds": 60, "seeds": [0]}
+    few_labels = {"partition": "natural", "split": "5/45/50", "rounds": 40, "seeds": [0]}
     for method in ("local", "first-layer", "fedavg"):
         run = fedquilt.run(method, "patchwork", **few_labels)
         megabytes = sum(seed["upload_bytes"] for seed in run.result["seeds"]) / 1e6

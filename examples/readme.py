@@ -1,7 +1,11 @@
 import fedquilt
 
-few_labels = {"partition": "natural", "split": "5/45/50", "rounds": 40, "seeds": [0, 1]}
-
-for method in ("local", "fedavg", "quilt"):
-    run = fedquilt.run(method, "patchwork", **few_labels)
-    print(run)
+compared = fedquilt.compare(
+    ["majority", "local", "fedavg", "quilt"],
+    "patchwork",  # a graph that is built in
+    partition="natural",  # ... with ten clients
+    split="5/45/50",  # one label in twenty to train on
+    rounds=40,
+    seeds=[0, 1],
+)
+print(compared)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -21,7 +19,7 @@ from fedquilt.methods.base_adam import gradients_of, leaves_of
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.models import Gcn, common_start
 from fedquilt.nn.module_backbone import BACKBONES, ModuleNetwork, name_backbone, register_backbone
-from support.clients import assert_near
+from support.clients import assert_near, with_weights
 from support.federations import CLASSES, make_method, ragged_clients
 from support.small_runs import SMALL, own_graph
 
@@ -48,7 +46,7 @@ class Dropping(OurGcn):
 
 
 class Weighted(OurGcn):
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         h = torch.relu(self.conv1(x, edge_index, edge_weight))
         return self.classifier(torch.relu(self.conv2(h, edge_index, edge_weight)))
 
@@ -92,24 +90,6 @@ def test_outputs_and_gradients_are_those_of_the_same_network_of_ours() -> None:
     expected = gradients_of(ours(cohort, twins).logits[nodes].square().sum(), twins)
     for name, grad in as_ours(grads).items():
         assert_near(grad, expected[name])
-
-
-def test_edge_weights_reach_a_module_that_takes_them() -> None:
-    rng = np.random.default_rng(0)
-    clients = [
-        replace(
-            c, graph=replace(c.graph, edge_weights=rng.uniform(0.5, 2.0, c.graph.edges.shape[1]).astype(np.float32))
-        )
-        for c in ragged_clients()
-    ]
-    cohort = Cohort(clients)
-    taking, other = (ModuleNetwork(name, cohort.features, CLASSES, Settings(), 3) for name in ("Weighted", "OurGcn"))
-    weights, nodes = taking.start(cohort.clients, CPU), cohort.nodes
-    ours = Gcn(cohort.features, Settings.hidden, CLASSES)(cohort, as_ours(weights)).logits[nodes]
-    assert_near(taking(cohort, weights).logits[nodes], ours)
-    assert not torch.allclose(other(cohort, weights).logits[nodes], ours, atol=1e-3)
-    assert taking.ignores_edge_weights == ""
-    assert other.ignores_edge_weights == "the backbone 'OurGcn' takes no edge_weight"
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedprox", "fedper", "local"])
@@ -260,3 +240,19 @@ def test_a_run_says_that_it_is_slower(caplog: pytest.LogCaptureFixture) -> None:
         fedquilt.run("local", own_graph(), backbone=OurGcn, **SMALL)
     assert "clients are computed one after the other, which is slower" in caplog.text
     assert find_method("local").any_module
+
+
+def test_a_module_that_takes_edge_weights_gets_them_over_their_mean() -> None:
+    clients = with_weights(ragged_clients((14, 9)))
+    cohort = Cohort(clients)
+    module = ModuleNetwork("Weighted", cohort.features, CLASSES, Settings(), 0)
+    weights = module.start(2, CPU)
+    ours = Gcn(cohort.features, 8, CLASSES)(cohort, as_ours(weights)).logits
+    theirs = module(cohort, weights).logits
+    for mine, other in zip(cohort.parts_of(ours), cohort.parts_of(theirs), strict=True):
+        assert_near(other, mine)
+    assert not module.ignores_edge_weights
+    bare = ModuleNetwork("OurGcn", cohort.features, CLASSES, Settings(), 0)
+    assert not torch.allclose(bare(cohort, weights).logits, theirs, atol=1e-3)
+    method = make_method("fedavg", clients, model="OurGcn")
+    assert method.ignores_edge_weights() == "the forward of 'OurGcn' has no argument edge_weight"

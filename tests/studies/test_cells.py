@@ -32,6 +32,8 @@ MACHINE: dict[str, list[Any]] = {
     "checkpoint_seconds": [0.0, 30.0, 1e9],
     "workers": [None, 1, 4],
     "cohort_size": [None, 1, 7],
+    "threads": [None, 1, 4],
+    "on_divergence": ["retry", "stop"],
 }
 # Of every other field some values, each of which is another run.
 DETERMINING: dict[str, list[Any]] = {
@@ -47,6 +49,7 @@ DETERMINING: dict[str, list[Any]] = {
     "task": ["node-classification", "another"],
     "metric": [None, "accuracy", "auc"],
     "settings": [{}, {"lr": 0.1}, {"lr": 0.2}, {"lr": 0.1, "hidden": 8}],
+    "clients_from": [None, ["a", "b"], ["b", "a"]],
     "client_settings": [{}, {"0": {"lr": 0.1}}, {"0": {"lr": 0.2}}],
     "participation": [1.0, 0.5],
     "evaluate_every": [1, 2],

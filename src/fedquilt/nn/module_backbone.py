@@ -85,9 +85,6 @@ class ModuleNetwork:
 
     Its parameters are the weights, by their names in the module. It is made and tried on a small graph at once, so that what
     is wrong with it stops a run before anything is trained.
-
-    Attributes:
-        ignores_edge_weights: see `fedquilt.nn.models.Model`.
     """
 
     def __init__(self, name: str, features: int, outputs: int, settings: Any, seed: int) -> None:
@@ -98,11 +95,15 @@ class ModuleNetwork:
                 raise FedquiltError(f"The backbone '{name}' makes a {type(module).__name__}, not a torch.nn.Module.")
             self._takes_weights = _WEIGHT in inspect.signature(module.forward).parameters
             self._try(module)
-        self.ignores_edge_weights = "" if self._takes_weights else f"the backbone '{name}' takes no edge_weight"
         self._start = {name: w.detach().clone() for name, w in module.named_parameters() if w.requires_grad}
         if not self._start:
             raise FedquiltError(f"The backbone '{name}' has no parameters, so there is nothing to train.")
         self._modules = {torch.device("cpu"): module}
+
+    @property
+    def ignores_edge_weights(self) -> str:
+        """Why weights of edges change nothing, as the end of a sentence; empty where the module takes them."""
+        return "" if self._takes_weights else f"the forward of '{self.name}' has no argument {_WEIGHT}"
 
     def shapes(self) -> Shapes:
         """The shapes of the module's parameters."""
@@ -187,7 +188,10 @@ class ModuleNetwork:
 
 
 def _inputs(cohort: Cohort) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """For each client x [n, F] dense, edge_index [2, 2 E] with both directions, and edge weights [2 E] (empty: none)."""
+    """For each client x [n, F] dense, edge_index [2, 2 E] with both directions, and edge weights [2 E] (`Client.edge_weights`).
+
+    The weights are empty where edges have none.
+    """
     return [_input(client, cohort.device) for client in cohort.members]
 
 
