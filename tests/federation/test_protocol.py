@@ -141,3 +141,10 @@ def test_a_log_loss_has_no_upper_bound_and_is_a_number() -> None:
     assert read_metrics([0.5, 0.5, 2.5, 40.0, 1.0], log_loss) is not None
     assert read_metrics([0.5, 0.5, math.inf, 2.0, 1.0], log_loss) is None
     assert read_metrics([0.5, 0.5, -0.1, 2.0, 1.0], log_loss) is None
+
+
+def test_a_method_that_the_site_does_not_have_is_refused_with_what_to_do() -> None:
+    with pytest.raises(RefusedError, match=r"The site has no method 'mine'; .* under 'plugins:' in its site\.yaml"):
+        replace(REQUEST, method="mine").build_method()
+    with pytest.raises(RefusedError, match="there is no backbone 'mine'; choose one of: gcn, sage, gat, mlp"):
+        replace(REQUEST, settings={"model": "mine"}).build_method()

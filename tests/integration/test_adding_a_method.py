@@ -88,7 +88,7 @@ class Sgc(AdamMethod):
 
 # -- nothing else ----------------------------------------------------------------------------------------------------
 
-OPTIONS = SMALL | {"settings": {"near": 0.4}, "rounds": 6}
+OPTIONS = SMALL | {"settings": {"near": 0.4}, "rounds": 6, "prepare": "none"}
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ import pytest
 import fedquilt
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.compared_runs import ComparedRuns
+from fedquilt.runs.failed_method import FailedMethod
 from support.small_runs import SMALL
 
 
@@ -38,3 +39,13 @@ def test_it_prints_and_draws_itself(compared: ComparedRuns) -> None:
     assert compared._repr_html_().count("<tr>") == 3
     drawn = [line.get_label() for line in compared.plot().axes[0].get_lines()]
     assert {"Local", "FedAvg"} <= set(drawn)
+
+
+def test_a_method_that_failed_is_a_row_without_a_run(compared: ComparedRuns) -> None:
+    row = FailedMethod("fedssa", "Training diverged.").row({}, compared.results)
+    both = ComparedRuns(compared.runs, None, [*compared.results, row])
+    assert len(both) == 2
+    assert both.table.loc["fedssa", "failed"] == "Training diverged."
+    assert both.table["test_mean"].isna().tolist() == [False, False, True]
+    assert "fedssa" in str(both)
+    assert "Training diverged." in both._repr_html_()

@@ -49,6 +49,7 @@ DETERMINING: dict[str, list[Any]] = {
     "task": ["node-classification", "another"],
     "metric": [None, "accuracy", "auc"],
     "settings": [{}, {"lr": 0.1}, {"lr": 0.2}, {"lr": 0.1, "hidden": 8}],
+    "clients_from": [None, ["a", "b"], ["b", "a"]],
     "client_settings": [{}, {"0": {"lr": 0.1}}, {"0": {"lr": 0.2}}],
     "participation": [1.0, 0.5],
     "evaluate_every": [1, 2],

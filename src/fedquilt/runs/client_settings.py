@@ -14,7 +14,7 @@ from fedquilt.common.read_limit import read_bounded
 from fedquilt.errors import FedquiltError
 
 ClientSettings = dict[str, dict[str, Any]]
-"""By the client's number, as text, the settings that it has in place of the others'."""
+"""By the client's number, as text, or its name, the settings that it has in place of the others'."""
 _LARGEST = 50 * 2**20
 _CLIENT = "client"
 
@@ -28,7 +28,7 @@ def parse_client_settings(texts: Sequence[str]) -> ClientSettings:
             continue
         client, colon, assignment = text.partition(":")
         name, equals, value = assignment.partition("=")
-        if not colon or not equals or not name.strip() or not client.strip().isdecimal():
+        if not colon or not equals or not name.strip() or not client.strip():
             raise FedquiltError(
                 f"--set-client {text} is neither client:name=value, such as --set-client 3:lr=0.005, nor a csv file."
             )
@@ -55,8 +55,8 @@ def read_client_table(path: Path) -> ClientSettings:
     out: ClientSettings = {}
     for row in rows:
         where, client = f"{path}, line {rows.line_num}", str(row.pop(_CLIENT) or "").strip()
-        if not client.isdecimal():
-            raise FedquiltError(f"{where}: '{client}' is no client's number; clients are numbered from 0 on.")
+        if not client:
+            raise FedquiltError(f"{where}: the row says no client; give its number, from 0 on, or its name.")
         if client in out:
             raise FedquiltError(f"{where}: client {client} is there twice; give each client one row.")
         if None in row:
@@ -74,18 +74,19 @@ def as_client_settings(value: Any) -> Any:
     return value
 
 
-def check_numbers(settings: ClientSettings, clients: int) -> None:
-    """Refuse settings of a client that the run does not have."""
-    for client in settings:
-        if not client.isdecimal() or int(client) >= clients:
-            raise FedquiltError(
-                f"There is no client {shown(client)} to set something for; the run's clients are numbered 0 to {clients - 1}."
-            )
+def client_number(client: str, clients: int, names: Sequence[str] | None = None) -> int:
+    """The number of a client that is given by its number or its name; an error where the run has no such client."""
+    if names is not None and client in names:
+        return list(names).index(client)
+    if client.isdecimal() and int(client) < clients:
+        return int(client)
+    known = f"called {', '.join(names[:10])}" if names else f"numbered 0 to {clients - 1}"
+    raise FedquiltError(f"There is no client {shown(client)} to set something for; the run's clients are {known}.")
 
 
 def _merge(out: ClientSettings, more: ClientSettings) -> None:
     for client, given in more.items():
-        out.setdefault(str(int(client)), {}).update(given)
+        out.setdefault(str(int(client)) if client.isdecimal() else client, {}).update(given)
 
 
 def _value(text: str) -> int | float | str:

@@ -33,7 +33,7 @@ from fedquilt.partition.source import find_source
 from fedquilt.partition.training_nodes import check_training_nodes, worth_redrawing
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
 from fedquilt.runs.class_weights import resolved_class_weights
-from fedquilt.runs.client_settings import check_numbers
+from fedquilt.runs.client_settings import client_number
 from fedquilt.runs.clients_from import client_paths, load_clients
 from fedquilt.runs.config import GIVEN, NATURAL, KeepCopies, RunConfig
 from fedquilt.runs.folder import SeedFolder
@@ -151,7 +151,7 @@ class ResolvedRun:
                 getattr(self.settings, "model", ""),
             )
         self.config = self.config.model_copy(update={"epochs": method.context.epochs})
-        check_numbers(config.client_settings, self.cut(config.seeds[0])[0].clients)
+        self._own_settings(self.cut(config.seeds[0])[0].clients, method)
         self.attack(config.seeds[0])
         self.protection(method)
         if config.workers is not None:
@@ -266,11 +266,17 @@ class ResolvedRun:
             replace(c, graph=with_edge_noise(c.graph, chance, numpy_stream(seed, "client", c.id, "edge noise")))
             for c in self.task.clients(self.graph, *self.cut(seed), seed)
         ]
-        check_numbers(self.config.client_settings, len(cut))
-        for client, given in self.config.client_settings.items():
-            own = check_client_settings(self._method(seed), given, f"client {client}")
-            cut[int(client)] = replace(cut[int(client)], settings=own)
+        for number, own in self._own_settings(len(cut), self._method(seed)).items():
+            cut[number] = replace(cut[number], settings=own)
         return [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
+
+    def _own_settings(self, clients: int, method: Method) -> dict[int, dict[str, Any]]:
+        """By the client's number in the cut, the settings that it has in place of the others'."""
+        names = self.owners.client_names if self.owners else None
+        return {
+            client_number(client, clients, names): check_client_settings(method, given, f"client {client}")
+            for client, given in self.config.client_settings.items()
+        }
 
     def preparations(self, seed: int) -> list[Preparation]:
         """How each client of a seed prepares its features, in the order of `raw_clients`."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.site import open_site
 from support.federations import make_method, ragged_clients
 from support.flower_doubles import write_open_sites
@@ -57,3 +58,14 @@ def test_noise_is_for_methods_that_send_something(tmp_path: Path) -> None:
     protected = open_site(write_open_sites(tmp_path, clients, dp={"clip": 1.0, "noise": 2.0, "delta": 1e-5})[0])
     assert protected.privatiser(make_method("fedavg", clients), 3) is not None
     assert protected.privatiser(make_method("local", clients), 3) is None
+
+
+def test_a_site_has_settings_of_its_own_where_the_method_lets_it(tmp_path: Path) -> None:
+    clients = ragged_clients((12,))
+    site = open_site(write_open_sites(tmp_path, clients, settings={"lr": 0.005, "epochs": 2})[0])
+    client = site.client(0, make_method("fedavg", clients))
+    assert client.settings == {"lr": 0.005, "epochs": 2}
+    with pytest.raises(
+        FedquiltError, match="'lr' of method 'fedpub' cannot be set for the site alone; weight_decay, epochs"
+    ):
+        site.client(0, make_method("fedpub", clients))
