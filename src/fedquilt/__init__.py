@@ -12,6 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fedquilt.common.version import VERSION
+from fedquilt.devices.threads import wait_passively
+
+wait_passively()  # before PyTorch is loaded, which reads the environment then
 
 __version__ = VERSION
 __all__ = [

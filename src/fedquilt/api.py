@@ -75,7 +75,8 @@ def compare(
     What is returned is a sequence of `Run` with a table: print it, or see its `table` (a DataFrame) and `plot()`.
 
     A folder `out` gets a run folder for each method, compare.json, comparison.md and convergence.png. `settings` go to every
-    method that has them; a setting that none of the methods knows is an error.
+    method that has them; a setting that none of the methods knows is an error. A method that fails is named in a warning of the
+    logger fedquilt, has a row in the table and no run in the list; an error where all methods fail.
 
     Args:
         methods: their names, in the order of the table.
@@ -95,8 +96,8 @@ def compare(
     with shown_progress(progress, watch) as callbacks:
         runs = list(comparison.runs(callbacks, log))
     if comparison.folder is not None:
-        write_comparison(comparison.folder, [run.result for run in runs])
-    return ComparedRuns(runs, comparison.folder)
+        write_comparison(comparison.folder, comparison.results([run.result for run in runs]))
+    return ComparedRuns(runs, comparison.folder, comparison.results([run.result for run in runs]))
 
 
 def compare_to_folder(
@@ -175,7 +176,7 @@ def resume_comparison(
 def _finish(
     comparison: Comparison, folder: Path, watch: Watcher | None, log: str | Sequence[str]
 ) -> list[dict[str, Any]]:
-    results = [run.result for run in comparison.runs(watch, log)]
+    results = comparison.results([run.result for run in comparison.runs(watch, log)])
     write_comparison(folder, results)
     return results
 

@@ -42,6 +42,14 @@ class DivergedError(FedquiltError):
         return type(self), (self.what, self.clients, self.advice)
 
 
+class UnfitMethodError(FedquiltError):
+    """A method needs what the task, the graph or the scenario of a run does not have; another method may do without."""
+
+
+class RefusedError(FedquiltError):
+    """A run or a comparison is not what it was when it began, so that it is not resumed."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> FedquiltError:
     """The error for a name that does not exist: `unknown("method", "fedpup", methods)` names the nearest right one."""
     names = sorted(known)

@@ -114,3 +114,29 @@ def test_a_damaged_compare_json_is_one_sentence(call: Callable, here: Path) -> N
     called = call("resume out")
     assert called.status == 2
     assert "compare.json cannot be read" in called.sentence
+
+
+def test_a_method_that_fails_is_named_at_the_end_with_status_1_and_the_others_have_a_table(
+    call: Callable, here: Path
+) -> None:
+    called = call("compare -m majority,fedssa --clients 3 --rounds 2 --set filter_lr=1000 --json -q --out out")
+    assert called.status == 1
+    last = called.err.splitlines()[-1]
+    assert last.startswith(
+        "fedquilt: 1 of 2 methods failed: fedssa (the table says why); the others are done, and 'fedquilt "
+    )
+    answer = json.loads(called.out)
+    assert [result["test_mean"] is None for result in answer["results"]] == [False, True]
+    assert answer["results"][1]["failed"].startswith("Training diverged")
+    again = call("resume out -q")
+    assert again.status == 1
+    assert "majority" in again.out
+    assert "failed" in again.out
+    shown = call("show out")
+    assert shown.status == 0
+    assert "failed" in shown.out
+    assert call("report out").status == 0
+    assert "fedssa failed: Training diverged" in (here / "out" / "report.html").read_text()
+    every = call("compare -m fedssa --clients 3 --rounds 2 --set filter_lr=1000 -q --out none")
+    assert every.status == 2
+    assert every.err.splitlines()[-1].startswith("fedquilt: Training diverged")

@@ -181,7 +181,7 @@ def test_predictions_and_classes_of_a_client_by_its_name(hospitals: Path, call: 
     for whose in ("hospital-b", 1):
         assert set(done.predict(client=whose).clients.tolist()) == {"hospital-b"}
     called = call("predict out --client hospital-c --nodes hospital-a --out new.csv")
-    assert "Predicted 40 nodes with the model of hospital-c in 4 classes" in called.out, called.err
+    assert "Predicted 40 nodes with the model of client hospital-c in 4 classes" in called.out, called.err
     assert call("predict out --client clinic").sentence.startswith(
         "There is no client 'clinic'; choose one of hospital-a, hospital-b, hospital-c or their numbers 0 to 2"
     )

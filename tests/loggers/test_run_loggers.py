@@ -129,3 +129,13 @@ def test_logging_is_no_part_of_what_a_run_is(parrot: type[Parrot]) -> None:
     fedquilt.run("fedavg", out="out", log="parrot", **SMALL)
     fedquilt.run("fedavg", out="alone", **SMALL)
     assert RunFolder.open(Path("out")).config == RunFolder.open(Path("alone")).config
+
+
+def test_a_seed_that_is_trained_again_begins_its_log_again(parrot: type[Parrot]) -> None:
+    fedquilt.run(
+        "fedssa", out="out", log="parrot", clients=3, rounds=3, device="cpu", settings={"lr": 1.0, "filter_lr": 0.05}
+    )
+    starts = [place for place, told in enumerate(parrot.told) if told[0] == "start"]
+    assert len(starts) == 2
+    assert parrot.told[starts[1] - 1] == ("finish", None)
+    assert parrot.told[starts[1] :] == story(0, "out/logs", "fedssa-patchwork-disjoint-3")

@@ -19,7 +19,7 @@ from fedquilt.methods.base_adam import gradients_of, leaves_of
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.models import Gcn, common_start
 from fedquilt.nn.module_backbone import BACKBONES, ModuleNetwork, name_backbone, register_backbone
-from support.clients import assert_near
+from support.clients import assert_near, with_weights
 from support.federations import CLASSES, make_method, ragged_clients
 from support.small_runs import SMALL, own_graph
 
@@ -45,13 +45,19 @@ class Dropping(OurGcn):
         return super().forward(torch.nn.functional.dropout(x, 0.5, self.training), edge_index)
 
 
+class Weighted(OurGcn):
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+        h = torch.relu(self.conv1(x, edge_index, edge_weight))
+        return self.classifier(torch.relu(self.conv2(h, edge_index, edge_weight)))
+
+
 class Settings:
     hidden = 8
 
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    for factory in (OurGcn, Dropping):
+    for factory in (OurGcn, Dropping, Weighted):
         register_backbone(factory.__name__)(factory)
     yield
     for name in BACKBONES.all():
@@ -234,3 +240,19 @@ def test_a_run_says_that_it_is_slower(caplog: pytest.LogCaptureFixture) -> None:
         fedquilt.run("local", own_graph(), backbone=OurGcn, **SMALL)
     assert "clients are computed one after the other, which is slower" in caplog.text
     assert find_method("local").any_module
+
+
+def test_a_module_that_takes_edge_weights_gets_them_over_their_mean() -> None:
+    clients = with_weights(ragged_clients((14, 9)))
+    cohort = Cohort(clients)
+    module = ModuleNetwork("Weighted", cohort.features, CLASSES, Settings(), 0)
+    weights = module.start(2, CPU)
+    ours = Gcn(cohort.features, 8, CLASSES)(cohort, as_ours(weights)).logits
+    theirs = module(cohort, weights).logits
+    for mine, other in zip(cohort.parts_of(ours), cohort.parts_of(theirs), strict=True):
+        assert_near(other, mine)
+    assert not module.ignores_edge_weights
+    bare = ModuleNetwork("OurGcn", cohort.features, CLASSES, Settings(), 0)
+    assert not torch.allclose(bare(cohort, weights).logits, theirs, atol=1e-3)
+    method = make_method("fedavg", clients, model="OurGcn")
+    assert method.ignores_edge_weights() == "the forward of 'OurGcn' has no argument edge_weight"

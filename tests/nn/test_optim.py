@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_start, adam_step
+from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_start, adam_step, clip_gradients
 from support.clients import assert_near
 
 SHAPES = {"model.conv1.weight": (3, 4), "model.conv1.bias": (4,), "mask.conv1.weight": (3, 4)}
@@ -234,3 +234,22 @@ def test_state_names_and_shapes() -> None:
     state = adam_start(weights)
     assert set(state) == {STEP} | {part + name for part in (FIRST, SECOND) for name in weights}
     assert all(len(tensor) == 3 and not tensor.any() for tensor in state.values())
+
+
+def test_gradients_are_cut_to_a_norm_client_by_client() -> None:
+    grads = draw(3, 0)
+    for grad in grads.values():
+        grad[1] *= 1e-3
+        grad[2] *= 1e30
+    before = {name: grad.clone() for name, grad in grads.items()}
+    clip_gradients(grads, 1.0)
+    for m in range(3):
+        alone = [before[name][m].double() for name in grads]
+        whole = torch.cat([grad.ravel() for grad in alone]).norm()
+        for name, grad in zip(grads, alone, strict=True):
+            assert_near(grads[name][m].double(), grad / max(1.0, float(whole)), 1e-5)
+    grads = draw(2, 0)
+    grads["mask.conv1.weight"][1, 0, 0] = float("nan")
+    clip_gradients(grads, 1.0)
+    assert all(grad[0].isfinite().all() for grad in grads.values())
+    assert not grads["mask.conv1.weight"][1].isfinite().all()

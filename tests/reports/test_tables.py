@@ -129,3 +129,26 @@ def test_names_cannot_break_a_table() -> None:
     odd = result("a|b [bold]", 1.0)
     assert "a\\|b [bold]" in to_markdown(comparison_table([odd]))
     assert "a|b [bold]" in printed(comparison_table([odd]))
+
+
+def test_megabytes_are_of_the_rounds_that_were_done() -> None:
+    early = result("fedavg", 75.0)
+    early["seeds"] = [seed | {"rounds_run": 50 * (1 + seed["seed"])} for seed in early["seeds"]]
+    assert "| 1.50 | 0.50 |" in to_markdown(comparison_table([early]))  # 450 MB up in 50 + 100 + 150 rounds
+    rows = to_markdown(run_table(early)).splitlines()[4:]
+    assert [row.split("|")[-3].strip() for row in rows] == ["3.00", "1.50", "1.00", "1.50"]
+
+
+def test_a_method_that_failed_or_was_retried_says_so_in_its_row() -> None:
+    retried = result("quilt", 75.0)
+    retried["seeds"][1]["retried"] = "lr=0.001 clip=1"
+    failed = result("fedssa", None, failed="Training diverged.", seeds=[], val_mean=None)
+    rows = to_markdown(comparison_table([result("fedavg", 74.0), retried, failed])).splitlines()[4:]
+    assert [row.split("|")[-2].strip() for row in rows] == [
+        "",
+        "retried: lr=0.001 clip=1 (seed 1)",
+        "Training diverged.",
+    ]
+    assert rows[2].startswith("| fedssa | failed | - | - | - | - | - |")
+    assert "| lr=0.001 clip=1 |" in to_markdown(run_table(retried))
+    assert "Retried" not in to_markdown(run_table(result("fedavg", 74.0)))

@@ -124,3 +124,51 @@ def test_a_comparison_is_not_resumed_with_other_options_or_versions(
         Comparison.open(out)
     Comparison.open(out, anyway=True)
     assert [run.result["method"] for run in Comparison.open(out).runs()] == ["majority", "local"]
+
+
+FAILING: dict[str, Any] = {
+    "dataset": "patchwork",
+    "clients": 3,
+    "rounds": 2,
+    "device": "cpu",
+    "settings": {"filter_lr": 1000.0},
+}
+
+
+def test_a_method_that_fails_is_a_row_and_the_others_go_on(tmp_path: Path) -> None:
+    runs = fedquilt.compare(["local", "fedssa", "majority"], out=tmp_path / "out", **FAILING)
+    assert [run.result["method"] for run in runs] == ["local", "majority"]
+    stored = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert list(stored["failed"]) == ["fedssa"]
+    assert stored["failed"]["fedssa"].startswith("Training diverged")
+    table = (tmp_path / "out" / "comparison.md").read_text().splitlines()
+    assert [line.split("|")[1].strip(" *") for line in table[4:7]] == ["local", "fedssa", "majority"]
+    assert "| failed |" in table[5]
+    assert "Training diverged" in table[5]
+    assert fedquilt.compare(["local", "fedssa"], **FAILING)[0].result["method"] == "local"  # in memory
+
+
+def test_resume_tries_failed_methods_again_and_forgets_them_where_they_end_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*args: Any, **options: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fedquilt.methods.fedavg.FedAvg.aggregate", broken)
+        fedquilt.compare(["fedavg", "majority"], own_graph(), out=tmp_path / "out", clients=3, rounds=2, device="cpu")
+    assert "Memory ran out" in json.loads((tmp_path / "out" / "compare.json").read_text())["failed"]["fedavg"]
+    comparison = Comparison.open(tmp_path / "out")
+    assert list(comparison.failed) == ["fedavg"]
+    assert [run.result["method"] for run in comparison.runs()] == ["fedavg", "majority"]
+    assert "failed" not in json.loads((tmp_path / "out" / "compare.json").read_text())
+
+
+def test_a_method_that_does_not_fit_the_scenario_fails_alone(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"clients": 3, "rounds": 2, "device": "cpu", "aggregation": "median"}
+    runs = fedquilt.compare(["local", "fedavg"], own_graph(), out=tmp_path / "out", **options)
+    assert [run.result["method"] for run in runs] == ["fedavg"]
+    assert not (tmp_path / "out" / "local").exists()
+    with pytest.raises(FedquiltError, match="local"):
+        fedquilt.compare(["local"], own_graph(), out=tmp_path / "none", **options)
+    assert not (tmp_path / "none").exists()

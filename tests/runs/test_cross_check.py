@@ -72,6 +72,15 @@ def test_a_result_is_compared_with_what_it_should_say() -> None:
             check_result(Path("run/result.json"), {**expected, **change}, expected)
 
 
+def test_a_result_of_an_earlier_version_may_lack_what_was_added_to_its_seeds() -> None:
+    stored: dict[str, Any] = {"seeds": [{"seed": 0, "test": 1.0}]}
+    expected: dict[str, Any] = {"seeds": [{"seed": 0, "test": 1.0, "rounds_run": 5}]}
+    check_result(Path("run/result.json"), stored, expected)
+    for change in ({"rounds_run": 6}, {"test": 2.0}):
+        with pytest.raises(FedquiltError, match="its seeds is "):
+            check_result(Path("run/result.json"), {"seeds": [stored["seeds"][0] | change]}, expected)
+
+
 def test_numbers_are_the_same_up_to_rounding() -> None:
     assert same([1, {"a": 0.1 + 0.2}], (1.0, {"a": 0.3}))
     assert same(math.nan, None)  # as JSON has it

@@ -153,5 +153,5 @@ def test_clients_that_have_names_are_asked_for_and_listed_by_them(tmp_path: Path
         run.predict(data=folders[0])
     tables = run_tables(read_run(tmp_path / "run"), "hospital-c")
     assert str(tables[0].title) == "Classes: hospital-c, 1 seed, test nodes"
-    with pytest.raises(FedquiltError, match="no client ward; choose one of hospital-a, "):
+    with pytest.raises(FedquiltError, match="no client ward; choose one of: hospital-a, "):
         run_tables(read_run(tmp_path / "run"), "ward")

@@ -32,6 +32,8 @@ MACHINE: dict[str, list[Any]] = {
     "checkpoint_seconds": [0.0, 30.0, 1e9],
     "workers": [None, 1, 4],
     "cohort_size": [None, 1, 7],
+    "threads": [None, 1, 4],
+    "on_divergence": ["retry", "stop"],
 }
 # Of every other field some values, each of which is another run.
 DETERMINING: dict[str, list[Any]] = {

@@ -89,3 +89,14 @@ def test_a_limit_that_every_cell_would_meet_is_reported_and_others_end_the_cell(
     failing["error"] = MemoryError()
     assert run_cell.run_cell(cell, CellStore(tmp_path)) == run_cell.BROKEN
     assert "Memory ran out" in CellStore(tmp_path).failures()[cell.identity]
+
+
+def test_workers_have_the_threads_that_the_environment_asks_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert workers.WorkerPool(2, tmp_path, False)._arguments[-1] == 3
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr("fedquilt.devices.threads.available_cpus", lambda: 8)
+    assert workers.WorkerPool(2, tmp_path, False)._arguments[-1] == 4
+    assert workers.WorkerPool(2, tmp_path, False, threads=5)._arguments[-1] == 5

@@ -91,6 +91,7 @@ def write_run(
                     "seconds_per_round": 0.02,
                     "upload_bytes": 4500 * rounds,
                     "download_bytes": 4000 * (rounds - 1),
+                    "rounds_run": rounds,
                     "metric": "accuracy",
                     "clients_test": best["clients"]["test"],
                 }

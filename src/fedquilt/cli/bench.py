@@ -69,7 +69,12 @@ def bench(
     device: o.Device = None,
     threads: Annotated[
         int | None,
-        typer.Option("--threads", min=1, help="Threads of PyTorch. Default: its own.", rich_help_panel=o.WHERE),
+        typer.Option(
+            "--threads",
+            min=1,
+            help="CPU threads. Default: OMP_NUM_THREADS, else as many as this process has CPUs.",
+            rich_help_panel=o.WHERE,
+        ),
     ] = None,
     data: o.Data = None,
     history: Annotated[
@@ -109,6 +114,7 @@ def bench(
     from fedquilt.bench.result import read_result, write_result
     from fedquilt.bench.table import HOW_TO_READ, bench_table, busy_sentences
     from fedquilt.devices.device import using_threads
+    from fedquilt.devices.threads import use_available_cpus
 
     earlier = None if against is None else read_result(against)
     names = chosen_methods(_names(method))
@@ -117,6 +123,7 @@ def bench(
     for sentence in left_out:
         aside(sentence)
     turns = rounds or (QUICK_TURNS if quick else TURNS)
+    use_available_cpus()
     with using_threads(threads), _watching(quiet) as watch:
         result = measure(cases, names, turns, place, not (quick or skip_memory), data, watch)
     results().print(bench_table(result))

@@ -10,9 +10,10 @@ import typer
 
 from fedquilt.cli import options as o
 from fedquilt.cli.console import results, say
-from fedquilt.cli.errors import resumable
+from fedquilt.cli.errors import IncompleteError, resumable
 from fedquilt.cli.progress import watching
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.failed_method import FAILED
 
 
 @o.takes_run_options(leave_out=("method",))
@@ -35,7 +36,11 @@ def compare(
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
-    """Train several methods on the same clients, splits and seeds, and set them side by side."""
+    """Train several methods on the same clients, splits and seeds, and set them side by side.
+
+    A method that fails has a row that says why, and the others go on; the exit status is 1 then, and [bold]fedquilt resume[/]
+    tries it again.
+    """
     values = o.run_values(options, config)
     names = _method_names(methods, values)
     from fedquilt.api import compare_to_folder
@@ -44,17 +49,33 @@ def compare(
     with resumable(made), watching(quiet) as watch:
         folder, table = compare_to_folder(names, values, out, watch, on_folder=made.append, log=log or ())
     show_results(folder, table, as_json)
+    fail_where_any_did(folder, table)
 
 
 def show_results(folder: Path, table: list[dict[str, Any]], as_json: bool) -> None:
-    """Print the results of a comparison as a table or as JSON, and its folder."""
+    """Print the results of a comparison and the verdict on them, as a table or as JSON, and its folder."""
+    from fedquilt.reports.comparison import comparison_verdict
+
+    verdict = comparison_verdict(folder)
     if as_json:
-        say(json.dumps({"folder": str(folder), "results": table}, ensure_ascii=False))
+        say(json.dumps({"folder": str(folder), "results": table, "verdict": verdict}, ensure_ascii=False))
         return
     from fedquilt.reports.tables import comparison_table
 
     results().print(comparison_table(table))
+    for sentence in verdict:
+        say(sentence)
     say(f"Written to {folder}: a folder for each method, comparison.md and convergence.png.")
+
+
+def fail_where_any_did(folder: Path, table: list[dict[str, Any]]) -> None:
+    """End with exit status 1 and a sentence where a method failed; the results of the others are printed already."""
+    failed = [str(row["method"]) for row in table if row.get(FAILED)]
+    if failed:
+        raise IncompleteError(
+            f"{len(failed)} of {len(table)} methods failed: {', '.join(failed)} (the table says why); the others are done, and "
+            f"'fedquilt resume {folder}' tries again."
+        )
 
 
 def _method_names(methods: str | None, values: dict[str, Any]) -> list[str]:

@@ -28,6 +28,10 @@ class StoppedError(Exception):
     """The user pressed Ctrl-C; the message says how to resume."""
 
 
+class IncompleteError(Exception):
+    """A part of the work failed and the rest is done; the message names the part."""
+
+
 @contextmanager
 def resumable(folders: Sequence[Path]) -> Iterator[None]:
     """Say how to go on after Ctrl-C or a limit of the machine inside the block; `folders` has the folder once there is one."""
@@ -76,12 +80,14 @@ def limit_sentence(error: BaseException, then: str = "") -> str:
 
 def explain(error: BaseException, debug: bool) -> int:
     """Print the sentence for an error (its traceback first, with `debug`) and return the exit status."""
-    if debug and not isinstance(error, StoppedError):
+    if debug and not isinstance(error, StoppedError | IncompleteError):
         print(printable("".join(traceback.format_exception(error)), lines=True), file=sys.stderr, end="")
     if isinstance(error, MachineLimitError):
         return _print(str(error), LIMIT)
     if isinstance(error, StoppedError):
         return _print(str(error), STOPPED)
+    if isinstance(error, IncompleteError):
+        return _print(str(error), DEFECT)
     # Depending on its version, Typer uses click or a copy of it; the errors of both look like this.
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         message = usage_sentence(error)

@@ -134,8 +134,8 @@ def _show(report: GraphReport) -> None:
         scale = Table(title="Scale of the features", title_justify="left", title_style="bold")
         for heading in ("Feature", "Least", "Largest", "Deviation", "Skew"):
             scale.add_column(heading, justify="left" if heading == "Feature" else "right", overflow="fold")
-        for row in rows:
-            scale.add_row(*row)
+        for figures in rows:
+            scale.add_row(*figures)
         results().print(scale)
         more = report.features - int(report.columns.binary.sum()) - len(rows)
         if more:

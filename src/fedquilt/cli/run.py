@@ -66,6 +66,7 @@ def resume(
         with resumable([folder]), watching(quiet) as watch:
             table = resume_comparison(folder, watch, log or (), anyway, plugin or ())
         compare.show_results(folder, table, as_json)
+        compare.fail_where_any_did(folder, table)
         return
     from fedquilt.runs.execute import resume_run
 

@@ -109,6 +109,12 @@ def run(
     into: Into = INTO,
     data: o.Data = None,
     device: o.Device = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads", min=1, help="CPU threads of each cell. Default: OMP_NUM_THREADS, else its share of the CPUs."
+        ),
+    ] = None,
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the models and checkpoints of cells that are done.")
     ] = False,
@@ -141,7 +147,8 @@ def run(
     progress = progress_display(quiet)
     try:
         with limits_explained():
-            run_study(plan.study, cells, CellStore(into), 1 if plan.study.alone else jobs, keep_models, progress)
+            at_once = 1 if plan.study.alone else jobs
+            run_study(plan.study, cells, CellStore(into), at_once, keep_models, progress, threads)
     except KeyboardInterrupt:
         raise StoppedError("stopped; run the same command again to go on.") from None
     _report(plan, into)

@@ -19,7 +19,6 @@ from typing import Any
 
 from platformdirs import user_state_dir
 
-from fedquilt.common.files import write_json
 from fedquilt.common.json_text import read_json
 from fedquilt.common.read_limit import read_bounded
 from fedquilt.errors import FedquiltError
@@ -94,6 +93,8 @@ def remember(file: PluginFile) -> None:
         os.environ[PLUGINS] = os.pathsep.join([*filter(None, listed), str(file.path)])
     if is_known(file):
         return
+    from fedquilt.common.files import write_json  # imports NumPy, which `--help` does without
+
     known = [*_known(), [str(file.path), file.sha256]][-_MOST_KNOWN:]
     try:
         _store().parent.mkdir(parents=True, exist_ok=True, mode=0o700)

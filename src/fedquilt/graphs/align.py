@@ -164,9 +164,8 @@ def _check_columns(graph: Graph, first: Graph, client: str, lead: str) -> None:
     assert other is not None
     columns, expected = ({one.name: one.kind for one in each.columns} for each in (own, other))
     empty = {*own.dropped, *other.dropped}
-    _check_names(
-        *([name for name in each if name not in empty] for each in (columns, expected)), "column", client, lead
-    )
+    here, there = ([name for name in each if name not in empty] for each in (columns, expected))
+    _check_names(here, there, "column", client, lead)
     for name, kind in columns.items():
         if name in expected and (kind == "category") != (expected[name] == "category"):
             raise FedquiltError(

@@ -37,15 +37,18 @@ class RunLoggers:
         found = [find_logger(name) for name in names]
         root = folder() if found else Path()
         self._loggers: list[Logger] = [logger(root) for logger in found]
-        self._seed = 0
+        self._seed, self._rounds = 0, 0
 
     def start(self, config: object, seed: int, rounds: int) -> None:
         """A seed starts or is resumed."""
-        self._seed = seed
+        self._seed, self._rounds = seed, 0
         self.each(lambda logger: self._start(logger, seed))
 
     def round(self, record: Record) -> None:
-        """A round is done."""
+        """A round is done. Where it was done before, the seed is trained again from there: its log is begun again."""
+        if record["round"] < self._rounds:
+            self.begin_again(self._seed)
+        self._rounds = record["round"] + 1
         self.each(lambda logger: logger.round(record))
 
     def end(self, summary: Record | None) -> None:
@@ -64,6 +67,15 @@ class RunLoggers:
             self._finish(logger, seed, summary)
 
         self.each(replay)
+
+    def begin_again(self, seed: int) -> None:
+        """Begin the log of a seed again, as a resume does."""
+
+        def again(logger: Logger) -> None:
+            self._finish(logger, seed, None)
+            self._start(logger, seed)
+
+        self.each(again)
 
     def each(self, act: Callable[[Logger], None]) -> None:
         """Call `act` with each logger. Where it raises, print a sentence and drop that logger."""

@@ -18,7 +18,7 @@ from fedquilt.methods.settings import AdamSettings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Shapes, common_start
-from fedquilt.nn.optim import LearningRate, adam_start, adam_step
+from fedquilt.nn.optim import LearningRate, adam_start, adam_step, clip_gradients
 
 MODEL = "model."
 PREVIOUS = "previous."  # in the server's state: what was sent before, where the averaging rule needs it
@@ -165,6 +165,8 @@ class AdamMethod(Method):
     def _step(self, state: State, cohort: Cohort, down: Message, dropout: Dropout) -> Tensor:
         """One training step of all clients; each client's loss [M] before it."""
         grads, loss = self.gradients(state, cohort, dropout, down)
+        if self.settings.clip:
+            clip_gradients(grads, self.settings.clip)
         trained, rates, decay = self.trained(state), self.rates(cohort), self.settings.weight_decay
         lr = self.learning_rate(cohort)
         if isinstance(lr, Tensor):

@@ -39,12 +39,14 @@ class AdamSettings:
         weight_decay: L2 decay added to the gradient. None by default: Adam normalises its steps, so even 1e-6 pulls the
             weights of features that a client never sees to zero at full speed, and averaging spreads the damage.
         epochs: local epochs a round.
+        clip: the largest norm of a client's gradient, over all weights together; a longer one is cut to it. 0: never.
     """
 
     dropout: Rate = 0.5
     lr: Positive = 0.01
     weight_decay: NonNegative = 0.0
     epochs: Count = 1
+    clip: NonNegative = 0.0
 
 
 @dataclass(frozen=True)

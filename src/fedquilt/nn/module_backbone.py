@@ -100,6 +100,11 @@ class ModuleNetwork:
             raise FedquiltError(f"The backbone '{name}' has no parameters, so there is nothing to train.")
         self._modules = {torch.device("cpu"): module}
 
+    @property
+    def ignores_edge_weights(self) -> str:
+        """Why weights of edges change nothing, as the end of a sentence; empty where the module takes them."""
+        return "" if self._takes_weights else f"the forward of '{self.name}' has no argument {_WEIGHT}"
+
     def shapes(self) -> Shapes:
         """The shapes of the module's parameters."""
         return {name: tuple(w.shape) for name, w in self._start.items()}
@@ -183,7 +188,10 @@ class ModuleNetwork:
 
 
 def _inputs(cohort: Cohort) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """For each client x [n, F] dense, edge_index [2, 2 E] with both directions, and edge weights [2 E] (empty: none)."""
+    """For each client x [n, F] dense, edge_index [2, 2 E] with both directions, and edge weights [2 E] (`Client.edge_weights`).
+
+    The weights are empty where edges have none.
+    """
     return [_input(client, cohort.device) for client in cohort.members]
 
 
@@ -191,7 +199,7 @@ def _input(client: Client, device: torch.device) -> tuple[Tensor, Tensor, Tensor
     graph = client.graph
     x = graph.x if isinstance(graph.x, np.ndarray) else graph.x.toarray()
     edges = np.concatenate([graph.edges, graph.edges[::-1]], axis=1)
-    given = getattr(graph, "edge_weights", None)
+    given = client.edge_weights
     weights = np.zeros(0, np.float32) if given is None else np.concatenate([given, given])
     parts = (np.asarray(x, np.float32), edges.astype(np.int64), weights.astype(np.float32))
     first, second, third = (torch.from_numpy(np.ascontiguousarray(part)).to(device) for part in parts)

@@ -59,6 +59,17 @@ def adam_step(
         adam(w, grads[name], state[FIRST + name], state[SECOND + name], rate, decay)
 
 
+def clip_gradients(grads: Weights, norm: float) -> None:
+    """Cut each client's gradient, over all weights [M, ...] together, to a Euclidean norm of at most `norm`, in place.
+
+    Nothing is read on the host. A gradient that is not finite stays so: where it comes from, clipping hides nothing.
+    """
+    squares = torch.stack([grad.flatten(1).double().square().sum(1) for grad in grads.values()]).sum(0)
+    factor = (norm / squares.sqrt().clamp_min(norm)).float()
+    for grad in grads.values():
+        grad.mul_(factor.view(-1, *[1] * (grad.dim() - 1)))
+
+
 def _decay(name: str, weight_decay: float) -> float:
     return weight_decay if name.startswith("model.") else 0.0
 

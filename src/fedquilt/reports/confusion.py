@@ -78,7 +78,9 @@ def confusion_of(run: StoredRun, client: int | str | None = None) -> Confusion |
         named = [list(map(str, one.get(CLIENT_NAMES) or [])) for _, one in seeds]
         client = _chosen_client(client, named)
         having = [(seed, known) for (seed, _), known in zip(seeds, named, strict=True) if not known or client in known]
-        own = np.sum([_client_counts(seed, known.index(client) if known else client) for seed, known in having], axis=0)
+        own = np.sum(
+            [_client_counts(seed, known.index(str(client)) if known else client) for seed, known in having], axis=0
+        )
         called = f"client {client}" if isinstance(client, int) else client
         whose = f"{called}, {_count(len(having), 'seed')}"
         return Confusion(names, own.sum(1), own.sum(0), own.diagonal(), own, whose)

@@ -9,7 +9,8 @@ from typing import Any
 
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.names import metric_name
-from fedquilt.runs.comparison_folder import is_comparison, runs_of
+from fedquilt.runs.comparison_folder import configs_of, failed_in, is_comparison, runs_of
+from fedquilt.runs.failed_method import with_failed
 from fedquilt.runs.folder import RunFolder, SeedFolder
 from fedquilt.runs.result import build_result
 from fedquilt.runs.seal import mapping
@@ -92,12 +93,22 @@ def read_run(path: Path) -> StoredRun:
 
 
 def read_runs(path: Path) -> tuple[list[StoredRun], bool]:
-    """The runs of a run folder or a comparison's folder, and whether it is a comparison; an error before any evaluation."""
+    """The runs of a run folder or a comparison's folder, and whether it is a comparison; an error before any evaluation.
+
+    Methods of a comparison that failed are left out; `with_failed_rows` has them.
+    """
     several = is_comparison(path)
-    runs = [read_run(folder) for folder in (runs_of(path) if several else [path])]
+    failed = failed_in(path) if several else {}
+    runs = [read_run(folder) for folder in (runs_of(path) if several else [path]) if folder.name not in failed]
     if not any(run.evaluated for run in runs):
         raise FedquiltError(f"No round in {path} has been evaluated yet; try again later, or 'fedquilt resume {path}'.")
     return runs, several
+
+
+def with_failed_rows(path: Path, results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The results of a comparison's runs in the order of its table, with a row for each method that failed."""
+    failed, configs = failed_in(path), configs_of(path)
+    return with_failed(configs, results, failed) if failed else list(results)
 
 
 def summary_so_far(seed: int, records: Sequence[Record], metric: str | None = None) -> dict[str, Any] | None:
@@ -120,6 +131,7 @@ def summary_so_far(seed: int, records: Sequence[Record], metric: str | None = No
         "seconds_per_round": seconds / len(records),
         "upload_bytes": sum(sum(record.get("bytes_up", {}).values()) for record in records),
         "download_bytes": sum(sum(record.get("bytes_down", {}).values()) for record in records),
+        "rounds_run": len(records),
         "clients_test": best.get("clients", {}).get("test", []),
     }
 

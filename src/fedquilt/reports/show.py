@@ -9,8 +9,9 @@ from rich.table import Table
 
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.client_table import client_table
+from fedquilt.reports.comparison import verdict_of
 from fedquilt.reports.confusion import figures_table, run_tables
-from fedquilt.reports.read_run import StoredRun, read_run, read_runs
+from fedquilt.reports.read_run import StoredRun, read_run, read_runs, with_failed_rows
 from fedquilt.reports.run_figures import draw_convergence, draw_run
 from fedquilt.reports.run_findings import SeedFindings, draw_findings, read_findings, read_pair
 from fedquilt.reports.tables import comparison_table, run_table
@@ -52,10 +53,11 @@ def read_overview(folder: Path, against: Path | None = None, client: int | str |
         own = None if several else read_findings(runs[0])
         findings = [] if own is None else [own]
     results = [run.result for run in runs if run.result is not None]
-    table = comparison_table(results) if several else run_table(results[0])
+    table = comparison_table(with_failed_rows(folder, results)) if several else run_table(results[0])
     notes = [f"{run.method}: {sentence}" if several else sentence for run in runs for sentence in run.unfinished]
     if several:
         more = [table for table in (figures_table(results),) if table is not None]
+        notes += verdict_of(runs)
     else:
         more = [*([named] if (named := client_table(runs[0])) is not None else []), *run_tables(runs[0], client)]
     return Overview(folder, several, runs, findings, table, notes, more)

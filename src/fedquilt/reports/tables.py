@@ -11,6 +11,8 @@ from rich.text import Text
 from fedquilt.common.printable import printable
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.names import metric_name
+from fedquilt.runs.failed_method import FAILED
+from fedquilt.runs.result import RETRIED, ROUNDS_RUN
 
 Result = Mapping[str, Any]
 """The content of a result.json."""
@@ -24,7 +26,8 @@ def comparison_table(results: Sequence[Result]) -> Table:
     """One row for each result; the best test mean of each setting in bold.
 
     A setting is a dataset, a partition, a number of clients and a metric. What all results share is in the title,
-    what differs gets a column. So do groups of clients that are reported separately.
+    what differs gets a column. So do groups of clients that are reported separately. Where a method failed, or was trained
+    again with other settings because it had diverged, a last column says so.
     """
     if not results:
         raise FedquiltError("There are no results to compare.")
@@ -37,21 +40,25 @@ def comparison_table(results: Sequence[Result]) -> Table:
     groups = list(dict.fromkeys(name for result in results for name in _groups(result)))
     for heading in ("Test", *(f"Test {name}" for name in groups), *_REST):
         table.add_column(heading, justify="right")
+    notes = [note_of(result) for result in results]
+    if any(notes):
+        table.add_column("Note", overflow="fold", min_width=24)
     best = _best_of_each_setting(results)
-    for result in results:
+    for result, note in zip(results, notes, strict=True):
         is_best = len(results) > 1 and result["test_mean"] is not None
         is_best = is_best and result["test_mean"] == best[_setting(result)]
         seeds = result["seeds"]
         table.add_row(
             *(Text(str(result[key])) for key in differing),
             Text(str(result["method"]), "bold" if is_best else ""),
-            Text(_test(result, len(seeds)), "bold" if is_best else ""),
+            Text("failed" if result.get(FAILED) else _test(result, len(seeds)), "bold" if is_best else ""),
             *(_test(_groups(result).get(name, _NO_TEST), len(seeds)) for name in groups),
             _number(result["val_mean"]),
             _number(_mean(seeds, "best_round"), 0),
             _seconds(_mean(seeds, "seconds_per_round")),
-            _megabytes(_mean(seeds, "upload_bytes"), result["rounds"]),
-            _megabytes(_mean(seeds, "download_bytes"), result["rounds"]),
+            _megabytes(seeds, "upload_bytes", result["rounds"]),
+            _megabytes(seeds, "download_bytes", result["rounds"]),
+            *([note] if any(notes) else []),
         )
     return table
 
@@ -64,6 +71,9 @@ def run_table(result: Result) -> Table:
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "Seed" else "right")
     seeds = result["seeds"]
+    retried = any(seed.get(RETRIED) for seed in seeds)
+    if retried:
+        table.add_column("Retried", overflow="fold")
     for position, seed in enumerate(seeds):
         table.add_row(
             str(seed["seed"]),
@@ -72,8 +82,9 @@ def run_table(result: Result) -> Table:
             _number(seed["test"]),
             _number(seed["seconds"], 1),
             _seconds(seed["seconds_per_round"]),
-            _megabytes(seed["upload_bytes"], result["rounds"]),
-            _megabytes(seed["download_bytes"], result["rounds"]),
+            _megabytes([seed], "upload_bytes", result["rounds"]),
+            _megabytes([seed], "download_bytes", result["rounds"]),
+            *([seed.get(RETRIED) or ""] if retried else []),
             end_section=position == len(seeds) - 1,
         )
     table.add_row(
@@ -83,8 +94,8 @@ def run_table(result: Result) -> Table:
         Text(_test(result, len(seeds)), "bold"),
         _number(_mean(seeds, "seconds"), 1),
         _seconds(_mean(seeds, "seconds_per_round")),
-        _megabytes(_mean(seeds, "upload_bytes"), result["rounds"]),
-        _megabytes(_mean(seeds, "download_bytes"), result["rounds"]),
+        _megabytes(seeds, "upload_bytes", result["rounds"]),
+        _megabytes(seeds, "download_bytes", result["rounds"]),
         end_section=True,
     )
     for name, group in _groups(result).items():
@@ -163,6 +174,20 @@ def _seconds(value: float | None) -> str:
     return f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
-def _megabytes(total: float | None, rounds: int) -> str:
-    """Bytes over a run as MB (10^6 bytes) a round."""
-    return "-" if total is None else f"{total / max(rounds, 1) / 1e6:.2f}"
+def _megabytes(seeds: Sequence[Mapping[str, Any]], key: str, planned: int) -> str:
+    """The bytes of some seeds as MB (10^6 bytes) a round that was done; `planned` rounds where that is not known."""
+    known = [seed for seed in seeds if seed[key] is not None]
+    rounds = sum(seed.get(ROUNDS_RUN) or planned for seed in known)
+    return f"{sum(seed[key] for seed in known) / max(rounds, 1) / 1e6:.2f}" if known else "-"
+
+
+def note_of(result: Result) -> str:
+    """Why a method failed, or with which settings seeds were trained again that had diverged; "" where neither is so."""
+    if result.get(FAILED):
+        return str(result[FAILED])
+    again: dict[str, list[str]] = {}
+    for seed in result["seeds"]:
+        if seed.get(RETRIED):
+            again.setdefault(str(seed[RETRIED]), []).append(str(seed["seed"]))
+    each = [f"{how} (seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)})" for how, seeds in again.items()]
+    return f"retried: {'; '.join(each)}" if each else ""

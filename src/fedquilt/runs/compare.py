@@ -1,23 +1,30 @@
-"""Compare methods: one configuration per method on the same partitions and splits, checked before the first one trains."""
+"""Compare methods: one configuration per method on the same partitions and splits, checked before the first one trains.
+
+A method that fails (training diverges, memory runs out, it needs what the graph lacks) does not end the comparison: the others
+go on, compare.json says why under "failed", and `resume` tries it again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedquilt.common.files import write_json
 from fedquilt.common.new_folder import sweep_files
-from fedquilt.errors import FedquiltError, unknown
+from fedquilt.errors import FedquiltError, UnfitMethodError, unknown
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
 from fedquilt.methods.base import find_method
-from fedquilt.runs.comparison_folder import COMPARISON, configs_of, runs_of, versions_of
+from fedquilt.runs.comparison_folder import COMPARISON, configs_of, failed_in, runs_of, versions_of, write_failed
 from fedquilt.runs.config import GIVEN, RunConfig, stored_options
 from fedquilt.runs.execute import Watcher, execute_run, resume_run, save_graph, worker_cluster
+from fedquilt.runs.failed_method import FailedMethod, raise_where_all, with_failed
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.ground import ground_of
@@ -36,6 +43,8 @@ from fedquilt.runs.seal import (
     write_seal,
 )
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(eq=False)
 class Comparison:
@@ -47,6 +56,7 @@ class Comparison:
         given: the graph, where it is loaded already.
         seal: what the comparison stands on; None where it is in memory, or an earlier version began it.
         anyway: resume runs with differences that can be accepted; see `fedquilt.runs.seal`.
+        failed: the methods that failed so far, by name.
     """
 
     configs: list[RunConfig]
@@ -54,6 +64,7 @@ class Comparison:
     given: tuple[Graph, Protocol] | None = None
     seal: Facts | None = None
     anyway: bool = False
+    failed: dict[str, FailedMethod] = field(default_factory=dict)
 
     @classmethod
     def create(
@@ -92,7 +103,7 @@ class Comparison:
             write_json(folder / COMPARISON, values)
             sealed.append((configs, seal))
 
-        usual = "compare" + resolved.config.name.removeprefix(first.method)
+        usual = "compare" + resolved.config.name.removeprefix(resolved.config.method)
         folder = RunFolder.create(out, name or usual, parent, fill)
         return cls(sealed[-1][0], folder.path, given, sealed[-1][1])
 
@@ -110,27 +121,57 @@ class Comparison:
                 seal = renewed(seal, _by_method(stored), accepted)
                 write_seal(path, seal)
         configs = [RunConfig.build(stored_options(config, path)) for config in stored]
-        return cls(configs, path, seal=seal, anyway=anyway)
+        return cls(configs, path, seal=seal, anyway=anyway, failed=failed_in(path))
 
     def runs(self, watch: Watcher | None = None, log: str | Sequence[str] = ()) -> Iterator[Run]:
-        """Train the methods one after the other; runs that began before are resumed. Each run is yielded when it is done."""
+        """Train the methods one after the other; runs that began before are resumed. Each run is yielded when it is done.
+
+        A method that fails is in `failed` and not among the runs; an error where all do.
+        """
         loggers = check_loggers(log)
         if self.folder is None:
             with worker_cluster(self.configs[0]):
                 for config in self.configs:
-                    yield execute_run(config, None, self.given, watch, log=loggers)
+                    yield from self._tried(config, partial(execute_run, config, None, self.given, watch, log=loggers))
+            raise_where_all(self.configs, self.failed)
             return
         with RunFolder(self.folder).lock(), worker_cluster(self.configs[0]) if self.configs else nullcontext():
             sweep_files(self.folder)
             for config in self.configs:
-                place = self.folder / config.method
-                if (place / "config.json").is_file():
-                    yield resume_run(place, watch, loggers, self.anyway, self.seal)
-                else:
-                    yield execute_run(config, place, self.given, watch, log=loggers, ground=self.seal)
+                yield from self._tried(config, partial(self._run, config, watch, loggers))
+            raise_where_all(self.configs, self.failed)
             if not self.configs:  # an older version wrote the folder, without compare.json
                 for place in runs_of(self.folder):
                     yield resume_run(place, watch, loggers, self.anyway)
+
+    def _run(self, config: RunConfig, watch: Watcher | None, loggers: Sequence[str]) -> Run:
+        """The run of one method in the folder, resumed where it began."""
+        assert self.folder is not None
+        place = self.folder / config.method
+        if (place / "config.json").is_file():
+            return resume_run(place, watch, loggers, self.anyway, self.seal)
+        return execute_run(config, place, self.given, watch, log=loggers, ground=self.seal)
+
+    def _tried(self, config: RunConfig, train: Callable[[], Run]) -> Iterator[Run]:
+        """The run of one method; nothing where it fails, which is noted in `failed` and in compare.json."""
+        before = dict(self.failed)
+        try:
+            run = train()
+        except Exception as error:
+            self.failed[config.method] = FailedMethod.of(config.method, error)
+            _log.warning("%s failed: %s", config.method, self.failed[config.method].why)
+        else:
+            self.failed.pop(config.method, None)
+        if self.folder is not None and self.failed != before:
+            write_failed(self.folder, {name: one.why for name, one in self.failed.items()})
+        if config.method not in self.failed:
+            yield run
+
+    def results(self, results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The results of the runs, in the order of the table, with a row for each method that failed."""
+        if not self.configs:
+            return list(results)
+        return with_failed([config.model_dump() for config in self.configs], results, self.failed)
 
 
 def _by_method(configs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -178,9 +219,19 @@ def comparison_configs(methods: Sequence[str], options: Mapping[str, Any]) -> li
 def check_configs(configs: Sequence[RunConfig], given: tuple[Graph, Protocol] | None = None) -> ResolvedRun:
     """Find what is wrong with any of a comparison's runs before the first trains; returns the first one, resolved.
 
-    The runs differ in the method and its settings only, so one partition is enough to check.
+    The runs differ in the method and its settings only, so one partition is enough to check. A method that does not fit the
+    task or the scenario fails by itself when its turn comes; it is an error here only where none fits.
     """
-    first = ResolvedRun(configs[0], given)
-    for config in configs[1:]:
-        first.method_of(config)
-    return first
+    resolved: ResolvedRun | None = None
+    unfit: list[UnfitMethodError] = []
+    for config in configs:
+        try:
+            if resolved is None:
+                resolved = ResolvedRun(config, given)
+            else:
+                resolved.method_of(config)
+        except UnfitMethodError as error:
+            unfit.append(error)
+    if resolved is None:
+        raise unfit[0]
+    return resolved

@@ -1,13 +1,16 @@
-"""The folder of a comparison: compare.json with the configurations, and a run folder for each method."""
+"""The folder of a comparison: compare.json with the configurations and what failed, and a run folder for each method."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedquilt.common.files import write_json
 from fedquilt.common.json_text import read_json
 from fedquilt.common.new_folder import is_leftover
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.failed_method import FAILED, FailedMethod
 
 COMPARISON = "compare.json"  # the configurations of a comparison's runs, in the order of its table
 
@@ -42,6 +45,22 @@ def configs_of(path: Path) -> list[dict[str, Any]]:
 def versions_of(path: Path) -> Any:
     """The versions in a compare.json that `configs_of` can read; None where there are none."""
     return _read(path).get("versions") if (path / COMPARISON).is_file() else None
+
+
+def failed_in(path: Path) -> dict[str, FailedMethod]:
+    """The methods that failed by compare.json, with why; empty where there is no such file."""
+    failed = _read(path).get(FAILED) if (path / COMPARISON).is_file() else None
+    return (
+        {str(name): FailedMethod(str(name), str(why)) for name, why in failed.items()}
+        if isinstance(failed, dict)
+        else {}
+    )
+
+
+def write_failed(path: Path, failed: Mapping[str, str]) -> None:
+    """Note in compare.json which methods failed, and why; no entry where none did."""
+    content = {name: value for name, value in _read(path).items() if name != FAILED}
+    write_json(path / COMPARISON, content | ({FAILED: dict(failed)} if failed else {}))
 
 
 def _read(path: Path) -> dict[str, Any]:

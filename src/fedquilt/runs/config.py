@@ -172,6 +172,14 @@ class RunConfig(BaseModel):
         Count | None,
         Option(HOW, "Stop after so many rounds without a better validation metric.", unset="never"),
     ] = None
+    on_divergence: Annotated[
+        Literal["retry", "stop"],
+        Option(
+            HOW,
+            "Where a seed's training diverges: retry (once more from the start, with a tenth of the learning rates and clipped "
+            "gradients; every table says so), or stop.",
+        ),
+    ] = "retry"
     attack: Annotated[
         AttackKind | None,
         Option(
@@ -242,6 +250,14 @@ class RunConfig(BaseModel):
             WHERE,
             "Train the clients in so many processes on Ray, on this machine or on a cluster.",
             unset="all in this one",
+        ),
+    ] = None
+    threads: Annotated[
+        Count | None,
+        Option(
+            WHERE,
+            "CPU threads, of each worker where there are some; results differ by rounding only.",
+            unset="OMP_NUM_THREADS, else by the work and the CPUs that this process has",
         ),
     ] = None
     data: Annotated[

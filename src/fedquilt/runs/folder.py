@@ -14,6 +14,7 @@
                confusion.npz               optional: each client's test nodes by true and predicted class
                split-and-partition.npz     the nodes of each client, and the split
                seal.json                   hashes of metrics.jsonl and summary.json
+               retry.json                  optional: how the seed is trained again after it diverged
                summary.json                written last; the seed is done
       logs/<tool>/                         optional: written by `fedquilt.loggers`
 
@@ -45,11 +46,13 @@ from fedquilt.runs import checkpoint as checkpoints
 from fedquilt.runs.config import GRAPH_FILE, RunConfig, stored_options
 from fedquilt.runs.cross_check import check_result, check_summary
 from fedquilt.runs.result import build_result
+from fedquilt.runs.retry import Retry
 from fedquilt.runs.seal import FIXED, SEAL, Facts, config_differences, mapping, read_seal, write_seal
 
 if TYPE_CHECKING:
     import torch
 
+RETRY = "retry.json"
 FEDERATION = "federation"  # the key in config.json that only a run with sites has
 
 
@@ -251,6 +254,26 @@ class SeedFolder:
         """Delete the records and checkpoints of the rounds after `round`, from which training goes on."""
         checkpoints.drop_after(self._checkpoints, round)
         self._metrics.keep(lambda record: record["round"] <= round)
+
+    @property
+    def retry(self) -> Retry | None:
+        """The second try of the seed, whose first one diverged; None where there was none."""
+        if not (self.path / RETRY).exists():
+            return None
+        try:
+            facts = read_facts(self.path / RETRY)
+            return Retry({str(name): float(value) for name, value in facts["changed"].items()}, str(facts["why"]))
+        except (DamagedError, KeyError, AttributeError, TypeError, ValueError) as error:
+            raise FedquiltError(f"{self.path / RETRY} is damaged; {self._train_again}.") from error
+
+    def begin_again(self, retry: Retry) -> None:
+        """Drop what the first try left and note the second one.
+
+        In this order: a kill in between leaves a seed that begins with the first try, which diverges again.
+        """
+        self.truncate_after(-1)
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_facts(self.path / RETRY, {"changed": dict(retry.changed), "why": retry.why})
 
     def checkpoint(
         self, round: int, tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any], keep: int = 2

@@ -134,7 +134,7 @@ def client_count(run: TrainedRun, seed: int) -> int:
 
 def _names(run: TrainedRun, seed: int) -> list[str] | None:
     """The clients' names in a seed, in the order of their numbers; None where they have none."""
-    entry = next((one for one in run.result.get("seeds", ()) if one["seed"] == seed), {})
+    entry: dict[str, Any] = next((one for one in run.result.get("seeds", ()) if one["seed"] == seed), {})
     return entry.get(CLIENT_NAMES)
 
 

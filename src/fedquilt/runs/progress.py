@@ -41,7 +41,9 @@ class SeedProgress:
     epsilon: float = math.nan  # privacy budget spent so far; NaN where uploads are not protected
 
     def add(self, record: dict[str, Any]) -> None:
-        """Add a round's record."""
+        """Add a round's record; with a round that was done before, training began again from there."""
+        if record["round"] < self.done:
+            self.best, self.best_round = math.nan, -1
         self.done = record["round"] + 1
         seconds = record["seconds"]
         # A moving average, because the first rounds are slower. Rounds restored by a resume count with their recorded seconds.

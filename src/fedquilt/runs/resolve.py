@@ -16,7 +16,7 @@ from fedquilt.common.registry import load_plugins
 from fedquilt.datasets.catalogue import choose, in_catalogue, known_copies
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import FedquiltError, UnfitMethodError
 from fedquilt.graphs.client_split import OWN, OwnSplits, client_splits
 from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.federated import FederatedGraph, with_client_copies
@@ -170,19 +170,26 @@ class ResolvedRun:
         method = find_method(config.method)
         context = replace(self.context(config.seeds[0]), epochs=config.epochs or self.protocol.epochs)
         first = method(*resolve_settings(method, context, config.settings, config.epochs))
-        if first.needs_classes() and not self.task.has_classes:
+        try:
+            self._check_needs(first, config)
+        except FedquiltError as error:
+            raise UnfitMethodError(str(error)) from error
+        return first
+
+    def _check_needs(self, method: Method, config: RunConfig) -> None:
+        """Refuse a method that needs, or is asked for, what this task or scenario does not have."""
+        if method.needs_classes() and not self.task.has_classes:
             raise FedquiltError(
                 f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another method or task."
             )
         if config.attack is not None:
-            check_attackable(first, config.attack)
+            check_attackable(method, config.attack)
         if config.hold_out_clients:
-            check_admits(method)
+            check_admits(type(method))
         if config.aggregation != "mean":
-            check_averages(first, config.aggregation)
+            check_averages(method, config.aggregation)
         for client, given in config.client_settings.items():
-            check_client_settings(first, given, f"client {client}")
-        return first
+            check_client_settings(method, given, f"client {client}")
 
     def _usual_metric(self, class_weights: str) -> str:
         """The dataset's metric where the task has it, else the task's first; balanced accuracy where classes are weighted.
@@ -352,7 +359,8 @@ class ResolvedRun:
         return self.method(self.settings, self.context(seed), averaging)
 
     def _engine_options(self) -> EngineOptions:
-        return EngineOptions(self.device, self.cohort_size, self.config.precision, self.config.workers)
+        c = self.config
+        return EngineOptions(self.device, self.cohort_size, c.precision, c.workers, c.threads)
 
     def largest_cohort(self, seed: int) -> int:
         """How many clients are computed at once where nothing limits it, here or in each worker process."""

@@ -21,6 +21,10 @@ _SEED_KEYS = (
     "download_bytes",
 )
 GROUPS, EPSILON, CLIENT_NAMES, FIGURES = "groups", "epsilon", "client_names", "figures"
+# Of a seed, where it has them: the rounds that were done (fewer than planned after early stopping), and how it was trained
+# again after it had diverged. Results of earlier versions lack them.
+ROUNDS_RUN, RETRIED = "rounds_run", "retried"
+_IF_KNOWN = (ROUNDS_RUN, RETRIED, EPSILON, GROUPS, CLIENT_NAMES)
 
 
 def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -31,7 +35,8 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
     mean over seeds of which one has no value is null. The metric's name comes from the summaries where they
     have it, as the config may leave the choice to the dataset.
 
-    A seed has `epsilon` where uploads are protected: the privacy budget spent by the client that sent most often.
+    A seed has `rounds_run`, the rounds that were done; `epsilon` where uploads are protected: the privacy budget spent by the
+    client that sent most often; and `retried` where its training diverged and it was trained again with other settings: which.
 
     A seed has `client_names` where the clients have names: those of the clients that trained, in the order of their numbers.
 
@@ -54,9 +59,7 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
         missing = [key for key in _SEED_KEYS if key not in summary]
         if missing:
             raise FedquiltError(f"The summary of seed {summary.get('seed', '?')} has no '{missing[0]}'.")
-        seeds.append(
-            plain({key: summary[key] for key in (*_SEED_KEYS, EPSILON, GROUPS, CLIENT_NAMES) if key in summary})
-        )
+        seeds.append(plain({key: summary[key] for key in (*_SEED_KEYS, *_IF_KNOWN) if key in summary}))
         if summary.get(FIGURES):
             seeds[-1][FIGURES] = {name: figure["test"] for name, figure in summary[FIGURES].items()}
     vals = [seed["val"] for seed in seeds]

@@ -92,6 +92,11 @@ class RunOptions(TypedDict, total=False):
     patience: int | None
     """Stop after so many rounds without a better validation metric. Default: never."""
 
+    on_divergence: Literal["retry", "stop"]
+    """Where a seed's training diverges: retry (once more from the start, with a tenth of the learning rates and
+    clipped gradients; every table says so), or stop. Default: retry.
+    """
+
     attack: Literal["same-value", "gaussian", "noise", "flip", "own-rows", "inflated", "stealth"] | None
     """What malicious clients send: a false embedding, same-value (one number throughout) or gaussian (noise); or
     false weights, noise, flip (turned round), own-rows (flipped where few others have evidence), inflated
@@ -143,6 +148,11 @@ class RunOptions(TypedDict, total=False):
 
     workers: int | None
     """Train the clients in so many processes on Ray, on this machine or on a cluster. Default: all in this one.
+    """
+
+    threads: int | None
+    """CPU threads, of each worker where there are some; results differ by rounding only. Default: OMP_NUM_THREADS,
+    else by the work and the CPUs that this process has.
     """
 
     data: str | None

@@ -28,14 +28,14 @@ from fedquilt.common.files import plain
 from fedquilt.common.plugin_files import read_plugin
 from fedquilt.common.sealed import DamagedError, read_facts, write_facts
 from fedquilt.common.version import VERSION
-from fedquilt.errors import FedquiltError
+from fedquilt.errors import FedquiltError, RefusedError
 from fedquilt.runs.compute_version import COMPUTE_VERSION
 from fedquilt.runs.config import GIVEN
 
 SEAL = "seal.json"
 FORMAT = 1
 # Options that say where a run is computed, not what: a run may be resumed with other values of these.
-FREE = frozenset({"device", "data", "checkpoint_seconds", "workers", "cohort_size"})
+FREE = frozenset({"device", "data", "checkpoint_seconds", "workers", "cohort_size", "threads"})
 # Options that a run may be resumed with other values of where the user insists; see `_plan_difference`.
 _PLAN = ("rounds", "patience", "seeds")
 # Paths of files whose content is sealed; the files may lie elsewhere meanwhile.
@@ -212,7 +212,7 @@ def refuse(
         put_back = "put back what it began with" if fixed else "insist with --anyway (anyway=True from Python)"
         again = _again(folder) if what == "run" else "start it again in a new folder"
         instead = instead or f"{put_back}, or {again}"
-        raise FedquiltError(f"The {what} in {folder} cannot be resumed: {clauses}; {instead}.")
+        raise RefusedError(f"The {what} in {folder} cannot be resumed: {clauses}; {instead}.")
     return [difference.what for difference in found]
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.devices.device import using_threads
+from fedquilt.devices.threads import use_available_cpus
 from fedquilt.errors import DivergedError, MachineLimitError
 from fedquilt.methods.base import Method
 from fedquilt.methods.personal_model import constants_of, training_facts
@@ -16,13 +19,15 @@ from fedquilt.runs.divergence import explained
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.resolve import ResolvedRun
-from fedquilt.runs.result import CLIENT_NAMES, group
+from fedquilt.runs.result import CLIENT_NAMES, RETRIED, group
+from fedquilt.runs.retry import Retry, in_words, may_retry, smaller_steps
+from fedquilt.runs.run_threads import run_threads
 from fedquilt.scenarios.newcomers import FrozenServer
 from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.final_figures import FinalFigures, final_figures
 from fedquilt.training.loop import Training
 from fedquilt.training.round_store import Record
-from fedquilt.training.smaller_cohorts import reporting_once, with_smaller_cohorts
+from fedquilt.training.smaller_cohorts import free_memory, reporting_once, with_smaller_cohorts
 
 _log = logging.getLogger(__name__)
 CONFUSION = "confusion"  # confusion.npz: every client's confusion matrix
@@ -40,7 +45,9 @@ def train_seed(
 
     Of a seed that a callback stopped (`StopRun`) the folder has only records and a checkpoint, from which it can be resumed.
     """
-    training = _trained(resolved, seed, folder, on_round)
+    use_available_cpus()
+    with using_threads(run_threads(resolved)):
+        training, retried = _trained(resolved, seed, folder, on_round)
     progress = training.progress
     best = progress.best
     summary = progress.summary(seed, resolved.config.metric) | {
@@ -49,6 +56,8 @@ def train_seed(
     }
     if resolved.cohort_size != resolved.config.cohort_size:
         summary["cohort_size"] = resolved.cohort_size  # memory ran out with more clients at once
+    if retried is not None:
+        summary |= {RETRIED: in_words(retried.changed), "diverged": retried.why}
     if resolved.statistics_bytes:
         summary["statistics_bytes"] = resolved.statistics_bytes
     for transform in training.runner.upload_transforms:
@@ -77,8 +86,38 @@ def train_seed(
 
 def _trained(
     resolved: ResolvedRun, seed: int, folder: SeedFolder | None, on_round: Callable[[Record], None] | None
+) -> tuple[Training, Retry | None]:
+    """The finished training of a seed, and its second try where the first diverged (`fedquilt.runs.retry`)."""
+    retry = None if folder is None else folder.retry
+    if retry is None:
+        why = ""
+        try:
+            return _train_once(resolved, seed, folder, on_round), None
+        except DivergedError as error:
+            if not may_retry(resolved.config, resolved.settings):
+                raise
+            why = str(error)
+        # Here the error is gone, and with it the frames that hold the tensors of the first try.
+        retry = Retry(smaller_steps(resolved.settings), why)
+        if folder is not None:
+            folder.begin_again(retry)
+        _log.warning("%s Seed %d is trained once more from the start, with %s.", why, seed, in_words(retry.changed))
+        free_memory()
+    asked = resolved.settings
+    resolved.settings = replace(asked, **retry.changed)
+    try:
+        return _train_once(resolved, seed, folder, on_round), retry
+    except DivergedError as error:
+        again = f"seed {seed} was trained twice, also with {in_words(retry.changed)}"
+        raise DivergedError(error.what, error.clients, f"{error.advice} ({again})") from error
+    finally:
+        resolved.settings = asked
+
+
+def _train_once(
+    resolved: ResolvedRun, seed: int, folder: SeedFolder | None, on_round: Callable[[Record], None] | None
 ) -> Training:
-    """The finished training of a seed, in smaller cohorts where memory ran out."""
+    """Train a seed to its end, in smaller cohorts where memory ran out."""
     report = reporting_once(on_round)
 
     def train(cohort_size: int | None) -> Training:

@@ -59,7 +59,9 @@ class SiteData(BaseModel):
 
 
 # Fields of a site.yaml that say what leaves the site and how, not what its data is.
-OTHER_FIELDS = ("state", "permits", "dp", "device", "secure_aggregation", "secure_peers", "quota")
+OTHER_FIELDS = (
+    *("state", "permits", "dp", "device", "secure_aggregation", "secure_peers", "quota", "settings", "plugins"),
+)
 
 
 def read_site_data(path: str | os.PathLike[str]) -> SiteData:

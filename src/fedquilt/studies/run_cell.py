@@ -102,6 +102,8 @@ def _measures(cell: Cell, folder: Path, on_round: OnRound | None, again: list[st
 
 def _train(resolved: ResolvedRun, path: Path, on_round: OnRound | None, again: list[str]) -> Run:
     """Train in the folder `path`, or resume the training there."""
+    # A cell has the settings of its study or is no result of it.
+    resolved.config = resolved.config.model_copy(update={"on_divergence": "stop"})
     folder = _begun(resolved, path, again)
     if folder is None:
         if path.exists():

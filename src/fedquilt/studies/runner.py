@@ -26,6 +26,7 @@ def run_study(
     jobs: int = 1,
     keep_models: bool = False,
     progress: StudyProgress | None = None,
+    threads: int | None = None,
 ) -> None:
     """Run all candidates on the first seeds, then on the other seeds the candidates that validation chose."""
     first = [cell for cell in cells if cell.seed < study.choose_on]
@@ -34,7 +35,7 @@ def run_study(
     def chosen() -> list[Cell]:
         return [cell for cell in selected_cells(study, cells, store.by_identity()) if cell.seed >= study.choose_on]
 
-    run_cells(first, store, jobs, keep_models, progress, chosen if later else None, len(later))
+    run_cells(first, store, jobs, keep_models, progress, chosen if later else None, len(later), threads)
 
 
 def run_cells(
@@ -45,17 +46,19 @@ def run_cells(
     progress: StudyProgress | None = None,
     then: Callable[[], Sequence[Cell]] | None = None,
     later: int = 0,
+    threads: int | None = None,
 ) -> None:
     """Run all cells that are not done. On return each is done or has failed, here or in another process.
 
     A cell that fails is written to the store (`CellStore.failures`) and does not stop the others. A cell that another process
-    runs is waited for. When all cells have ended, the cells that `then` returns, about `later` of them, are run.
+    runs is waited for. When all cells have ended, the cells that `then` returns, about `later` of them, are run. Each process
+    has so many `threads`; None: OMP_NUM_THREADS, else its share of the CPUs.
     """
     progress = progress or StudyProgress()
     waiting = _pending(cells, store)
     total = len({cell.key for cell in cells})
     progress.start(total + later, total - len(waiting), jobs)
-    workers = WorkerPool(jobs, store.into, keep_models)
+    workers = WorkerPool(jobs, store.into, keep_models, threads)
     times = CellTimes()
     held_until: dict[str, float] = {}
     try:

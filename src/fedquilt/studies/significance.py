@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedquilt.reports.paired_test import ALPHA, wilcoxon_p
 from fedquilt.studies.summary import Entry, Summary
-
-ALPHA = 0.05
-_FEWEST = 6  # with fewer pairs, Wilcoxon's two-sided p cannot be below 0.05
 
 
 @dataclass(frozen=True)
@@ -105,18 +103,10 @@ def _pair(first: tuple[str, ...], second: tuple[str, ...], entries: list[tuple[E
         wins=int((ahead > 0).sum()),
         losses=int((ahead < 0).sum()),
         difference=float(ahead.mean()),
-        wilcoxon=_wilcoxon(ahead),
+        wilcoxon=wilcoxon_p(ahead),
         better_seeds=sum(sign * direction > 0 for direction in by_seed),
         worse_seeds=sum(sign * direction < 0 for direction in by_seed),
     )
-
-
-def _wilcoxon(ahead: np.ndarray) -> float:
-    from scipy.stats import wilcoxon
-
-    if len(ahead) < _FEWEST:
-        return math.nan
-    return 1.0 if not ahead.any() else float(wilcoxon(ahead).pvalue)
 
 
 def _t_test(first: Entry, second: Entry) -> int:

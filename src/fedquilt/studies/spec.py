@@ -23,7 +23,10 @@ from fedquilt.runs.config import RunConfig, read_config
 from fedquilt.studies.catalogue_files import common_candidates, is_file_name, study_files
 
 # Options of a run that change where and how fast it is computed, and not the result.
-MACHINE_OPTIONS = frozenset({"device", "data", "checkpoint_seconds", "workers", "cohort_size"})
+# A cell whose training diverges fails: with other settings it would be no result of the study.
+MACHINE_OPTIONS = frozenset(
+    {"device", "data", "checkpoint_seconds", "workers", "cohort_size", "threads", "on_divergence"}
+)
 # The options that a study may set. Seeds are the study's own.
 OPTIONS = frozenset(RunConfig.model_fields) - MACHINE_OPTIONS - {"seeds"}
 MOST_CELLS = 1_000_000  # more than anyone runs; listing them would take the memory

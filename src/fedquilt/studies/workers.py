@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 import time
 from contextlib import suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.common.machine_limits import find_limit
+from fedquilt.devices.threads import threads_for
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.run_cell import run_cell
 from fedquilt.studies.store import CellStore
@@ -24,12 +24,12 @@ DIED = "died"  # the outcome where the process ended: (DIED, exit status)
 
 
 class WorkerPool:
-    """Up to `jobs` worker processes, started when they are first needed."""
+    """Up to `jobs` worker processes, started when they are first needed, each with so many threads (see `threads_for`)."""
 
-    def __init__(self, jobs: int, into: Path, keep_models: bool) -> None:
+    def __init__(self, jobs: int, into: Path, keep_models: bool, threads: int | None = None) -> None:
         self._workers: dict[int, WorkerProcess] = {}
         self._jobs = jobs
-        self._arguments = into, keep_models, max(1, (os.cpu_count() or 1) // jobs)
+        self._arguments = into, keep_models, threads or threads_for(jobs)
 
     def free_job(self) -> int | None:
         """The first job that runs no cell."""

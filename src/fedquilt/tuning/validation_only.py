@@ -14,10 +14,13 @@ import torch
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.devices.device import using_threads
+from fedquilt.devices.threads import use_available_cpus
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.split import NONE, TEST
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.run_threads import run_threads
 from fedquilt.training.smaller_cohorts import reporting_once, with_smaller_cohorts
 
 
@@ -65,7 +68,9 @@ def train(run: ValidationOnlyRun, seed: int, on_round: Callable[[int, float | No
         run.cohort_size = size
         run.training(seed, on_round=report).run()
 
-    with_smaller_cohorts(train_in_cohorts, run.cohort_size, run.largest_cohort(seed))
+    use_available_cpus()
+    with using_threads(run_threads(run)):
+        with_smaller_cohorts(train_in_cohorts, run.cohort_size, run.largest_cohort(seed))
 
 
 @contextmanager

@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedquilt.reports.comparison import verdict_of
 from fedquilt.reports.names import metric_name
 from fedquilt.reports.page.chart_data import page_run
 from fedquilt.reports.page.class_tables import metric_tables, run_class_tables
 from fedquilt.reports.page.data import Page, PageFacts
 from fedquilt.reports.page.rerun import command_of_all
 from fedquilt.reports.page.rich_table import page_table
-from fedquilt.reports.read_run import StoredRun, read_runs
+from fedquilt.reports.read_run import StoredRun, read_runs, with_failed_rows
 from fedquilt.reports.tables import comparison_table, run_table
+from fedquilt.reports.verdict import score
+from fedquilt.runs.failed_method import FAILED
 
 Result = Mapping[str, Any]
 """The content of result.json, of a finished run or of one that still trains."""
@@ -25,7 +28,7 @@ _HOW = "The test metric of the round with the best mean validation metric"
 def page_of_folder(folder: Path) -> Page:
     """The page of a run's folder or of a comparison's; an error before the first evaluation."""
     runs, several = read_runs(folder)
-    return page_of_comparison(folder.resolve().name, runs) if several else page_of_run(runs[0])
+    return page_of_comparison(folder.resolve().name, runs, folder) if several else page_of_run(runs[0])
 
 
 def page_of_run(run: StoredRun) -> Page:
@@ -46,13 +49,15 @@ def page_of_run(run: StoredRun) -> Page:
     )
 
 
-def page_of_comparison(name: str, runs: Sequence[StoredRun]) -> Page:
+def page_of_comparison(name: str, runs: Sequence[StoredRun], folder: Path | None = None) -> Page:
     """The page of several runs; `name` is the title where their settings differ.
 
-    Runs that were not evaluated yet have no row and no charts; the notes name them.
+    Runs that were not evaluated yet have no row and no charts; the notes name them. `folder` is the comparison's, which
+    knows the methods that failed: they have a row.
     """
     pairs = [(run, result) for run in runs if (result := run.result) is not None]
     results = [result for _, result in pairs]
+    rows = results if folder is None else with_failed_rows(folder, results)
     settings = list(dict.fromkeys(map(setting_of, results)))
     seeds = max(len(result["seeds"]) for result in results)
     caption = f"{_HOW}; mean ± deviation over seeds." if seeds > 1 else f"{_HOW}."
@@ -63,10 +68,13 @@ def page_of_comparison(name: str, runs: Sequence[StoredRun]) -> Page:
     command = command_of_all(charts)
     return Page(
         title=settings[0] if len(settings) == 1 else name,
-        lead=_lead(results, len(settings)),
-        notes=tuple(f"{run.method}: {sentence}" for run in runs for sentence in run.unfinished),
+        lead=" ".join(verdict_of(runs)) or _lead(results, len(settings)),
+        notes=(
+            *(f"{row['method']} failed: {row[FAILED]}" for row in rows if row.get(FAILED)),
+            *(f"{run.method}: {sentence}" for run in runs for sentence in run.unfinished),
+        ),
         tables=(
-            page_table(comparison_table(results), "", f"{caption} {_metric_caption(results)}".strip()),
+            page_table(comparison_table(rows), "", f"{caption} {_metric_caption(results)}".strip()),
             *metric_tables(results),
         ),
         runs=charts,
@@ -108,14 +116,7 @@ def _metric_caption(results: Sequence[Result]) -> str:
 
 
 def _score(result: Result) -> str:
-    mean, deviation = result["test_mean"], result["test_std"]
-    if mean is None:
-        return "no value yet"
-    return (
-        f"{mean:.2f}"
-        + (f"\u00a0±\u00a0{deviation:.2f}" if len(result["seeds"]) > 1 and deviation is not None else "")
-        + metric_name(result["metric"]).unit
-    )
+    return score(result, metric_name(result["metric"]))
 
 
 def _stem(partition: Any) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from fedquilt.devices.threads import asked_threads
 from fedquilt.errors import FedquiltError
 
 # Ray reports lost workers on stdout, where results go; fedquilt reports them on stderr. Ray reads this when it is imported.
@@ -77,9 +78,8 @@ def cores_each(cores: Sequence[int], workers: int) -> int:
 
 def threads_each(workers: int) -> int:
     """The number of threads of a worker: OMP_NUM_THREADS, else its share of the cores."""
-    given = os.environ.get("OMP_NUM_THREADS", "")
     cores = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
-    return int(given) if given.isdigit() else cores_each(cores, workers)
+    return asked_threads() or cores_each(cores, workers)
 
 
 def gpu_each(workers: int, device: torch.device) -> bool:

@@ -49,7 +49,9 @@ _log = logging.getLogger(__name__)
 def make_ray_workers(method: Method, clients: Sequence[Client], options: EngineOptions) -> RayWorkers:
     """The engine that a run's options ask for."""
     assert options.workers is not None
-    return RayWorkers(method, clients, options.workers, options.device, options.cohort_size, options.precision)
+    return RayWorkers(
+        method, clients, options.workers, options.device, options.cohort_size, options.precision, options.threads
+    )
 
 
 class RayWorkers:
@@ -75,6 +77,7 @@ class RayWorkers:
         device: torch.device | str = "cpu",
         cohort_size: int | None = None,
         precision: Precision = "float32",
+        threads: int | None = None,
     ) -> None:
         check_workers(workers, len(clients))
         self.method = method
@@ -92,7 +95,7 @@ class RayWorkers:
         self._since: list[list[tuple[str, tuple[Any, ...]]]] = [[] for _ in self._everyone]  # calls since the snapshot
         self._rounds = 0  # since the snapshot
         self._gpu = gpu_each(workers, self.device)
-        self._threads = threads_each(workers)
+        self._threads = threads or threads_each(workers)
         self._running: dict[int, Any] = {}
         self._opened: dict[int, Any] = {}
         self._actors = {w: self._start(w) for w in self._everyone}

@@ -31,12 +31,14 @@ class EngineOptions:
         cohort_size: the largest number of clients computed together; None: all.
         precision: of dense products.
         workers: the number of worker processes; None: all clients run in this process.
+        threads: of each worker process; None: its share of the cores.
     """
 
     device: torch.device
     cohort_size: int | None = None
     precision: Precision = "float32"
     workers: int | None = None
+    threads: int | None = None
 
     @property
     def engine(self) -> str:
