@@ -2,7 +2,7 @@
 
 OpenMP's threads spin while they wait for the next piece of work, for some milliseconds. On a machine that is busy with
 something else, the thread they wait for has no core, because the others spin on it: a training that takes 3 s alone took 70
-beside four busy processes on two cores (`benchmarks/threads.py`). Waiting passively costs a few microseconds for each piece of
+beside four busy processes on two cores (`fedquilt docs speed`). Waiting passively costs a few microseconds for each piece of
 work on an idle machine and never that. OpenMP reads its environment once, when PyTorch is loaded.
 
 What may be used is what the process is given: its CPU affinity and the quota of its control group, not the machine's count.
