@@ -12,7 +12,9 @@ from fedquilt.runs.failed_method import FAILED, FailedMethod, named, raise_where
 
 
 def test_why_a_method_failed() -> None:
-    assert FailedMethod.of("a", DivergedError("no numbers", advice="wait")).why == "Training diverged: no numbers; wait."
+    assert (
+        FailedMethod.of("a", DivergedError("no numbers", advice="wait")).why == "Training diverged: no numbers; wait."
+    )
     assert FailedMethod.of("a", MemoryError()).why.startswith("Memory ran out; use smaller cohorts")
     assert FailedMethod.of("a", KeyError("x")).why.startswith(
         "something went wrong inside: KeyError: 'x'; run it alone"

@@ -13,6 +13,7 @@ from fedquilt.reports.tables import comparison_table, to_markdown
 from fedquilt.reports.verdict import Compared, verdict
 from fedquilt.runs.comparison_folder import failed_in, runs_of
 from fedquilt.runs.failed_method import FAILED
+from fedquilt.runs.folder import RunFolder
 
 TABLE, FIGURE = "comparison.md", "convergence.png"
 
@@ -34,8 +35,13 @@ def comparison_verdict(folder: Path) -> list[str]:
 
 
 def verdict_of(runs: Sequence[StoredRun]) -> list[str]:
-    """The verdict on runs; none while one of them still trains, as its numbers are of other rounds than the others'."""
-    if any(not seed.done for run in runs for seed in run.seeds):
+    """The verdict on runs of different methods on the same clients and splits; none where they are not.
+
+    None either while one of them still trains: its numbers are of other rounds than the others'.
+    """
+    if any(not seed.done for run in runs for seed in run.seeds) or len({run.method for run in runs}) < len(runs):
+        return []
+    if len({run.folder.parent for run in runs}) > 1 and not _same_ground(runs):
         return []
     known = [(run, result) for run in runs if (result := run.result) is not None]
     return verdict(
@@ -43,4 +49,16 @@ def verdict_of(runs: Sequence[StoredRun]) -> list[str]:
             Compared(result, {seed.seed: (seed.summary or {}).get("clients_test", []) for seed in run.seeds})
             for run, result in known
         ]
+    )
+
+
+def _same_ground(runs: Sequence[StoredRun]) -> bool:
+    """Whether runs of different folders have the same graph, and in every seed the same clients and split, by their seals."""
+    seals = [RunFolder(run.folder).seal for run in runs]
+    known = [seal for seal in seals if seal is not None]
+    first = known[0] if known else None
+    return (
+        first is not None
+        and len(known) == len(runs)
+        and all(seal["graph"] == first["graph"] and seal["cuts"] == first["cuts"] for seal in known)
     )

@@ -60,7 +60,13 @@ class StoredRun:
     def result(self) -> dict[str, Any] | None:
         """As in result.json, unfinished seeds with their best round so far; None before any evaluation."""
         summaries = [seed.summary for seed in self.seeds if seed.summary is not None]
-        return build_result(self.config, summaries) if summaries else None
+        return build_result(self.config | {"dataset": self.graph_name}, summaries) if summaries else None
+
+    @property
+    def graph_name(self) -> str:
+        """What results call the graph: the name that it had when the run began; of a path at least the last part."""
+        name = RunFolder(self.folder).graph_name or str(self.config.get("dataset"))
+        return Path(name).stem if "/" in name or name.endswith(".npz") else name
 
     @property
     def class_names(self) -> list[str] | None:
