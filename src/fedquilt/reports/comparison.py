@@ -11,7 +11,7 @@ from fedquilt.reports.read_run import StoredRun, read_run
 from fedquilt.reports.run_figures import draw_convergence
 from fedquilt.reports.tables import comparison_table, to_markdown
 from fedquilt.reports.verdict import Compared, verdict
-from fedquilt.runs.comparison_folder import failed_in, runs_of
+from fedquilt.runs.comparison_folder import COMPARISON, failed_in, runs_of
 from fedquilt.runs.failed_method import FAILED
 from fedquilt.runs.folder import RunFolder
 
@@ -41,7 +41,9 @@ def verdict_of(runs: Sequence[StoredRun]) -> list[str]:
     """
     if any(not seed.done for run in runs for seed in run.seeds) or len({run.method for run in runs}) < len(runs):
         return []
-    if len({run.folder.parent for run in runs}) > 1 and not _same_ground(runs):
+    parents = {run.folder.parent for run in runs}
+    together = len(parents) == 1 and (next(iter(parents)) / COMPARISON).is_file()
+    if not together and not _same_ground(runs):
         return []
     known = [(run, result) for run in runs if (result := run.result) is not None]
     return verdict(

@@ -17,7 +17,7 @@ SIGNS = {
     "reached": (REACHED_SIGN, "reached"),
     "missed": (MISSED_SIGN, "missed"),
 }
-_NUMBER = re.compile(r"[-−+]?[\d.,]+(\s*[%x×]|\s*±\s*[\d.,]+|\s*\([^)]*\))*|-|–|—|")
+_NUMBER = re.compile(r"[-−+]?[\d.,]+(\s*[%x×]|\s*±\s*[\d.,]+|\s*\([^)]*\))*|-|–|—|failed|")
 
 
 def escape(text: str) -> str:

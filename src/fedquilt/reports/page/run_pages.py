@@ -118,6 +118,8 @@ def setting_of(result: Result) -> str:
 
 def _lead(results: Sequence[Result], settings: int) -> str:
     measured = [result for result in results if result["test_mean"] is not None]
+    if len(results) == 1:
+        return f"{results[0]['method']} is the only one with a result: {_score(results[0])}."
     if settings > 1 or len(measured) < 2:
         return f"{_count(len(results), 'run')} side by side."
     metric = metric_name(measured[0]["metric"])
