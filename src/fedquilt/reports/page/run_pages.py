@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedquilt.reports.comparison import verdict_of
 from fedquilt.reports.names import metric_name
 from fedquilt.reports.page.chart_data import page_run
 from fedquilt.reports.page.class_tables import metric_tables, run_class_tables
@@ -15,6 +14,7 @@ from fedquilt.reports.page.data import Page, PageFacts
 from fedquilt.reports.page.rerun import command_of_all
 from fedquilt.reports.page.rich_table import page_table
 from fedquilt.reports.read_run import StoredRun, read_runs, with_failed_rows
+from fedquilt.reports.stored_verdict import verdict_of
 from fedquilt.reports.tables import comparison_table, run_table
 from fedquilt.reports.verdict import score
 from fedquilt.runs.failed_method import FAILED
