@@ -1,8 +1,12 @@
-# fedquilt: `make demo` and `make test` do everything on a fresh machine.
+# fedquilt: `make demo` and `make test` do everything on a fresh machine; the demo installs only what it needs.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Two stamps: what the demo needs, and on top of it what development needs (tests, linters, the site, Ray, Flower, ...).
+CORE := $(VENV)/.installed-core
 STAMP := $(VENV)/.installed
+# Without compiling: that is half of the time, for modules that are mostly never imported; Python compiles those that are.
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt
 # Real graphs, where there are any; tests that need them skip with a reason otherwise.
 ifneq ($(wildcard ../shared/data),)
 export FEDQUILT_DATA ?= $(abspath ../shared/data)
@@ -12,19 +16,30 @@ TEST_WORKERS ?= 2
 # How long `make fuzz` attacks; without FUZZ_SEED, the seed is the time of day, and is printed.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help install demo options test test-e2e test-long fuzz lint audit bench clean
+.PHONY: help install demo docs tutorials options test test-e2e test-long fuzz lint audit bench clean
 help:            ## show this help
 	@grep -E '^[a-z0-9-]+: .*##' Makefile | sed -E 's/:.*## /\t/'
 
 install: $(STAMP)  ## a .venv with everything for development
-$(STAMP): pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@echo "Installing fedquilt and what it needs to run (PyTorch is most of it); this happens once."
+	$(PIP) -e .
+	touch $(CORE)
+$(STAMP): $(CORE)
+	@echo "Installing what the tests, the linters and the site need; this happens once."
+	$(PIP) -e '.[dev]'
 	touch $(STAMP)
 
-demo: install    ## compare five methods, Quilt among them, on a graph that is built in; a table and two pictures
+demo: $(CORE)    ## what clients with few labels gain by joining: six methods on a graph that is built in; tables and pictures
 	$(BIN)/fedquilt demo
+
+docs: install    ## the site in build/site, from docs/; fails at a broken link or anchor
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "Open build/site/index.html; with search: $(BIN)/python -m http.server --directory build/site"
+
+tutorials: install  ## run the scripts in examples/ and write them and what they print into their pages
+	OMP_NUM_THREADS=1 $(BIN)/python docs/hooks/tutorials.py
 
 options: install  ## write docs/options.md, the typed keyword arguments and the Flower app's settings anew from RunConfig
 	$(BIN)/python -m fedquilt.runs.option_files

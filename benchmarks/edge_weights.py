@@ -1,6 +1,6 @@
 """`python -m benchmarks.edge_weights`: what edge weights are worth where half of the edges are noise.
 
-A graph (Cora) is cut by METIS. Every client then gets as many random edges as it has real ones. Real edges weigh 0.5 to 1.5,
+A graph is cut by METIS. Every client then gets as many random edges as it has real ones. Real edges weigh 0.5 to 1.5,
 random ones 0.05 to 0.15. Each method is trained on the real edges alone, on all edges without their weights, and with them: the
 same cut, split and seeds. Prints a Markdown table: mean test accuracy in percent and its deviation over the seeds.
 """
@@ -58,7 +58,7 @@ def measure(method: str, graph: Graph, cut: Partition, folder: Path, seeds: Sequ
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--methods", default=",".join([*methods(), "fedavg:sage", "fedavg:gat"]))
-    parser.add_argument("--dataset", default="cora")
+    parser.add_argument("--dataset", default="patchwork")
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=100)

@@ -76,12 +76,13 @@ def measured(case: Case, rounds: int | None = None) -> dict[str, Any]:
     began = time.perf_counter()
     graph, hospital = raw_table(case.table, case.seed)
     options: dict[str, Any] = {"partition": case.cut, "clients": case.clients, "rounds": rounds, "seeds": [case.seed]}
+    ways: dict[str, Any] = dict(WAYS[case.way])
     with tempfile.TemporaryDirectory() as folder:
         if case.cut == "natural":
             options |= {"partition": str(Path(folder) / "hospitals.npz"), "clients": None}
             save(make_partition(graph, "natural", None, case.seed, labels=hospital), options["partition"])
         try:
-            done = run(case.method, graph, device="cpu", **options, **WAYS[case.way])
+            done = run(case.method, graph, device="cpu", **options, **ways)
             sure = share_of_ones(done, graph, options | {"method": case.method})
         except FedquiltError as error:
             return asdict(case) | {"failed": str(error)}

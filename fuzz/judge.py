@@ -39,10 +39,17 @@ def judge(ended: Ended, statuses: tuple[int, ...] = (FINE, WRONG_INPUT, LIMIT)) 
     if ended.status not in statuses and not (ended.status == 1 and tuple(ended.command[:2]) == _FAILED_CELLS):
         raise Failed("status", shown)
     if ended.status in (WRONG_INPUT, LIMIT):
-        last = ended.err.strip().splitlines()[-1:]
-        if not last or not last[0].startswith("fedquilt: ") or last[0][-1] not in ".?":
+        last = last_sentence(ended)
+        if not last.startswith("fedquilt: ") or last[-1] not in ".?":
             raise Failed("no sentence", shown)
     return ended
+
+
+def last_sentence(ended: Ended) -> str:
+    """The sentence with which a command was refused, and the lines of its details, which are indented."""
+    lines = ended.err.rstrip().splitlines()
+    start = next((at for at in range(len(lines) - 1, -1, -1) if not lines[at].startswith("  ")), 0)
+    return " ".join(line.strip() for line in lines[start:])
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -68,5 +75,5 @@ def numbers(text: str) -> set[str]:
 
 def named(path: Path, ended: Ended) -> bool:
     """Whether the last sentence names a file: by its name, or a pair of files by the name both have."""
-    sentence = " ".join(ended.err.strip().splitlines()[-1:])
+    sentence = last_sentence(ended)
     return path.name in sentence or (len(path.stem) > 3 and path.stem in sentence)

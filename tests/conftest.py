@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["support.command_line"]
+pytest_plugins = ["support.command_line", "support.plugins"]
 
 settings.register_profile("fedquilt", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fedquilt")

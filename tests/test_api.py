@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import pydoc
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +19,18 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.npz import write_npz
 from fedquilt.partition.make import make_partition
 from fedquilt.partition.storage import save
-from fedquilt.runs.config import GRAPH_FILE
+from fedquilt.runs.config import GRAPH_FILE, RunConfig
 from support.federations import assert_same, without_seconds
 from support.small_runs import SMALL, own_graph, stop_after
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 RESULT = [
     *("method", "dataset", "partition", "clients", "rounds"),
-    *("metric", "test_mean", "test_std", "val_mean", "seeds"),
+    *("metric", "test_mean", "test_std", "val_mean", "seeds", "figures"),
 ]
 SEED = [
     *("seed", "best_round", "val", "test", "seconds", "seconds_per_round"),
-    *("upload_bytes", "download_bytes"),
+    *("upload_bytes", "download_bytes", "figures"),
 ]
 
 
@@ -230,3 +233,19 @@ def test_the_public_names_are_there() -> None:
         assert getattr(fedquilt, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = fedquilt.nothing
+
+
+def test_names_are_listed_before_they_are_imported() -> None:
+    code = "import fedquilt, sys; print(*dir(fedquilt)); assert 'torch' not in sys.modules and 'pydantic' not in sys.modules"
+    listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert set(fedquilt.__all__) <= set(listed)
+    assert "TYPE_CHECKING" not in listed
+
+
+def test_help_shows_each_option_of_a_run() -> None:
+    shown = pydoc.render_doc(fedquilt.run, renderer=pydoc.plaintext)
+    for name in set(RunConfig.model_fields) - {"method", "dataset"}:
+        assert f"\n        {name}: " in shown, name
+    whole = pydoc.render_doc(fedquilt, renderer=pydoc.plaintext)
+    for name in ("run", "compare", "resume", "load_run"):
+        assert f"\n    {name}(" in whole

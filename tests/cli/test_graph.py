@@ -38,6 +38,7 @@ def test_graph_check_of_tables_says_what_became_of_each_column(call: Callable, h
     assert "nodes.csv: semicolons, Windows-1252 (Latin-1), decimal commas." in called.out
     assert "6 undirected edges of 8 rows: 1 row named a pair again and 1 row joined a node to itself." in called.out
     assert "gesund 4, krank 3" in called.out
+    assert "Scale of the features" in called.out
     assert "--prepare standard" in called.out
 
 

@@ -67,3 +67,12 @@ def test_a_list_of_something_else_is_one_sentence() -> None:
         FedquiltError, match=r"^--seeds 'a,b' is not a list of whole numbers; write it like --seeds 0,1,2"
     ):
         whole_numbers("seeds", "a,b")
+
+
+def test_given_clients_and_a_dataset_take_each_others_place_in_a_file(tmp_path: Path) -> None:
+    stored = tmp_path / "config.yaml"
+    stored.write_text("{dataset: cora, partition: overlapping, clients: 50, rounds: 7}")
+    values = run_values({"clients_from": ["a/,b/", "c"]}, stored)
+    assert values == {"clients_from": ["a/", "b/", "c"], "rounds": 7, "settings": {}}
+    stored.write_text("{clients_from: [a, b], dataset: '@clients', partition: natural, clients: 2, rounds: 7}")
+    assert run_values({"dataset": "cora"}, stored) == {"dataset": "cora", "rounds": 7, "settings": {}}

@@ -125,9 +125,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def watch(module: Any, name: str) -> None:
         whole = getattr(module, name)
 
-        def watched(*what: Any) -> Any:
+        def watched(*what: Any, **names: Any) -> Any:
             asked[name] = what
-            return whole(*what)
+            return whole(*what, **names)
 
         monkeypatch.setattr(module, name, watched)
 

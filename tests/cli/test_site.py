@@ -191,3 +191,16 @@ def test_the_status_of_a_site_with_a_budget(call: Callable, here: Path) -> None:
     write_site(here, as_file(CLIENT), dp={"clip": 1.0, "noise": 4.0, "epsilon": 50.0})
     Budget(here / "state", DpConfig(clip=1.0, noise=4.0)).spend(4.0)
     assert f"{spent_epsilon(4.0, 1, 1e-5):.3g} of 50, in 1 uploads" in call("site status").out
+
+
+def test_what_keeps_a_site_running_is_written_once(call: Callable, refused: Callable, here: Path) -> None:
+    write_site(here, as_file(CLIENT))
+    (here / "ca.crt").write_text("certificate")
+    (here / "node-key").write_text("key")
+    called = call("site service site.yaml --coordinator coordinator.example:8000 --out keep")
+    assert called.status == 0, called.err
+    assert sorted(path.name for path in (here / "keep").iterdir()) == ["Containerfile", "fedquilt-site.service"]
+    assert "systemctl enable --now fedquilt-site.service" in called.out
+    assert "keep" in refused("site service site.yaml --coordinator coordinator.example:8000 --out keep")
+    assert "no address with a port" in refused("site service site.yaml --coordinator here --out other")
+    assert not (here / "other").exists()

@@ -19,6 +19,9 @@ def ended(status: int = 0, err: str = "", out: str = "", over: str = "", command
     [
         ended(),
         ended(2, "fedquilt: There is no file 'x'; check the path.\n"),
+        ended(
+            2, "note\nfedquilt: mine has 2 problems; correct them:\n  nodes.csv, line 2: a.\n  edges.csv, line 3: b.\n"
+        ),
         ended(2, "trial 1/2\nfedquilt: There is no method 'x'; did you mean 'y'?\n"),
         ended(3, "fedquilt: The disk is full; resume with 'fedquilt resume out'.\n"),
         ended(1, "Failed: one cell.\n", command="study run tiny.yaml"),
@@ -43,6 +46,7 @@ def test_a_result_or_a_sentence_is_fine(fine: Ended) -> None:
         (ended(2, "x.\n"), "no sentence"),
         (ended(2, "fedquilt: a\nb.\n"), "no sentence"),
         (ended(2, ""), "no sentence"),
+        (ended(2, "fedquilt: mine has 2 problems:\n  nodes.csv: a\n"), "no sentence"),
     ],
 )
 def test_any_other_end_is_a_failure(bad: Ended, what: str) -> None:
@@ -60,4 +64,5 @@ def test_temporary_files_are_leftovers_and_locks_are_not(tmp_path: Path) -> None
 def test_numbers_and_names_are_read_from_texts() -> None:
     assert numbers("test 51.35 ± 0.20, 1,024 bytes, 1e-05") == {"51.35", "0.20", "1,024", "1e-05"}
     assert named(Path("out/models.safetensors"), ended(2, "fedquilt: The models in out cannot be used.\n"))
+    assert named(Path("mine/edges.csv"), ended(2, "fedquilt: mine has 2 problems:\n  nodes.csv: a.\n  edges.csv: b.\n"))
     assert not named(Path("out/summary.json"), ended(2, "fedquilt: The models in out cannot be used.\n"))

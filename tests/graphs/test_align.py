@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.align import alignment_of, placed, with_classes
+from fedquilt.graphs.align import alignment_of, with_classes
 from fedquilt.graphs.encoding import Column, Encoding
 from fedquilt.graphs.graph import Graph
 
@@ -61,8 +61,8 @@ def test_features_in_another_order_are_brought_into_the_first_ones() -> None:
     found = alignment_of([first, other])
     assert found.columns[0] is None
     assert found.columns[1].tolist() == [1, 2, 0]
-    assert placed(other.x, found.columns[1]).tolist() == [[1, 2, 0]]
-    assert placed(sp.csr_matrix(other.x), found.columns[1]).toarray().tolist() == [[1, 2, 0]]
+    assert found.features(1, other).tolist() == [[1, 2, 0]]
+    assert found.features(1, replace(other, x=sp.csr_matrix(other.x))).toarray().tolist() == [[1, 2, 0]]
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,16 @@ def test_a_category_or_gap_that_one_table_lacks_is_zero_there() -> None:
     found = alignment_of([north, south])
     assert found.feature_names == ("age", "age:missing", "ward=a", "ward=b", "ward=c")
     assert found.encoding.feature_names == found.feature_names
-    assert placed(north.x, found.columns[0]).tolist() == [[0, 0, 1, 2, 0]]
-    assert placed(south.x, found.columns[1]).tolist() == [[2, 3, 0, 0, 1]]
-    assert placed(sp.csr_matrix(south.x), found.columns[1]).toarray().tolist() == [[2, 3, 0, 0, 1]]
+    assert found.features(0, north).tolist() == [[0, 0, 1, 2, 0]]
+    assert found.features(1, south).tolist() == [[2, 3, 0, 0, 1]]
+
+
+def test_an_empty_column_of_one_table_is_missing_there() -> None:
+    north, south = table(Column("age"), Column("bmi", fill=4)), table(Column("age"))
+    south = replace(south, encoding=replace(south.encoding, dropped=("bmi",)))
+    found = alignment_of([north, south])
+    assert found.feature_names == ("age", "bmi", "bmi:missing")
+    assert found.features(1, south).tolist() == [[0, 4, 1]]
 
 
 def test_a_column_that_is_a_number_here_and_a_category_there() -> None:

@@ -55,6 +55,12 @@ def test_sparse_features_stay_so_and_dense_ones_join_them() -> None:
     assert found.x.toarray().tolist() == np.concatenate([dense.x, line(4, 5).x]).tolist()
 
 
+def test_edges_weigh_one_where_a_client_says_nothing() -> None:
+    weighted = replace(line(3), edge_weights=np.array([2, 4], dtype=np.float32))
+    assert federated("both", [line(3), weighted]).edge_weights.tolist() == [1, 1, 2, 4]
+    assert federated("both", [line(3), line(3)]).edge_weights is None
+
+
 def test_copies_are_sought_in_each_client_alone() -> None:
     twins = replace(line(3), x=np.array([[1, 1], [2, 2], [1, 1]], dtype=np.float32))
     found = with_client_copies(federated("both", [twins, twins]), "features")

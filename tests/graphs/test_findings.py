@@ -93,6 +93,15 @@ def test_unlabelled_nodes() -> None:
     assert found(graph_of(x, np.array([0] + [-1] * 19)))["unlabelled"].warning
 
 
+def test_rows_of_columns_begin_with_the_widest_scale() -> None:
+    x = np.stack([np.arange(100) * 0.1, np.arange(100) * 1000.0, np.arange(100) % 2], axis=1)
+    rows = column_figures(x).rows(("small", "wide", "binary"))
+    assert [row[0] for row in rows] == ["wide", "small"]
+    assert rows[0][1:3] == ("0", "9.9e+04")
+    assert len(column_figures(x).rows(None, most=1)) == 1
+    assert column_figures(x).rows(None)[0][0] == "column 2"
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_figures_of_columns(sparse: bool) -> None:
     rng = np.random.default_rng(0)

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 
 import fedquilt
-from fedquilt.cli.progress import SeedProgress
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.runs.config import RunConfig
+from fedquilt.runs.progress import SeedProgress
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.studies.selection import _higher_is_better
 from fedquilt.tasks.base import TASKS, Task, register_task

@@ -85,6 +85,14 @@ def test_a_cohort_trains_as_its_clients_alone_at_any_scale(name: str) -> None:
             assert_near(tensor, whole[key], 2e-5)
 
 
+@pytest.mark.parametrize("name", methods())
+def test_a_client_without_edges_may_have_weights(name: str) -> None:
+    (client,) = ragged_clients(SIZES[:1])
+    bare = replace(client, graph=client.graph.some_edges(np.zeros(client.graph.edges.shape[1], dtype=bool)))
+    plain, weighted = (train([one], name).engine.personal() for one in (bare, *with_weights([bare])))
+    assert all(torch.equal(plain[key], tensor) for key, tensor in weighted.items())
+
+
 def test_a_dense_backbone_is_the_same_with_any_weights() -> None:
     clients = ragged_clients(SIZES)
     plain = train(clients, "fedavg", model="mlp").engine.personal()
@@ -177,6 +185,8 @@ def test_another_graph_is_weighed_against_the_training_graph(caplog: pytest.LogC
     assert module(data).isfinite().all()
     assert not caplog.text
     data.edge_weight = None
+    module(data.x, data.edge_index[:, :0])  # a graph without edges lacks nothing
+    assert not caplog.text
     bare = module(data)
     assert "The edges of data have no weights, and the model was trained on edges with weights" in caplog.text
     assert not torch.allclose(bare, said, atol=1e-3)

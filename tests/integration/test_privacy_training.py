@@ -20,6 +20,7 @@ from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from support.clients import assert_near
 from support.federations import make_method, make_task, make_training, ragged_clients, without_seconds
+from support.small_runs import stop_after
 
 pytest.importorskip("dp_accounting", reason="needs the extra dp")
 
@@ -184,18 +185,11 @@ def test_a_resumed_run_is_the_same_run(tmp_path: Path) -> None:
     options = {**SMALL, "dp_clip": 1.0, "dp_noise": 0.5, "checkpoint_seconds": 0.0}
     whole = fedquilt.run("fedpub", **options)
 
-    def stop(config: Any, seed: int, rounds: int) -> Any:
-        def on_round(record: dict[str, Any]) -> None:
-            if record["round"] == 1:
-                raise KeyboardInterrupt
-
-        return on_round
-
     from fedquilt.runs.config import RunConfig
     from fedquilt.runs.execute import execute_run
 
     with pytest.raises(KeyboardInterrupt):
-        execute_run(RunConfig.build({"method": "fedpub", **options}), tmp_path / "halted", watch=stop)
+        execute_run(RunConfig.build({"method": "fedpub", **options}), tmp_path / "halted", watch=stop_after(0, 1))
     again = fedquilt.resume(tmp_path / "halted")
     assert without_seconds(again.records[0]) == without_seconds(whole.records[0])
 

@@ -171,3 +171,22 @@ def test_tuning_and_a_study_take_clients(hospitals: Path) -> None:
     write_hospital(hospitals / "hospital-a", CLASSES, seed=8)
     _digest_or_error.cache_clear()
     assert cells[0].key != key
+
+
+def test_predictions_and_classes_of_a_client_by_its_name(hospitals: Path, call: Call) -> None:
+    done = fedquilt.run("fedavg", ["hospital-*"], out="out", **SHORT)
+    own = done.predict()
+    assert dict.fromkeys(own.clients.tolist()) == dict.fromkeys(WARDS)
+    assert own.ids[:2].tolist() == ["p0", "p1"]
+    for whose in ("hospital-b", 1):
+        assert set(done.predict(client=whose).clients.tolist()) == {"hospital-b"}
+    called = call("predict out --client hospital-c --nodes hospital-a --out new.csv")
+    assert "Predicted 40 nodes with the model of client hospital-c in 4 classes" in called.out, called.err
+    assert call("predict out --client clinic").sentence.startswith(
+        "There is no client 'clinic'; choose one of hospital-a, hospital-b, hospital-c or their numbers 0 to 2"
+    )
+    for whose in ("hospital-b", "1"):
+        shown = call(f"show out --client {whose}")
+        assert "hospital-b, 1 seed" in shown.out, shown.err
+    refused = call("show out --client clinic").sentence
+    assert refused == "The run has no client clinic; choose one of: hospital-a, hospital-b, hospital-c."

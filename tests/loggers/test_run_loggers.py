@@ -12,7 +12,7 @@ import fedquilt
 from fedquilt.loggers.base import LOGGERS, Logger, register_logger
 from fedquilt.runs.folder import RunFolder
 from support.federations import assert_same, without_seconds
-from support.small_runs import SMALL, stop_after
+from support.small_runs import SMALL, Seen, stop_after
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -52,12 +52,10 @@ def story(seed: int, root: str, name: str = "fedavg-patchwork-disjoint-3") -> li
 
 
 def test_a_logger_hears_of_each_seed_from_start_to_finish(parrot: type[Parrot]) -> None:
-    seen: list[int] = []
-    fedquilt.run(
-        "fedavg", out="out", seeds=[0, 5], log=["parrot"], watch=lambda *_: lambda r: seen.append(r["round"]), **SMALL
-    )
+    seen = Seen()
+    fedquilt.run("fedavg", out="out", seeds=[0, 5], log=["parrot"], watch=seen, **SMALL)
     assert parrot.told == story(0, "out/logs") + story(5, "out/logs")
-    assert seen == [0, 1, 2] * 2
+    assert [round for _, round in seen.rounds] == [0, 1, 2] * 2
     # A run that is done was logged, and is not logged again.
     parrot.told.clear()
     fedquilt.resume("out", log="parrot")

@@ -623,3 +623,9 @@ def test_label_share(rows: str, clients: list[Client]) -> None:
         labels = client.graph.y[(client.split == TRAIN) & (client.graph.y >= 0)]
         counts = np.bincount(labels, minlength=4)
         assert_near(found[m], torch.from_numpy(counts / max(1, counts.sum())))
+
+
+def test_embeddings_on_random_graphs_are_for_two_layers() -> None:
+    with pytest.raises(FedquiltError, match="written for two layers, not 3: set layers=2, graph=feature"):
+        make_method("fedpub", ragged_clients(), layers=3)
+    assert "conv3.weight" in make_method("fedpub", ragged_clients(), layers=3, graph="feature").shapes()

@@ -554,3 +554,9 @@ def test_its_findings_are_each_clients_mean_filter() -> None:
     assert_near(found["coefficients"], (state["filter"][:, 0] + state["filter"][:, 1]) / 2)
     sage = make_method("quilt", clients, model="sage")
     assert sage.findings({}, sage.start(Cohort(clients))) == {}
+
+
+def test_layers_are_for_the_usual_backbones() -> None:
+    with pytest.raises(FedquiltError, match="layers is for model=gcn, sage or mlp"):
+        make_method("quilt", ragged_clients(), layers=3)
+    assert "conv3.weight" in make_method("quilt", ragged_clients(), layers=3, model="gcn").shapes()

@@ -58,12 +58,12 @@ def test_a_model_equals_pyg_layers(
 
 
 def assert_training_is_the_model_at_training_nodes(
-    kind: str, clients: list[Client], rows: str, rate: float, seed: int
+    kind: str, clients: list[Client], rows: str, rate: float, seed: int, layers: int = 2
 ) -> None:
     cohort = lay(clients, rows)
     training = cohort.training
     assert torch.equal(training.index[training.real], cohort.train)
-    model = Model.kinds[kind](cohort.features, 8, class_count(cohort))
+    model = Model.kinds[kind](cohort.features, 8, class_count(cohort), layers)
     dropout = Dropout(rate, client_keys(seed, cohort), 5)
     weights = reference.random_weights(model.shapes(), len(clients), seed)
     pull = torch.randn(len(cohort.train), class_count(cohort), generator=torch.Generator().manual_seed(seed + 1))
@@ -101,6 +101,26 @@ def test_training_with_few_or_no_training_nodes(
     clients = with_training_nodes(counts)
     assert (lay(clients, rows).training.length is not None) == padded
     assert_training_is_the_model_at_training_nodes(kind, clients, rows, rate, 3)
+
+
+@pytest.mark.parametrize("layers", [1, 3, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_is_the_model_at_the_training_nodes_with_other_numbers_of_layers(kind: str, layers: int) -> None:
+    assert_training_is_the_model_at_training_nodes(kind, with_training_nodes((5, 3, 6)), "padded", 0.5, 3, layers)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_layers_are_stacked(kind: str) -> None:
+    """With the first two layers of three as they are and the third one applied by hand, the output is the same."""
+    cohort = lay(with_training_nodes((5, 3)), "compact")
+    three, two = (Model.kinds[kind](cohort.features, 8, class_count(cohort), layers) for layers in (3, 2))
+    weights = reference.random_weights(three.shapes(), 2, 0)
+    inner = {name: w for name, w in weights.items() if not name.startswith("conv3.")}
+    third = {name.removeprefix("conv3."): w for name, w in weights.items() if name.startswith("conv3.")}
+    embedding = three.second(cohort, torch.relu(two(cohort, inner).embedding), third)
+    assert_near(three(cohort, weights).embedding, embedding, 1e-4)
+    one = Model.kinds[kind](cohort.features, 8, class_count(cohort), 1)
+    assert list(one.shapes()) == [name for name in two.shapes() if not name.startswith("conv2.")]
 
 
 @pytest.mark.parametrize("kind", KINDS)

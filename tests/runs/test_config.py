@@ -20,7 +20,7 @@ from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig, parse_settings, r
         ({"seeds": [1, 1]}, "The option seeds=[1, 1] is not possible: a seed is listed twice."),
         ({"rounds": True}, "The option rounds=True is not possible: true and false are no value of it."),
         ({"seeds": [10**400]}, "is not possible: it has more than 64 bits."),
-        ({"lr": 1}, "There is no option 'lr'"),
+        ({"lr": 1}, "'lr' is a setting of methods ("),
         ({"participation": float("inf")}, "The option participation=inf is not possible: it is not a finite number."),
         ({"dataset": "a\0b"}, "is not possible: it has a NUL character."),
         ({"dataset": "\udcff.npz"}, "is not possible: it has a character that is not text"),

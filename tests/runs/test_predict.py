@@ -14,9 +14,12 @@ from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
 from fedquilt.methods.base import methods
+from fedquilt.reports.confusion import run_tables
+from fedquilt.reports.read_run import read_run
 from fedquilt.runs.finished import Run
 from fedquilt.runs.predict import client_count, personal_of_run, predict_run
 from fedquilt.runs.resolve import ResolvedRun
+from support.hospitals import write_hospitals
 from support.named_runs import CLASSES, FEATURES, named_run, write_tables
 from support.small_runs import SMALL, own_graph
 
@@ -78,7 +81,7 @@ def test_every_method_predicts_for_its_clients_and_for_others(name: str) -> None
     with torch.no_grad():
         outputs = method.logits({n: w[2:3] for n, w in run.models[0].items()}, Cohort([client]))
     assert np.allclose(own.values, outputs.softmax(1), atol=1e-5)
-    other = run.predict(client=2, data=client.graph)
+    other = run.predict(client=2, data=resolved.raw_clients(0)[2].graph)  # its features as the user has them
     assert np.allclose(other.values, own.values, atol=1e-5)
     assert other.parts is None
 
@@ -94,7 +97,8 @@ def test_new_nodes_by_one_client_by_all_and_by_their_mean(run: Run, folder: Path
     mean = predict_run(run, "mean", new, device="cpu")
     assert np.allclose(mean.values, np.mean([one.values for one in each], axis=0))
     assert mean.to_frame()["client"].tolist() == ["mean"] * 7
-    bare = predict_run(run, 0, new / "nodes.csv", device="cpu")
+    (folder / "bare.csv").write_bytes((new / "nodes.csv").read_bytes())
+    bare = predict_run(run, 0, folder / "bare.csv", device="cpu")
     assert "without edges" in bare.warnings[0]
     assert not np.allclose(bare.values, each[0].values)
 
@@ -129,3 +133,25 @@ def test_new_nodes_do_not_need_the_graph_of_the_run(tmp_path: Path) -> None:
     assert len(fedquilt.load_run(tmp_path / "run").predict(0, tmp_path / "elsewhere")) == 60
     with pytest.raises(FedquiltError, match="does not know its graph"):
         Run({}, models={0: {"w": torch.zeros(2, 1)}}).predict()
+
+
+def test_clients_that_have_names_are_asked_for_and_listed_by_them(tmp_path: Path) -> None:
+    folders = write_hospitals(tmp_path)
+    run = fedquilt.run(
+        "fedavg", clients_from=[str(tmp_path / "hospital-*")], rounds=2, device="cpu", out=tmp_path / "run"
+    )
+    frame = run.predict().to_frame()
+    assert list(dict.fromkeys(frame["client"])) == ["hospital-a", "hospital-b", "hospital-c"]
+    assert set(frame["id"][frame["client"] == "hospital-b"]) == set(load_graph(folders[1])[0].ids.tolist())
+    one = fedquilt.load_run(tmp_path / "run").predict(client="hospital-b", data=folders[0])
+    assert one.clients is not None
+    assert set(one.clients.tolist()) == {"hospital-b"}
+    assert np.array_equal(one.values, run.predict(client=1, data=folders[0]).values)
+    with pytest.raises(FedquiltError, match="no client 'hospital-x'; choose one of hospital-a, hospital-b, hospital-c"):
+        run.predict(client="hospital-x")
+    with pytest.raises(FedquiltError, match=r"3 clients \(hospital-a, hospital-b, hospital-c\), each with a model"):
+        run.predict(data=folders[0])
+    tables = run_tables(read_run(tmp_path / "run"), "hospital-c")
+    assert str(tables[0].title) == "Classes: hospital-c, 1 seed, test nodes"
+    with pytest.raises(FedquiltError, match="no client ward; choose one of: hospital-a, "):
+        run_tables(read_run(tmp_path / "run"), "ward")

@@ -17,6 +17,7 @@ from fedquilt.scenarios.attacks import EMBEDDING, Attack, check_attackable
 from fedquilt.training.client_sampling import some_clients
 from fedquilt.training.plan import Plan
 from support.federations import assert_same, make_method, make_training, ragged_clients, without_seconds
+from support.small_runs import stop_after
 
 SMALL: dict[str, Any] = {"clients": 5, "rounds": 4, "device": "cpu", "settings": {"hidden": 8}}
 
@@ -223,16 +224,9 @@ def test_a_stopped_run_goes_on_with_the_same_lies(participation: float) -> None:
         "seeds": [2],
     }
 
-    def stop(config: Any, seed: int, rounds: int) -> Callable:
-        def on_round(record: dict[str, Any]) -> None:
-            if record["round"] == 1:
-                raise KeyboardInterrupt
-
-        return on_round
-
     whole = fedquilt.run("fedpub", **options)
     with pytest.raises(KeyboardInterrupt):
-        fedquilt.run("fedpub", out="stopped", watch=stop, **options)
+        fedquilt.run("fedpub", out="stopped", watch=stop_after(2, 1), **options)
     resumed = fedquilt.resume("stopped")
     assert without_seconds(resumed.records[2]) == without_seconds(whole.records[2])
     assert_same(resumed.models[2], whole.models[2])

@@ -49,6 +49,7 @@ DETERMINING: dict[str, list[Any]] = {
     "task": ["node-classification", "another"],
     "metric": [None, "accuracy", "auc"],
     "settings": [{}, {"lr": 0.1}, {"lr": 0.2}, {"lr": 0.1, "hidden": 8}],
+    "client_settings": [{}, {"0": {"lr": 0.1}}, {"0": {"lr": 0.2}}],
     "participation": [1.0, 0.5],
     "evaluate_every": [1, 2],
     "patience": [None, 5],
@@ -61,6 +62,7 @@ DETERMINING: dict[str, list[Any]] = {
     "attack": ["gaussian", "same-value"],
     "attack_scale": [5.0, 6.0],
     "attack_ratio": [0.2, 0.3],
+    "class_weights": ["none", "balanced", "1,2"],
     "aggregation": ["mean", "median", "trimmed", "clipped"],
     "aggregation_trim": [0.2, 0.3],
     "aggregation_clip": [1.0, 2.0],
@@ -82,7 +84,8 @@ def cell(kind: str = "run", alone: bool = False, extra: tuple[str, ...] = (), **
 
 
 def test_every_option_of_a_run_is_said_to_matter_or_not() -> None:
-    assert MACHINE.keys() | DETERMINING.keys() == RunConfig.model_fields.keys()
+    by_content = {"plugins"}  # tests/integration/test_plugins.py
+    assert MACHINE.keys() | DETERMINING.keys() | by_content == RunConfig.model_fields.keys()
 
 
 @given(configs, places, places)

@@ -44,3 +44,15 @@ def write_messy(folder: Path, wrong: bool = False, options: str | None = GRAPH_Y
     if options is not None:
         (folder / "graph.yaml").write_text(options, encoding="utf-8")
     return folder
+
+
+def write_large_messy(folder: Path, nodes: int) -> Path:
+    """The same rows again and again under other ids, joined to a ring: enough to train on."""
+    whole = [row.split(";") for row in ROWS if row[0] == "p" and row.count(";") == 8]
+    rows = [";".join([f"p{n:03d}", *whole[n % len(whole)][1:]]) for n in range(nodes)]
+    folder.mkdir(parents=True)
+    (folder / "nodes.csv").write_bytes("\r\n".join([HEADER, *rows]).encode("cp1252"))
+    ring = (f"p{n:03d};p{(n + step) % nodes:03d};1,5\n" for n in range(nodes) for step in (1, 7))
+    (folder / "edges.csv").write_text("von;nach;Kontakte\n" + "".join(ring), encoding="utf-8")
+    (folder / "graph.yaml").write_text(GRAPH_YAML, encoding="utf-8")
+    return folder

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from fedquilt.graphs.graph import Graph
+from fedquilt.runs.callbacks import Callback
 from fedquilt.runs.config import RunConfig
 from support.clients import random_edges
 
@@ -23,14 +23,41 @@ def own_graph(nodes: int = 90, classes: int = 3, masks: bool = False) -> Graph:
     return Graph("mine", random_edges(rng, nodes, 0.1), x, y, classes, masks=given)
 
 
-def stop_after(seed: int, round: int) -> Callable:
-    """A watcher that presses Ctrl-C."""
+class Seen(Callback):
+    """Remembers each call: (method, seed, rounds) at the start, (seed, round) for a round, (seed, summary) at the end."""
 
-    def watch(config: RunConfig, now: int, rounds: int) -> Callable:
-        def on_round(record: dict[str, Any]) -> None:
-            if (now, record["round"]) == (seed, round):
-                raise KeyboardInterrupt
+    def __init__(self) -> None:
+        self.calls: list[tuple] = []
+        self.seed = -1
 
-        return on_round
+    def start(self, config: RunConfig, seed: int, rounds: int) -> None:
+        self.seed = seed
+        self.calls.append((config.method, seed, rounds))
 
-    return watch
+    def round(self, record: dict[str, Any]) -> None:
+        self.calls.append((self.seed, record["round"]))
+
+    def end(self, summary: dict[str, Any] | None) -> None:
+        self.calls.append((self.seed, summary if summary is None else "done"))
+
+    @property
+    def rounds(self) -> list[tuple[int, int]]:
+        return [call for call in self.calls if len(call) == 2 and isinstance(call[1], int)]
+
+
+class StopAfter(Seen):
+    """Raises an error after a round."""
+
+    def __init__(self, seed: int, round: int, error: type[BaseException] | BaseException) -> None:
+        super().__init__()
+        self.at, self.error = (seed, round), error
+
+    def round(self, record: dict[str, Any]) -> None:
+        super().round(record)
+        if self.calls[-1] == self.at:
+            raise self.error
+
+
+def stop_after(seed: int, round: int) -> Callback:
+    """A callback that presses Ctrl-C."""
+    return StopAfter(seed, round, KeyboardInterrupt)

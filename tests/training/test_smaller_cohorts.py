@@ -16,6 +16,7 @@ from fedquilt.errors import MachineLimitError
 from fedquilt.methods.base import State, find_method
 from fedquilt.training.smaller_cohorts import reporting_once, with_smaller_cohorts
 from support.cli import outcome
+from support.small_runs import Seen
 
 CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 9 GiB of which 1.00 GiB is free."
 OPTIONS: dict[str, Any] = {
@@ -47,16 +48,16 @@ def test_a_run_goes_on_in_cohorts_that_fit_to_the_numbers_of_a_run_in_such_cohor
 ) -> None:
     fedquilt.run(method, out=tmp_path / "given", cohort_size=2, seeds=[0, 1], **OPTIONS)
     memory_for(monkeypatch, method, clients=2)
-    seen: list[tuple[int, int]] = []
+    seen = Seen()
     fedquilt.run(
         method,
         out=tmp_path / "found",
         seeds=[0, 1],
-        watch=lambda config, seed, rounds: lambda record: seen.append((seed, record["round"])),
+        watch=seen,
         **OPTIONS,
     )
     assert outcome(tmp_path / "found") == outcome(tmp_path / "given")
-    assert seen == [(seed, round) for seed in (0, 1) for round in range(4)]
+    assert seen.rounds == [(seed, round) for seed in (0, 1) for round in range(4)]
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert told == [
         "The accelerator's memory ran out (2.0 GiB were asked for, 1.0 GiB were free) with 6 clients at once; "
@@ -74,14 +75,14 @@ def test_rounds_that_were_done_are_not_lost_and_not_told_twice(
 ) -> None:
     whole = fedquilt.run("fedpub", **OPTIONS)
     memory_for(monkeypatch, "fedpub", clients=3, from_round=2)
-    seen: list[int] = []
+    seen = Seen()
     run = fedquilt.run(
         "fedpub",
         out=tmp_path / "found" if stored else None,
-        watch=lambda config, seed, rounds: lambda record: seen.append(record["round"]),
+        watch=seen,
         **OPTIONS,
     )
-    assert seen == [0, 1, 2, 3]
+    assert seen.rounds == [(0, round) for round in range(4)]
     assert [record["round"] for record in run.records[0]] == [0, 1, 2, 3]
     for ours, theirs in zip(run.records[0], whole.records[0], strict=True):
         assert ours["train_loss"] == pytest.approx(theirs["train_loss"], rel=1e-5)

@@ -13,6 +13,7 @@ from fedquilt.cli import (
     compare,
     data,
     demo,
+    docs,
     errors,
     federation,
     methods,
@@ -87,6 +88,10 @@ app.command(
         "fedquilt bench --method fedpub,quilt --cell cora/disjoint/10 --out bench.json --figure bench.svg",
     ),
 )(bench.bench)
+app.command(
+    rich_help_panel=LOOK,
+    epilog=example("fedquilt docs", "fedquilt docs data"),
+)(docs.docs)
 app.command(
     rich_help_panel=PREPARE,
     epilog=example("fedquilt methods", "fedquilt methods quilt"),

@@ -11,15 +11,18 @@ import typer
 from fedquilt.cli import options as o
 from fedquilt.cli.console import results, say
 from fedquilt.cli.targets import PICTURES, check_target
+from fedquilt.common.registry import BUILT_IN, load_plugins
 
 if TYPE_CHECKING:
     from fedquilt.datasets.dataset import Dataset
 
 
-def datasets(data: o.Data = None) -> None:
+def datasets(data: o.Data = None, plugin: o.Plugin = None) -> None:
     """List the graphs that can be named, and whether they are on this machine."""
+    load_plugins(plugin or (), named=True)
     from rich.table import Table
 
+    from fedquilt.datasets.catalogue import CATALOGUE
     from fedquilt.datasets.catalogue import datasets as known
     from fedquilt.datasets.load import data_folder
 
@@ -27,16 +30,23 @@ def datasets(data: o.Data = None) -> None:
     table = Table()
     for heading in ("Name", "What", "Nodes", "Edges", "Features", "Classes", "Metric", "Split", "Here"):
         table.add_column(heading, justify="right" if heading in ("Nodes", "Edges", "Features", "Classes") else "left")
+    added = any(CATALOGUE.origin(entry.name) != BUILT_IN for entry in known())
+    if added:
+        table.add_column("From")
     for entry in known():
         split = "/".join(f"{100 * share:g}" for share in entry.protocol.split)
         sizes = (f"{size:,}" for size in (entry.nodes, entry.edges, entry.features, entry.classes))
-        table.add_row(entry.name, entry.description, *sizes, entry.protocol.metric, split, _here(entry, folder))
+        origin = [CATALOGUE.origin(entry.name)] if added else []
+        table.add_row(
+            entry.name, entry.description, *sizes, entry.protocol.metric, split, _here(entry, folder), *origin
+        )
     results().print(table)
     say(f"Looked in {folder}. A graph that is not here is fetched, where possible, when it is first used.")
 
 
 def partition(
     dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A name, an npz file or a folder of tables.")],
+    plugin: o.Plugin = None,
     kind: Annotated[
         str,
         typer.Option("--kind", "-k", help=f"One of: {o.PARTITION_KINDS}."),
@@ -64,6 +74,7 @@ def partition(
     ] = False,
 ) -> None:
     """Cut a graph into clients, print what the cut looks like, and save it."""
+    load_plugins(plugin or (), named=True)
     check_target(out, (".npz",), force)
     check_target(picture, PICTURES, force)
     from rich.table import Table

@@ -120,7 +120,7 @@ def usage_sentence(error: Any) -> str:
     wrong = getattr(error, "option_name", None)
     if type(error).__name__ == "NoSuchOption" and wrong:
         known = [name for p in context.command.params for name in p.opts] if context is not None else []
-        return _nearest("option", wrong, [*known, "--debug"], command)
+        return _as_setting(wrong, known) or _nearest("option", wrong, [*known, "--debug"], command)
     unknown = re.match(r"No such command '(.*?)'", error.format_message())
     if unknown and context is not None:
         return _nearest("command", unknown[1], context.command.commands, command)
@@ -129,6 +129,17 @@ def usage_sentence(error: Any) -> str:
     if "unexpected extra argument" in text and "--clients-from" in options:
         text += "; a pattern after --clients-from, such as 'hospital-*/', needs quotes"
     return f"{text}; see '{command} --help'."
+
+
+def _as_setting(wrong: str, known: Sequence[str]) -> str:
+    """What to say of a method's setting that was given as an option; "" where it is none, or the command takes no settings."""
+    if "--set" not in known:
+        return ""
+    from fedquilt.runs.misplaced import setting_as_option
+
+    name = wrong.lstrip("-").replace("-", "_")
+    found = setting_as_option(name)
+    return "" if found is None else f"There is no option '{wrong}'; {str(found)[:1].lower()}{str(found)[1:]}"
 
 
 def _nearest(kind: str, wrong: str, known: Iterable[str], command: str) -> str:

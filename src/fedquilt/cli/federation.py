@@ -14,7 +14,7 @@ from fedquilt.cli.targets import check_new_folder
 HELP = """What stands between the machines of a federation: the coordinator's proxy, and a site's relay to it.
 
 Whoever reaches Flower's SuperLink can register nodes and start runs. So it listens on its own machine only, and SuperNodes \
-reach it through a proxy that lets nothing else through; see docs/federation.md.
+reach it through a proxy that lets nothing else through; see 'fedquilt docs federation'.
 """
 
 federation = typer.Typer(

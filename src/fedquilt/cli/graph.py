@@ -129,6 +129,17 @@ def _show(report: GraphReport) -> None:
     for row in report.rows():
         table.add_row(*row)
     results().print(table)
+    rows = report.columns.rows(report.feature_names)
+    if rows:
+        scale = Table(title="Scale of the features", title_justify="left", title_style="bold")
+        for heading in ("Feature", "Least", "Largest", "Deviation", "Skew"):
+            scale.add_column(heading, justify="left" if heading == "Feature" else "right", overflow="fold")
+        for figures in rows:
+            scale.add_row(*figures)
+        results().print(scale)
+        more = report.features - int(report.columns.binary.sum()) - len(rows)
+        if more:
+            say(f"And {more:,} more; columns of 0 and 1 are not shown.")
     if report.findings:
         found = Table(title="What training will do", title_justify="left", title_style="bold", show_lines=True)
         for heading in ("", "Found", "Then"):

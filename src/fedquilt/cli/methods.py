@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from fedquilt.cli import options as o
 from fedquilt.cli.console import results, say
+from fedquilt.common.registry import load_plugins, plugin_entries
 from fedquilt.common.type_words import type_in_words
 
 if TYPE_CHECKING:
@@ -19,23 +21,29 @@ if TYPE_CHECKING:
 
 def methods(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One method, in detail.")] = None,
+    plugin: o.Plugin = None,
 ) -> None:
     """List the methods, or say of one what can be set and what it sends."""
     from rich.table import Table
 
-    from fedquilt.methods.base import find_method
+    from fedquilt.methods.base import METHODS, find_method
     from fedquilt.methods.base import methods as known
 
+    load_plugins(plugin or (), named=True)
     if name is not None:
         _print_method(find_method(name))
         return
     table = Table()
-    for heading in ("Name", "Method", "Paper", "A client uploads"):
+    added = plugin_entries()
+    for heading in ("Name", "Method", "Paper", "A client uploads", *(["From"] if added else [])):
         table.add_column(heading)
     for key, method in known().items():
         uploads = ", ".join(short(spec.name) for spec in method.uploads)
-        table.add_row(key, method.title, method.paper, uploads or "nothing")
+        origin = [METHODS.origin(key)] if added else []
+        table.add_row(key, method.title, method.paper, uploads or "nothing", *origin)
     results().print(table)
+    for source, entries in added.items():
+        say(f"{source} registers: {', '.join(entries)}.")
     say("More about one of them: 'fedquilt methods NAME'.")
 
 
@@ -102,7 +110,7 @@ def against_hostile_clients(method: type[Method]) -> str:
         return method.guarded
     if method.averages is Base.averages:
         return "Nothing is taken from others." if not method.uploads else "There is no robust rule for its server."
-    return "--aggregation guarded, or median, trimmed, clipped (see docs/privacy.md)."
+    return "--aggregation guarded, or median, trimmed, clipped (see fedquilt docs privacy)."
 
 
 def edge_weights(method: type[Method]) -> str:
@@ -133,7 +141,7 @@ def _secure(method: type[Method]) -> str:
     """Return whether the server can do with sums of uploads, in a sentence."""
     if method.single_uploads:
         return f"no, its {method.single_uploads}."
-    return "yes, its server needs only sums over the clients (docs/privacy.md)."
+    return "yes, its server needs only sums over the clients (fedquilt docs privacy)."
 
 
 def _idea(method: type[Method]) -> list[str]:

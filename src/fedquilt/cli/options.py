@@ -13,7 +13,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 import typer
 from pydantic import BaseModel
 
+from fedquilt.common.registry import load_plugins
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.client_settings import parse_client_settings
 from fedquilt.runs.config import PARTITION_KINDS, RunConfig, parse_settings, read_options
 from fedquilt.runs.options import GROUPS, HOW, OUTPUT, WHAT, WHERE, RunOption, options_of
 
@@ -39,10 +41,8 @@ def _command_line_type(option: RunOption) -> Any:
     """Return the type in which Typer reads a run option; its value is None if the option is not given."""
     if option.about.kind is not None:
         return option.about.kind | None
-    if get_origin(option.type) is dict:
-        return list[str] | None  # NAME=VALUE, repeated
-    if option.type == list[str]:
-        return list[str] | None
+    if get_origin(option.type) is dict or option.type == list[str]:
+        return list[str] | None  # NAME=VALUE or a path, repeated
     if option.type in (bool, int, float):
         return option.type | None
     return str | None  # also for choices and comma-separated lists, which `RunConfig` checks
@@ -97,16 +97,19 @@ def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseM
     """
     values = read_options(config) if config is not None else {}
     # Given clients and a dataset exclude each other: what the command line says overrides the other in the file.
-    overridden = _DATA if given.get("clients_from") is not None else ()
-    overridden = (
-        ("clients_from", *_DATA) if given.get("dataset") is not None and "clients_from" in values else overridden
-    )
+    overridden: tuple[str, ...] = _DATA if given.get("clients_from") is not None else ()
+    if given.get("dataset") is not None and values.get("clients_from") is not None:
+        overridden = ("clients_from", *_DATA)
     values = {name: value for name, value in values.items() if name not in overridden}
     declared = options_of(schema)
     for name, value in given.items():
         if value is None or name == "settings":
             continue
-        if declared[name].type == list[str]:
+        if name == "plugins":
+            value = load_plugins(value, named=True)
+        elif name == "client_settings":
+            value = parse_client_settings(value)
+        elif declared[name].type == list[str]:
             value = [piece for text in value for piece in _pieces(text)]
         elif get_origin(declared[name].type) is list:
             value = whole_numbers(declared[name].flag.removeprefix("--"), value)
@@ -146,6 +149,7 @@ Epochs = Annotated[int | None, _typer_option(_OPTIONS["epochs"])]
 Set = Annotated[list[str] | None, _typer_option(_OPTIONS["settings"])]
 Device = Annotated[str | None, _typer_option(_OPTIONS["device"])]
 Data = Annotated[Path | None, _typer_option(_OPTIONS["data"])]
+Plugin = Annotated[list[str] | None, _typer_option(_OPTIONS["plugins"])]
 
 # Options of commands that train, beside those of a run.
 Config = Annotated[

@@ -40,8 +40,8 @@ def predict(
             "--client",
             "-k",
             metavar="K",
-            help="Of a run, whose model: a number, all, or mean (of all clients' probabilities). Default: every client's, for "
-            "its own nodes.",
+            help="Of a run, whose model: a number or a name, all, or mean (of all clients' probabilities). "
+            "Default: every client's, for its own nodes.",
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", "-s", help="Of a run, which seed. Default: the first.")] = None,
@@ -63,7 +63,7 @@ def predict(
 
     Of a run: every client's model predicts for the client's own nodes, with the part of the split and the true class, or
     one client's model for the nodes of another graph. Of a site: its own model, for its own graph or another one.
-    SITE is the site's site.yaml: its name, graph and state; see docs/sites.md.
+    SITE is the site's site.yaml: its name, graph and state; see 'fedquilt docs sites'.
     """
     from fedquilt.runs.predictions import ENDINGS, check_ending
 
@@ -116,7 +116,9 @@ def _nodes(predictions: Predictions) -> str:
     whose = list(dict.fromkeys(predictions.clients.tolist()))
     if len(whose) > 1:
         return f"{count} with {len(whose)} clients' models"
-    return f"{count} with {f'the model of client {whose[0]}' if whose[0] != 'mean' else 'the mean of all models'}"
+    if whose[0] == "mean":
+        return f"{count} with the mean of all models"
+    return f"{count} with the model of client {whose[0]}"
 
 
 def _print_rows(predictions: Predictions) -> None:

@@ -50,7 +50,8 @@ def rehearse(
         str, typer.Option("--aggregation", help="mean, or a robust average: guarded, median, trimmed, clipped.")
     ] = "mean",
     secure_aggregation: Annotated[
-        bool, typer.Option("--secure-aggregation", help="The coordinator sees only sums over sites (docs/privacy.md).")
+        bool,
+        typer.Option("--secure-aggregation", help="The coordinator sees only sums over sites (fedquilt docs privacy)."),
     ] = False,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="The folder to write; one that was stopped is gone on with.")

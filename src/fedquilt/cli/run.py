@@ -50,6 +50,7 @@ def resume(
             "where an earlier fedquilt sealed nothing.",
         ),
     ] = False,
+    plugin: o.Plugin = None,
     quiet: o.Quiet = False,
     as_json: o.Json = False,
 ) -> None:
@@ -63,14 +64,14 @@ def resume(
         from fedquilt.api import resume_comparison
 
         with resumable([folder]), watching(quiet) as watch:
-            table = resume_comparison(folder, watch, log or (), anyway)
+            table = resume_comparison(folder, watch, log or (), anyway, plugin or ())
         compare.show_results(folder, table, as_json)
         compare.fail_where_any_did(folder, table)
         return
     from fedquilt.runs.execute import resume_run
 
     with resumable([folder]), watching(quiet) as watch:
-        done = resume_run(folder, watch, log or (), anyway)
+        done = resume_run(folder, watch, log or (), anyway, plugins=plugin or ())
     show_result(done, as_json, quiet)
 
 

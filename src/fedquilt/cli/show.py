@@ -26,7 +26,10 @@ def show(
         ),
     ] = None,
     client: Annotated[
-        int | None, typer.Option("--client", "-k", metavar="K", help="Whose classes to show. Default: all clients'.")
+        str | None,
+        typer.Option(
+            "--client", "-k", metavar="K", help="Whose classes to show, by number or name. Default: all clients'."
+        ),
     ] = None,
     kinds: Annotated[
         str, typer.Option("--format", metavar="KIND,...", help="What to draw figures as: png, pdf, svg, or several.")

@@ -32,7 +32,7 @@ SITE is the site's site.yaml, for example:
 [cyan]state: state      # the folder for what is private[/]
 [cyan]permits: [weights, counts, figures]    # what may leave; by default weights and counts[/]
 
-docs/sites.md has all that it may say.
+'fedquilt docs sites' has all that it may say.
 """
 
 site = typer.Typer(help=HELP, short_help="A site: your own graph in a federation with others.", no_args_is_help=True)
@@ -53,7 +53,7 @@ def check(
 ) -> None:
     """See whether a site is ready, and what each method would send from it.
 
-    SITE is the site's site.yaml: its name, graph and state; see docs/sites.md.
+    SITE is the site's site.yaml: its name, graph and state; see 'fedquilt docs sites'.
     """
     if assignments and method is None:
         raise FedquiltError("--set is about one method's settings; say which one with --method.")
@@ -114,7 +114,7 @@ def status(
 def key(path: SiteFile) -> None:
     """Print the key by which other sites know this one in secure aggregation; it is made where there is none.
 
-    SITE is the site's site.yaml. The others write the key into theirs, under secure_peers; see docs/sites.md.
+    SITE is the site's site.yaml. The others write the key into theirs, under secure_peers; see 'fedquilt docs sites'.
     """
     from fedquilt.federation.secure.identity import site_identity
     from fedquilt.federation.secure.keys import fingerprint
@@ -148,6 +148,36 @@ def example(
     made = write_example_sites(folder, dataset=dataset, partition=kind, clients=clients, seeds=[seed], data=data)
     say(f"Written: {', '.join(map(str, made))}.")
     say(f"Try them with 'fedquilt rehearse --sites \"{folder}/*/{made[0].name}\" --method fedssa'.")
+
+
+@site.command(
+    "service",
+    epilog="[dim]For example:[/]\n\n"
+    "[bold cyan]fedquilt site service site.yaml --coordinator coordinator.example:8000 --out service[/]",
+)
+def service(
+    path: SiteFile,
+    coordinator: Annotated[
+        str, typer.Option("--coordinator", help="Where SuperNodes connect: a name and a port.", show_default=False)
+    ],
+    authority: Annotated[
+        Path, typer.Option("--authority", help="The certificate that signed the coordinator's.")
+    ] = Path("ca.crt"),
+    node_key: Annotated[Path, typer.Option("--node-key", help="The site's private key.")] = Path("node-key"),
+    user: Annotated[str, typer.Option("--user", help="The user that the unit runs as.")] = "fedquilt",
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write; it must be new.")] = Path("service"),
+) -> None:
+    """Write what keeps a site running: a unit of systemd, and a container file.
+
+    SITE is the site's site.yaml. 'fedquilt docs deploy-a-site' says how to use them.
+    """
+    from fedquilt.federation.deploy.site_files import UNIT, Service
+
+    check_new_folder(out)
+    made = Service(path, coordinator, authority, node_key, user).write(out)
+    say(f"Written: {', '.join(map(str, made))}.")
+    say(f"With systemd: sudo cp {out / UNIT} /etc/systemd/system/ && sudo systemctl enable --now {UNIT}")
+    say(f"In a container: the first lines of {made[1]} say how.")
 
 
 def _describe(report: SiteReport) -> None:

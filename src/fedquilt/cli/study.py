@@ -9,6 +9,7 @@ import typer
 
 from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
+from fedquilt.common.registry import load_plugins
 
 if TYPE_CHECKING:
     from fedquilt.studies.plan import StudyPlan
@@ -61,8 +62,9 @@ def list_studies(
 
 
 @study.command("show")
-def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO) -> None:
+def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO, plugin: o.Plugin = None) -> None:
     """What a study runs: its axes, how many cells, how many of them are done, and what is missing."""
+    load_plugins(plugin or (), named=True)
     from rich.table import Table
 
     from fedquilt.studies.plan import plan_study
@@ -116,12 +118,14 @@ def run(
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the models and checkpoints of cells that are done.")
     ] = False,
+    plugin: o.Plugin = None,
     quiet: o.Quiet = False,
 ) -> None:
     """Run the cells of a study that are not done yet, then print its table; stop it at any time, and run it again to go on.
 
     The exit status is 1 where cells failed; the report names them, and the next run tries them again.
     """
+    load_plugins(plugin or (), named=True)
     from fedquilt.cli.errors import StoppedError, limits_explained
     from fedquilt.cli.study_view import progress_display
     from fedquilt.devices.device import pick_device

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedquilt.cli import console
 from fedquilt.cli.console import aside
-from fedquilt.cli.progress import duration
+from fedquilt.common.console import duration
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.progress import StudyProgress
 

@@ -14,8 +14,8 @@ from fedquilt.cli import console
 from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
 from fedquilt.cli.errors import StoppedError, limits_explained
-from fedquilt.cli.progress import duration, number
 from fedquilt.cli.targets import check_target
+from fedquilt.common.console import duration, number
 from fedquilt.runs.config import RunConfig
 
 if TYPE_CHECKING:

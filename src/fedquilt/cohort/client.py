@@ -31,12 +31,14 @@ class Client(Memo):
         graph: its graph.
         split: [n] int8, TRAIN, VAL, TEST or NONE; a node without a target is NONE.
         held_out: arrays that the task removed from the graph, such as edges to predict, by names that the task chooses.
+        settings: the settings of the method that this client has in place of the others' (`Method.client_settings`).
     """
 
     id: int
     graph: Graph
     split: np.ndarray
     held_out: Mapping[str, np.ndarray] = field(default_factory=dict)
+    settings: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def training_nodes(self) -> np.ndarray:

@@ -88,6 +88,18 @@ class Cohort(Rows, Memo):
         """Return the cohort of some of the clients, given by their indices in this cohort."""
         return Cohort([self.members[m] for m in chosen], self.device, self.padding)
 
+    def own_settings(self, name: str, usual: float) -> list[float] | None:
+        """The value of a setting for each client, of which those without one of their own have the usual; None: all have it."""
+        if not any(name in client.settings for client in self.members):
+            return None
+        return [client.settings.get(name, usual) for client in self.members]
+
+    def own_values(self, name: str, usual: float) -> Tensor | None:
+        """The same as a tensor [M]: of double precision on the CPU, where each is used as a number of its own."""
+        values = self.own_settings(name, usual)
+        kind = torch.float64 if self.device.type == "cpu" else torch.float32
+        return None if values is None else torch.tensor(values, dtype=kind, device=self.device)
+
     @cached_property
     def training(self) -> TrainingRows:
         """The training nodes as separate rows."""

@@ -1,4 +1,4 @@
-"""How much memory reading one file may take, and reading no more than that. See "Limits" in docs/data.md."""
+"""How much memory reading one file may take, and reading no more than that. See "Limits" in `fedquilt docs data`."""
 
 from __future__ import annotations
 

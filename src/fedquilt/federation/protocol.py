@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from fedquilt.common.printable import shortened
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.config import is_site_name
 from fedquilt.federation.site.permits import MAX_PERMIT_LETTERS, MAX_PERMITS
@@ -101,7 +102,13 @@ class Request:
 
     def build_method(self) -> Method:
         """The run's method; RefusedError where its context or settings are not possible."""
-        method = find_method(self.method)
+        try:
+            method = find_method(self.method)
+        except FedquiltError:
+            raise RefusedError(
+                f"The site has no method '{shortened(str(self.method))}'; where it is a plug-in, each site needs the file "
+                "itself, under 'plugins:' in its site.yaml."
+            ) from None
         try:
             context = RunContext.from_dict(self.task)
             sizes = (context.features, context.outputs, context.clients, context.epochs, context.seed)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.sparse as sp
 
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.arrays import Features
-from fedquilt.graphs.encoding import Encoding, joint_encoding
+from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.recode import joint_encoding, recoded
 
 _log = logging.getLogger(__name__)
 _SHOWN = 5  # names in a sentence
@@ -23,10 +23,10 @@ class Alignment:
     """How graphs fit together.
 
     Attributes:
-        columns: for each graph, which of its features each common one is, [F], -1 for one that is zero there; None where they
-            are the same.
+        columns: for each graph the order in which its features are taken, [F]; None where they are in order.
         feature_names: F names; None where the graphs have none.
         encoding: how the columns of a table become the common features; None where that is not known.
+        recodes: whether the features of each graph are made anew by `encoding`.
         classes: C, of the union.
         class_names: C names; None where the graphs have none.
         classes_of: for each graph the number in the union of each of its classes; None where that is the same.
@@ -35,6 +35,7 @@ class Alignment:
     columns: list[np.ndarray | None]
     feature_names: tuple[str, ...] | None
     encoding: Encoding | None
+    recodes: bool
     classes: int
     class_names: tuple[str, ...] | None
     classes_of: list[np.ndarray | None]
@@ -43,6 +44,18 @@ class Alignment:
         """[n] int64: the labels of a graph as classes of the union."""
         numbers = self.classes_of[number]
         return graph.y if numbers is None else np.where(graph.y < 0, -1, numbers[graph.y])
+
+    def features(self, number: int, graph: Graph) -> Features:
+        """[n, F] float32: the features of a graph in the common order; those that are made anew are dense."""
+        if self.recodes and self.encoding is not None:
+            return recoded(graph, self.encoding).x
+        order = self.columns[number]
+        if order is None:
+            return graph.x
+        x = graph.x[:, order]
+        if not isinstance(x, np.ndarray):
+            x.sort_indices()
+        return x
 
 
 def alignment_of(graphs: Sequence[Graph], names: Sequence[str] | None = None) -> Alignment:
@@ -114,20 +127,20 @@ def union_of_classes(graphs: Sequence[Graph], called: Sequence[str]) -> tuple[st
 
 def _align_features(
     graphs: Sequence[Graph], called: Sequence[str]
-) -> tuple[list[np.ndarray | None], tuple[str, ...] | None, Encoding | None]:
-    """Where each graph has the common features, their names, and how a table's columns become them.
+) -> tuple[list[np.ndarray | None], tuple[str, ...] | None, Encoding | None, bool]:
+    """The order of each graph's features, their names, how a table's columns become them, and whether they are made anew.
 
-    The features are those of the first graph that names them. Where all graphs came from tables, they are those of all
-    tables: a category, or an indicator of gaps, that one table lacks is zero there.
+    The features are those of the first graph that names them. Where all graphs came from tables with the same columns, and
+    these gave different features, they are those of `joint_encoding`: a category that one table lacks is zero there.
     """
     lead = next((m for m, graph in enumerate(graphs) if graph.feature_names is not None), 0)
     names, width, encoding = graphs[lead].feature_names, graphs[lead].features, graphs[lead].encoding
-    encodings = [graph.encoding for graph in graphs if graph.encoding is not None]
-    if len(encodings) == len(graphs):
-        for one, client in zip(encodings, called, strict=True):
-            _check_columns(one, encodings[0], client, called[0])
-        encoding = joint_encoding(encodings)
-        names = encoding.feature_names
+    different = len({frozenset(graph.feature_names or ()) for graph in graphs}) > 1
+    if different and all(graph.encoding is not None for graph in graphs):
+        for graph, client in zip(graphs, called, strict=True):
+            _check_columns(graph, graphs[0], client, called[0])
+        encoding = joint_encoding(graphs)
+        return [None] * len(graphs), encoding.feature_names, encoding, True
     columns: list[np.ndarray | None] = []
     for graph, client in zip(graphs, called, strict=True):
         if names is None or graph.feature_names is None:
@@ -138,37 +151,26 @@ def _align_features(
                 )
             columns.append(None)
             continue
-        if len(encodings) < len(graphs):
-            _check_names(graph.feature_names, names, "feature", client, called[lead])
+        _check_names(graph.feature_names, names, "feature", client, called[lead])
         here = {name: number for number, name in enumerate(graph.feature_names)}
-        columns.append(None if graph.feature_names == names else np.array([here.get(name, -1) for name in names]))
-    return columns, names, encoding
+        columns.append(None if graph.feature_names == names else np.array([here[name] for name in names]))
+    return columns, names, encoding, False
 
 
-def placed(x: Features, order: np.ndarray | None) -> Features:
-    """Features [n, F'] brought into the common order: `order` [F] says which column each is, -1 for one of zeros."""
-    if order is None:
-        return x
-    if isinstance(x, np.ndarray):
-        found = x[:, np.maximum(order, 0)]
-        found[:, order < 0] = 0
-        return found
-    place = np.empty(x.shape[1], dtype=np.int64)
-    place[order[order >= 0]] = np.flatnonzero(order >= 0)
-    found = sp.csr_matrix((x.data, place[x.indices], x.indptr), shape=(x.shape[0], order.size))
-    found.sort_indices()
-    return found
-
-
-def _check_columns(own: Encoding, first: Encoding, client: str, lead: str) -> None:
-    """Refuse a table that has not the columns of the first one, or another kind of one."""
-    _check_names([one.name for one in own.columns], [one.name for one in first.columns], "column", client, lead)
-    kinds = {one.name: one.kind for one in first.columns}
-    for one in own.columns:
-        if one.kind != kinds[one.name]:
+def _check_columns(graph: Graph, first: Graph, client: str, lead: str) -> None:
+    """Refuse a table that has not the columns of the first one, or another kind of one; an empty column is no difference."""
+    own, other = graph.encoding, first.encoding
+    assert own is not None
+    assert other is not None
+    columns, expected = ({one.name: one.kind for one in each.columns} for each in (own, other))
+    empty = {*own.dropped, *other.dropped}
+    here, there = ([name for name in each if name not in empty] for each in (columns, expected))
+    _check_names(here, there, "column", client, lead)
+    for name, kind in columns.items():
+        if name in expected and (kind == "category") != (expected[name] == "category"):
             raise FedquiltError(
-                f"{_title(client)} has a {one.kind} in the column '{one.name}' and {lead} a {kinds[one.name]}; correct its "
-                "cells, or name the column under numeric, categories or drop in each graph.yaml."
+                f"{_title(client)} has a {kind} in the column '{name}' and {lead} a {expected[name]}; correct its cells, or "
+                "name the column under numeric, categories or drop in each graph.yaml."
             )
 
 

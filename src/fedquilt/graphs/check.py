@@ -8,7 +8,7 @@ import numpy as np
 
 from fedquilt.graphs.copies import CopyReport, describe_copies
 from fedquilt.graphs.edge_weights import weights_in_words
-from fedquilt.graphs.findings import Finding, findings_of
+from fedquilt.graphs.findings import ColumnFigures, Finding, column_figures, findings_of
 from fedquilt.graphs.graph import Graph
 
 
@@ -28,7 +28,8 @@ class GraphReport:
         class_counts: [C] labelled nodes in each class.
         split: the sizes of the given split's train, val and test parts, or None.
         copies: how much nodes with the same neighbours give away of each other's labels, and nodes with the same features.
-        class_names: the names of the classes, or None.
+        class_names, feature_names: the names of the classes and of the features, or None.
+        columns: figures of the features: range, deviation, skew.
         findings: what is worth knowing, and what training does about each.
     """
 
@@ -47,6 +48,8 @@ class GraphReport:
     split: tuple[int, int, int] | None
     copies: tuple[CopyReport, CopyReport]
     class_names: tuple[str, ...] | None
+    feature_names: tuple[str, ...] | None
+    columns: ColumnFigures
     findings: tuple[Finding, ...]
 
     @property
@@ -83,7 +86,7 @@ def describe_graph(graph: Graph, own: bool = True) -> GraphReport:
 
     components, _ = connected_components(graph.adjacency(), directed=False)
     degree = np.bincount(graph.edges.ravel(), minlength=graph.nodes)
-    masks = graph.masks
+    masks, figures = graph.masks, column_figures(graph.x)
     counts = np.bincount(graph.y[graph.y >= 0], minlength=graph.classes)
     copies = (describe_copies(graph, "neighbours"), describe_copies(graph, "features"))
     return GraphReport(
@@ -102,7 +105,9 @@ def describe_graph(graph: Graph, own: bool = True) -> GraphReport:
         split=None if masks is None else (int(masks["train"].sum()), int(masks["val"].sum()), int(masks["test"].sum())),
         copies=copies,
         class_names=graph.class_names,
-        findings=(*findings_of(graph, own), *(_copy_finding(graph, c) for c in copies if c.gives_away)),
+        feature_names=graph.feature_names,
+        columns=figures,
+        findings=(*findings_of(graph, own, figures), *(_copy_finding(graph, c) for c in copies if c.gives_away)),
     )
 
 

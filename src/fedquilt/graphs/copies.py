@@ -103,7 +103,7 @@ class CopyReport:
         makes less than half of the errors that trusting the reference makes.
 
         Leaves of one hub have the same neighbours too, and so have nodes with the same few words; they agree as often as
-        other nodes nearby do. On Cora, CiteSeer, PubMed, Actor, Tolokers and others this is False, see docs/data.md.
+        other nodes nearby do. On Cora, CiteSeer, PubMed, Actor, Tolokers and others this is False, see `fedquilt docs data`.
         """
         return self.share >= 0.1 and 1 - self.agreement < 0.5 * (1 - self.reference)
 

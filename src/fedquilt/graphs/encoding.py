@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -124,8 +124,8 @@ class Encoding:
         fields = {key: part for key, part in value.items() if key != "format"}
         try:
             columns = tuple(_column(one) for one in fields.pop("columns"))
-            names = {key: tuple(fields.pop(key)) for key in ("dropped", "missing")}
-            found = cls(columns=columns, **names, **fields)
+            dropped, missing = (tuple(fields.pop(key)) for key in ("dropped", "missing"))
+            found = cls(columns=columns, dropped=dropped, missing=missing, **fields)
         except (TypeError, ValueError, KeyError):
             raise _damaged(where) from None
         texts = (found.id, found.label, found.split, found.client)
@@ -134,46 +134,6 @@ class Encoding:
         if found.id is None or sum(found.widths) > MOST_FEATURES:
             raise _damaged(where)
         return found
-
-
-def joint_encoding(encodings: Iterable[Encoding], cap: int | None = None) -> Encoding:
-    """One encoding for several tables, such as those of several hospitals: the first one's names, all columns of all tables.
-
-    A category of any table is a category, in the order of names; `cap` is how many of a column stay, the first ones. A column
-    has an indicator where a table has one. A column that is a number in one table and a category in another, or is missing
-    in one, is an error. The mean that fills a gap is the mean of the tables' means.
-    """
-    tables = list(encodings)
-    first = tables[0]
-    columns = []
-    for column in first.columns:
-        same = [next((one for one in table.columns if one.name == column.name), None) for table in tables]
-        kinds = {"nothing" if one is None else one.kind for one in same}
-        if len(kinds) > 1:
-            raise FedquiltError(
-                f"The column '{column.name}' is a {' in one table and a '.join(sorted(kinds))} in another; "
-                "name it under numeric, categories or drop in each graph.yaml."
-            )
-        found = [one for one in same if one is not None]
-        names = sorted({name for one in found for name in one.categories})
-        columns.append(
-            Column(
-                column.name,
-                column.kind,
-                float(np.mean([one.fill for one in found])),
-                any(one.indicator for one in found),
-                tuple(names[:cap]),
-                any(one.other for one in found) or (cap is not None and len(names) > cap),
-            )
-        )
-    known = {column.name for column in columns}
-    for name in (one.name for table in tables[1:] for one in table.columns):
-        if name not in known:
-            raise FedquiltError(
-                f"The column '{name}' is in one table and not in another; add it there, or name it under drop in graph.yaml."
-            )
-    dropped = tuple(dict.fromkeys(name for table in tables for name in table.dropped))
-    return Encoding(tuple(columns), first.id, first.label, first.split, first.client, dropped, missing=first.missing)
 
 
 def _column(value: Any) -> Column:

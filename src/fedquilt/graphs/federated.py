@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from fedquilt.common.printable import fault_of_name
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.align import alignment_of, placed
+from fedquilt.graphs.align import Alignment, alignment_of
 from fedquilt.graphs.arrays import Features, as_sparse
 from fedquilt.graphs.copies import CopyKind, find_copies
 from fedquilt.graphs.graph import Graph
@@ -82,8 +82,12 @@ class FederatedGraph(Graph):
 
     def validate(self, where: str | None = None, labelled: bool = True) -> None:
         """See `Graph.validate`."""
-        where = where or self.name
         self.plain(ids=None).validate(where, labelled)
+        self.check_clients(where)
+
+    def check_clients(self, where: str | None = None) -> None:
+        """Check whose each node is, and that ids are distinct within a client; `validate` checks all the rest as well."""
+        where = where or self.name
         if self.owner.shape != (self.nodes,) or not np.issubdtype(self.owner.dtype, np.integer) or self.owner.min() < 0:
             raise FedquiltError(
                 f"{where} does not say whose each of its {self.nodes} nodes is; name a client for each."
@@ -124,7 +128,7 @@ def with_owners(
         owner=np.array([place[name] for name in names], dtype=np.int64)[inverse],
         client_names=None if ranked == [str(number) for number in range(len(ranked))] else tuple(ranked),
     )
-    joined.validate(labelled=False)
+    joined.check_clients()
     return joined
 
 
@@ -147,7 +151,7 @@ def federated(
     names: Sequence[str] | None = None,
     prepare: Sequence[PrepareKind | None] = (),
 ) -> FederatedGraph:
-    """Join the graphs of several owners, a client each, in this order.
+    """Join the graphs of several owners, which are valid, a client each, in this order.
 
     Features with names are brought into the order of the first graph's, classes with names into that of the union of all
     (`fedquilt.graphs.align`). No edge joins two clients. Features are dense where all graphs' are.
@@ -174,11 +178,12 @@ def federated(
             own = np.arange(graph.nodes) if graph.copies is None else np.unique(graph.copies, return_inverse=True)[1]
             copies[nodes] = own + used
             used += int(own.max()) + 1
-    ids, weights = [graph.ids for graph in graphs], _edge_weights(graphs)
+    ids = [graph.ids for graph in graphs]
     joined = FederatedGraph(
         name=name,
         edges=np.concatenate(edges, axis=1),
-        x=_features(graphs, first, alignment.columns),
+        edge_weights=_edge_weights(graphs),
+        x=_features(graphs, first, alignment),
         y=np.concatenate(labels),
         classes=alignment.classes,
         masks=masks if masked else None,
@@ -190,31 +195,30 @@ def federated(
         owner=np.repeat(np.arange(len(sizes)), sizes),
         client_names=names,
         prepare=tuple(prepare) if any(prepare) else (),
-        **({} if weights is None else {"edge_weights": weights}),
     )
-    joined.validate()
+    joined.check_clients()
     return joined
 
 
 def _edge_weights(graphs: Sequence[Graph]) -> np.ndarray | None:
     """[E] float32: the weights of all edges, ones for a graph that has none, as it weighs its edges; None: no graph has any."""
-    found = [getattr(graph, "edge_weights", None) for graph in graphs]
+    found = [graph.edge_weights for graph in graphs]
     if all(weights is None for weights in found):
         return None
     sizes = [graph.edges.shape[1] for graph in graphs]
     return np.concatenate([np.ones(n, np.float32) if w is None else w for w, n in zip(found, sizes, strict=True)])
 
 
-def _features(graphs: Sequence[Graph], first: np.ndarray, columns: Sequence[np.ndarray | None]) -> Features:
-    """The features of all graphs, one below the other: dense where all are.
+def _features(graphs: Sequence[Graph], first: np.ndarray, alignment: Alignment) -> Features:
+    """The features of all graphs, one below the other: dense where all are, or where they are made anew.
 
     A list of graphs is emptied as their features are taken. The pages of a new array are taken as they are written, so that
     each client's features make room for the next one's.
     """
-    width = graphs[0].features if columns[0] is None else columns[0].size
-    if not any(graph.sparse for graph in graphs):
+    width = graphs[0].features if alignment.feature_names is None else len(alignment.feature_names)
+    if alignment.recodes or not any(graph.sparse for graph in graphs):
         dense = np.empty((first[-1], width), dtype=np.float32)
-        for number, x in enumerate(_taken(graphs, columns)):
+        for number, x in enumerate(_taken(graphs, alignment)):
             dense[first[number] : first[number + 1]] = x
         return dense
     filled = [int(np.count_nonzero(graph.x)) if isinstance(graph.x, np.ndarray) else graph.x.nnz for graph in graphs]
@@ -222,17 +226,17 @@ def _features(graphs: Sequence[Graph], first: np.ndarray, columns: Sequence[np.n
     large = max(int(ends[-1]), width) >= 2**31
     data, indices = np.empty(ends[-1], dtype=np.float32), np.empty(ends[-1], dtype=np.int64 if large else np.int32)
     indptr = np.zeros(first[-1] + 1, dtype=indices.dtype)
-    for number, x in enumerate(_taken(graphs, columns)):
+    for number, x in enumerate(_taken(graphs, alignment)):
         sparse, entries = as_sparse(x), slice(ends[number], ends[number + 1])
         data[entries], indices[entries] = sparse.data, sparse.indices
         indptr[first[number] + 1 : first[number + 1] + 1] = sparse.indptr[1:] + ends[number]
     return sp.csr_matrix((data, indices, indptr), shape=(first[-1], width))
 
 
-def _taken(graphs: Sequence[Graph], columns: Sequence[np.ndarray | None]) -> Iterator[Features]:
+def _taken(graphs: Sequence[Graph], alignment: Alignment) -> Iterator[Features]:
     """Each graph's features in the common order; a graph of a list is given up when the next one is asked for."""
-    for number, order in enumerate(columns):
-        yield placed((graphs.pop(0) if isinstance(graphs, list) else graphs[number]).x, order)
+    for number in range(len(alignment.columns)):
+        yield alignment.features(number, graphs.pop(0) if isinstance(graphs, list) else graphs[number])
 
 
 def _check_names(names: Sequence[str], clients: int, where: str) -> None:

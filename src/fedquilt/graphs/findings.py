@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from fedquilt.common.printable import printable, shortened
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.preparation import suggested_kind
 
 _MOST_NAMED = 4  # columns or classes in one sentence
-_COUNTS_WIDTH, _COUNTS_ZEROS = 64, 0.85  # counts have many columns, and most are zero
 _UNEQUAL_SCALES = 10  # times that one column's deviation is another's
 _FAR = 10  # deviations of the middle nine tenths that are an outlier
 _SKEWED = 3.0
@@ -42,13 +43,21 @@ class Finding:
         return f"{self.found}: {self.done}."
 
 
-def findings_of(graph: Graph, own: bool = True) -> list[Finding]:
+def findings_of(graph: Graph, own: bool = True, figures: ColumnFigures | None = None) -> list[Finding]:
     """What is worth knowing about a graph's features, classes and edges.
 
-    `own`: it is a user's own graph, whose features a run brings to one scale; a named dataset's are used as published.
+    Args:
+        graph: the graph.
+        own: whether it is a user's own, whose features a run brings to one scale; a named dataset's are used as published.
+        figures: of its features, where they are known already.
     """
     degree = np.bincount(graph.edges.ravel(), minlength=graph.nodes)
-    return [*_features(graph, own), *_classes(graph), *_homophily(graph), *_edges(graph, degree, own)]
+    return [
+        *_features(graph, own, figures or column_figures(graph.x)),
+        *_classes(graph),
+        *_homophily(graph),
+        *_edges(graph, degree, own),
+    ]
 
 
 # --- features
@@ -78,14 +87,27 @@ class ColumnFigures:
         """[F] bool: whether all nodes have one value."""
         return self.low == self.high
 
+    def rows(self, names: Sequence[str] | None, most: int = 20) -> list[tuple[str, ...]]:
+        """(name, least, largest, deviation, skew) of the columns that are not 0 and 1 only, the widest first, as text."""
+        plain = np.flatnonzero(~self.binary)
+        shown = plain[np.argsort(-self.deviation[plain], kind="stable")][:most]
+        return [
+            (
+                f"column {at + 1}" if names is None else _brief(names[at]),
+                *(f"{part[at]:.4g}" for part in (self.low, self.high, self.deviation)),
+                f"{self.skew[at]:.1f}",
+            )
+            for at in shown.tolist()
+        ]
+
 
 def column_figures(x: np.ndarray | sp.csr_matrix) -> ColumnFigures:
     """The figures of features [N, F], some columns at a time, so that they take little memory."""
     parts = []
     columns = sp.csc_matrix(x) if sp.issparse(x) else x
     for start in range(0, x.shape[1], _BLOCK):
-        block = columns[:, start : start + _BLOCK]
-        block = (block.toarray() if sp.issparse(block) else block).astype(np.float64)
+        part: Any = columns[:, start : start + _BLOCK]
+        block = (part.toarray() if sp.issparse(part) else part).astype(np.float64)
         low, high = np.quantile(block, (0.05, 0.95), axis=0)
         clipped = np.clip(block, low, high)
         centre, deviation = clipped.mean(axis=0), clipped.std(axis=0)
@@ -102,18 +124,17 @@ def column_figures(x: np.ndarray | sp.csr_matrix) -> ColumnFigures:
     return ColumnFigures(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _features(graph: Graph, own: bool) -> list[Finding]:
-    figures = column_figures(graph.x)
+def _features(graph: Graph, own: bool, figures: ColumnFigures) -> list[Finding]:
     plain = ~figures.constant & ~figures.binary
     found: list[Finding] = []
     if plain.any():
         found += _scale(graph, figures, plain, own)
     if (same := np.flatnonzero(figures.constant)).size:
         zeros = int((figures.high[same] == 0).sum())
-        what = f"{same.size:,} of {graph.features:,} features have one value for every node ({_names(graph, same)})"
-        if zeros == same.size:
-            what = f"{zeros:,} of {graph.features:,} features are 0 for every node ({_names(graph, same)})"
-        found.append(Finding("constant columns", what, "they tell nothing apart and can be dropped"))
+        what = "are 0" if zeros == same.size else "have one value"
+        what = f"{same.size:,} of {graph.features:,} features {what} for every node ({_names(graph, same)})"
+        done = "they tell no nodes apart and can be dropped; --prepare standard makes them 0"
+        found.append(Finding("constant columns", what, done))
     return found
 
 
@@ -129,10 +150,11 @@ def _scale(graph: Graph, figures: ColumnFigures, plain: np.ndarray, own: bool) -
             f"{_name(graph, at)} has values from {figures.low[at]:.4g} to {figures.high[at]:.4g}"
             for at in (most, least)
         )
+    counts = suggested_kind(graph.x) == "rows"
     kept = "; columns of 0 and 1 stay as they are" if figures.binary.any() else ""
     if not own:
         done = "a named dataset is used as its protocol says (--prepare standard changes that)"
-    elif _are_counts(graph):
+    elif counts:
         done = "a run divides each node's counts by their sum (--prepare rows, the default here)"
     else:
         done = (
@@ -140,7 +162,7 @@ def _scale(graph: Graph, figures: ColumnFigures, plain: np.ndarray, own: bool) -
         )
     found = [Finding("scale", spans, done, warning=own and bool(unequal or off))]
     skewed = places[(figures.far[places] > _FAR) | (np.abs(figures.skew[places]) > _SKEWED)]
-    if skewed.size and own and not _are_counts(graph):
+    if skewed.size and own and not counts:
         worst = skewed[np.argmax(figures.far[skewed])]
         what = f"{skewed.size:,} column{'s are' if skewed.size > 1 else ' is'} skewed or has outliers ({_names(graph, skewed)}"
         what += f"; the farthest, in {_name(graph, worst)}, is {figures.far[worst]:.0f} deviations away)"
@@ -150,14 +172,6 @@ def _scale(graph: Graph, figures: ColumnFigures, plain: np.ndarray, own: bool) -
         )
         found.append(Finding("outliers", what, done))
     return found
-
-
-def _are_counts(graph: Graph) -> bool:
-    """Whether features look like counts of words: sparse, or wide and mostly zero, and never negative."""
-    x = graph.x
-    if not isinstance(x, np.ndarray):
-        return True
-    return x.shape[1] >= _COUNTS_WIDTH and bool(x.min() >= 0) and np.count_nonzero(x) <= (1 - _COUNTS_ZEROS) * x.size
 
 
 # --- classes

@@ -1,4 +1,4 @@
-"""Read and write fedquilt's graph format: one compressed NumPy archive a graph, never pickled. See `docs/data.md`."""
+"""Read and write fedquilt's graph format: one compressed NumPy archive a graph, never pickled. See `fedquilt docs data`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
     for key in ("edge_index", "y"):
         if key not in arrays and (labelled or key != "y"):
             raise FedquiltError(
-                f"{where} has no array '{key}'; a graph file needs edge_index, y and x (see docs/data.md)."
+                f"{where} has no array '{key}'; a graph file needs edge_index, y and x (see 'fedquilt docs data')."
             )
     warn_of_direction(arrays["edge_index"], where, usual=True)
     edges = SimpleNamespace(edge_weight=arrays.get("edge_weight"), edge_attr=arrays.get("edge_attr"))
@@ -190,7 +190,9 @@ def _features(arrays: dict[str, np.ndarray], where: str) -> Any:
         return arrays["x"]
     missing = [key for key in SPARSE_KEYS if key not in arrays]
     if len(missing) == len(SPARSE_KEYS):
-        raise FedquiltError(f"{where} has no array 'x'; a graph file needs edge_index, y and x (see docs/data.md).")
+        raise FedquiltError(
+            f"{where} has no array 'x'; a graph file needs edge_index, y and x (see 'fedquilt docs data')."
+        )
     if missing:
         raise FedquiltError(
             f"{where} has no array '{missing[0]}'; sparse features need all of {', '.join(SPARSE_KEYS)}."

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ Record = dict[str, Any]
 
 
 class RunLoggers:
-    """The loggers of one run."""
+    """The loggers of one run, as one of its callbacks (`fedquilt.runs.callbacks.Callback`)."""
 
     def __init__(
         self,
@@ -38,16 +37,23 @@ class RunLoggers:
         found = [find_logger(name) for name in names]
         root = folder() if found else Path()
         self._loggers: list[Logger] = [logger(root) for logger in found]
+        self._seed, self._rounds = 0, 0
 
-    @contextmanager
-    def seed(self, seed: int, watch: Callable[[Record], None] | None) -> Iterator[SeedLog]:
-        """Log a seed that trains inside the `with` block; `watch`, if any, is called with each record too."""
-        log = SeedLog(self, seed, watch)
+    def start(self, config: object, seed: int, rounds: int) -> None:
+        """A seed starts or is resumed."""
+        self._seed, self._rounds = seed, 0
         self.each(lambda logger: self._start(logger, seed))
-        try:
-            yield log
-        finally:
-            self.each(lambda logger: self._finish(logger, seed, log.summary))
+
+    def round(self, record: Record) -> None:
+        """A round is done. Where it was done before, the seed is trained again from there: its log is begun again."""
+        if record["round"] < self._rounds:
+            self.begin_again(self._seed)
+        self._rounds = record["round"] + 1
+        self.each(lambda logger: logger.round(record))
+
+    def end(self, summary: Record | None) -> None:
+        """The seed is done, with this summary; None: it was stopped."""
+        self.each(lambda logger: self._finish(logger, self._seed, summary))
 
     def catch_up(self, seed: int, records: Sequence[Record], summary: Record) -> None:
         """Log a seed that trained before, in each logger that has no complete log of it."""
@@ -90,21 +96,3 @@ class RunLoggers:
         logger.finish(summary)
         if summary is not None:
             logger.note(seed, finished=True)
-
-
-class SeedLog:
-    """The log of one seed in all loggers. Set `summary` when the seed is done."""
-
-    def __init__(self, loggers: RunLoggers, seed: int, watch: Callable[[Record], None] | None) -> None:
-        self._loggers, self._seed, self._watch = loggers, seed, watch
-        self._rounds = 0
-        self.summary: Record | None = None
-
-    def round(self, record: Record) -> None:
-        """Log a round that is done. Where it was done before, the seed is trained again from there: its log is begun again."""
-        if record["round"] < self._rounds:
-            self._loggers.begin_again(self._seed)
-        self._rounds = record["round"] + 1
-        self._loggers.each(lambda logger: logger.round(record))
-        if self._watch is not None:
-            self._watch(record)

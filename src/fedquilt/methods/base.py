@@ -121,6 +121,7 @@ class Method(ABC):
         uploads, downloads: every name that crosses, with a sentence about what it reveals.
         single_uploads: why the server has to see each client's upload, as the end of a sentence that begins with "its";
             empty where sums over clients are enough (`summands`, `aggregate_sums`), so that secure aggregation works.
+        client_settings: the settings that may differ from client to client (`Client.settings`).
         searched: the settings that `fedquilt tune` searches; names that Settings lacks are skipped.
         single_round: one round is enough, since nothing is learned over rounds.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
@@ -139,6 +140,7 @@ class Method(ABC):
     downloads: ClassVar[tuple[TensorSpec, ...]] = ()
     single_uploads: ClassVar[str] = "server is not written for sums of uploads"
     searched: ClassVar[tuple[str, ...]] = ("lr", "weight_decay", "dropout")
+    client_settings: ClassVar[tuple[str, ...]] = ()
     single_round: ClassVar[bool] = False
     host_server: ClassVar[bool] = False
     guarded: ClassVar[str] = ""

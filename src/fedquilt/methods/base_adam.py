@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -31,6 +31,7 @@ class AdamMethod(Method):
     of its next training step, on which they depend too."""
 
     settings: AdamSettings
+    client_settings: ClassVar[tuple[str, ...]] = ("lr", "weight_decay", "epochs")
 
     @classmethod
     def defaults(cls, context: RunContext) -> dict[str, Any]:
@@ -122,6 +123,11 @@ class AdamMethod(Method):
         """Learning rates of tensors that do not have the method's `lr`, by their names in the state: one, or one a client."""
         return {}
 
+    def learning_rate(self, cohort: Cohort) -> LearningRate:
+        """The method's `lr`, or one for each client [M] where some have their own."""
+        own = cohort.own_values("lr", self.settings.lr)
+        return self.settings.lr if own is None else own
+
     def weights(self, state: State) -> Weights:
         """The model's weights as they act, by their names in the model."""
         return {name.removeprefix(MODEL): w for name, w in state.items() if name.startswith(MODEL)}
@@ -143,19 +149,52 @@ class AdamMethod(Method):
 
     def train(self, state: State, cohort: Cohort, down: Message, steps: range) -> Update:
         """Run these training steps; the upload, the personal models and the loss of the last one."""
+        own = cohort.own_settings("epochs", self.settings.epochs)
+        if own is not None:
+            return self._train_unequally(state, cohort, down, steps, [int(epochs) for epochs in own])
         clock, loss = state[CLOCK], torch.zeros(cohort.clients)
         if not is_capturing(clock):  # a replayed CUDA graph goes on from the step at which the round before stopped
             clock.fill_(steps.start)
         keys = advanced(state[KEYS], clock)
         clock += len(steps)
         for epoch in range(len(steps)):
-            dropout = Dropout(self.settings.dropout, keys, epoch)
-            grads, loss = self.gradients(state, cohort, dropout, down)
-            s = self.settings
-            if s.clip:
-                clip_gradients(grads, s.clip)
-            adam_step(self.trained(state), grads, state, s.lr, s.weight_decay, self.rates(cohort))
-            self.after_step(state, down)
+            loss = self._step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
+        personal = self.personal(state)
+        return Update(self.upload(state, personal, cohort, down), personal, loss)
+
+    def _step(self, state: State, cohort: Cohort, down: Message, dropout: Dropout) -> Tensor:
+        """One training step of all clients; each client's loss [M] before it."""
+        grads, loss = self.gradients(state, cohort, dropout, down)
+        if self.settings.clip:
+            clip_gradients(grads, self.settings.clip)
+        trained, rates, decay = self.trained(state), self.rates(cohort), self.settings.weight_decay
+        lr = self.learning_rate(cohort)
+        if isinstance(lr, Tensor):
+            rates = {**dict.fromkeys(trained, lr), **rates}
+        own = cohort.own_values("weight_decay", decay)
+        if own is not None:  # added here, as Adam's kernels know one for all
+            decay = 0.0
+            for name in (name for name in trained if name.startswith(MODEL)):
+                grads[name] = torch.addcmul(grads[name], _along(own.float(), grads[name]), trained[name])
+        adam_step(trained, grads, state, self.settings.lr, decay, rates)
+        self.after_step(state, down)
+        return loss
+
+    def _train_unequally(self, state: State, cohort: Cohort, down: Message, steps: range, epochs: list[int]) -> Update:
+        """As `train`, where client m takes epochs[m] steps: the state of those who are done stays as it is."""
+        clock, loss = state[CLOCK], torch.zeros(cohort.clients, device=cohort.device)
+        counts = torch.tensor(epochs, device=clock.device, dtype=clock.dtype)
+        if not is_capturing(clock):
+            clock.copy_(counts * (steps.start // self.settings.epochs))
+        keys = advanced(state[KEYS], clock)
+        clock += counts
+        for epoch in range(max(epochs)):
+            at_work = counts > epoch
+            before = {name: tensor.clone() for name, tensor in state.items()} if epoch >= min(epochs) else {}
+            new = self._step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
+            loss = torch.where(at_work.to(new.device), new, loss.to(new.device))
+            for name, tensor in before.items():
+                state[name].copy_(torch.where(_along(at_work, tensor), state[name], tensor))
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, loss)
 
@@ -173,6 +212,11 @@ class AdamMethod(Method):
     def personal(self, state: State) -> State:
         """The effective weights."""
         return self.weights(state)
+
+
+def _along(values: Tensor, tensor: Tensor) -> Tensor:
+    """Values [M] as a tensor that is broadcast over the other axes of `tensor` [M, ...]."""
+    return values.view(-1, *[1] * (tensor.dim() - 1))
 
 
 def leaves_of(weights: Weights) -> Weights:

@@ -37,6 +37,7 @@ class FedAvg(BackboneMethod):
     searched = (*BackboneMethod.searched, "hidden")
     uploads = (WEIGHTS, TRAIN_NODES)
     downloads = (AVERAGE,)
+    any_module = True
     single_uploads = ""
 
     def shares(self, name: str) -> bool:

@@ -10,7 +10,7 @@ that work on the given graph, and the classifier, stay at home.
     y   = softmax([X, Z^0, Z^1, Z^2] W_c)                         eq. 6
     loss = cross-entropy + lambda mean_u sum_v A~_uv |x_u - x_v|^2 + mu mean_u sum_v A~_uv^2    (eq. 7, 8)
 
-Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md; no public
+Where the code and the paper differ, or the paper leaves it open, and why (measured in `fedquilt docs fidelity`; no public
 code was found):
 
 - *Values.* The printed A~ is zero or one and has no gradient. Here the kept scores, made positive and divided by their sum,

@@ -6,7 +6,7 @@ factor is distributed at each client, below global factors that all clients shar
 the projection together with the cross-entropy. The server compares clients factor by factor (eq. 9) and gives each client
 its own average of each factor's part of the model (eq. 10, 11).
 
-Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md):
+Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in `fedquilt docs fidelity`):
 
 - *One objective.* Algorithm 1 trains the classifier by cross-entropy and the projection by the ELBO alone, which knows no
   label. Here one step minimises cross-entropy + `elbo` times the negative ELBO over all of them. (In the public code the

@@ -6,10 +6,13 @@ to themselves which labels they see.
 
 from __future__ import annotations
 
+from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import TensorSpec
-from fedquilt.methods.base import register
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
+from fedquilt.methods.base import RunContext, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.fedavg import TRAIN_NODES, FedAvg
+from fedquilt.methods.settings import BackboneSettings
 
 
 @register("fedper")
@@ -23,6 +26,15 @@ class FedPer(FedAvg):
         TRAIN_NODES,
     )
     downloads = (TensorSpec(MODEL + "conv*", "The average of the participants' graph layers.", shared=True),)
+
+    def __init__(self, settings: BackboneSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
+        super().__init__(settings, context, averaging)
+        shared = [name for name in self.shapes() if self.shares(name)]
+        if len(shared) in (0, len(self.shapes())):
+            raise FedquiltError(
+                "FedPer averages the layers whose names begin with 'conv' and leaves the others at home; the backbone "
+                f"'{settings.model}' has {', '.join(self.shapes())}: name its graph layers conv1, conv2, the last otherwise."
+            )
 
     def shares(self, name: str) -> bool:
         """Graph layers yes, classifier no."""

@@ -6,7 +6,7 @@ private mask that selects and scales the weights it received (section 4.2), and 
 the received one (eq. 4). Nothing is pruned by default: `threshold=0.2` sends 46 to 69 % of the
 bytes at no loss of accuracy, and tells the server which weights a client does not use.
 
-Where the code and the paper differ, and why (what was measured is in docs/fidelity.md):
+Where the code and the paper differ, and why (what was measured is in `fedquilt docs fidelity`):
 
 - *What is sent.* The masked weights theta * mu, as in the paper's Algorithm 1 (the public code sends theta: `upload=plain`).
   To the letter, clients apply their lasting masks again to an average that holds them already, so that weights grow
@@ -117,6 +117,7 @@ class FedPub(BackboneMethod):
         "server compares the clients' functional embeddings and averages their models anew for each receiver"
     )
     searched = (*BackboneMethod.searched, "hidden", "tau", "l1", "proximal")
+    client_settings = ("weight_decay", "epochs")  # masks shrink by one lr for all
     settings: FedPubSettings
     uploads = (
         TensorSpec(
@@ -136,11 +137,17 @@ class FedPub(BackboneMethod):
 
     def __init__(self, settings: FedPubSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         super().__init__(settings, context, averaging)
-        if settings.model != "gcn" and settings.similarity == "function" and settings.graph != "feature":
-            raise FedquiltError(
-                f"FED-PUB's functional embeddings on random graphs are written for model=gcn, not {settings.model}: "
-                "set model=gcn, graph=feature, or another similarity."
-            )
+        if settings.similarity == "function" and settings.graph != "feature":
+            if settings.model != "gcn":
+                raise FedquiltError(
+                    f"FED-PUB's functional embeddings on random graphs are written for model=gcn, not {settings.model}: "
+                    "set model=gcn, graph=feature, or another similarity."
+                )
+            if settings.layers != 2:
+                raise FedquiltError(
+                    f"FED-PUB's functional embeddings on random graphs are written for two layers, not {settings.layers}: "
+                    "set layers=2, graph=feature, or another similarity."
+                )
         self.maskable = matrices(self.model.shapes()) if settings.masking else ()
 
     @classmethod

@@ -7,10 +7,10 @@ generates all models at once. Clients train what they are given and say how it c
 that they would have written what the clients arrived at. A client that comes later needs one exchange to get its model.
 
 What is private does the work: clients keep their classifier and train several epochs a round. With `personal_step=0`, where
-everyone is generated the same graph layers, this is FedPer with an unweighted mean, and as accurate. docs/fidelity.md has
+everyone is generated the same graph layers, this is FedPer with an unweighted mean, as accurate. `fedquilt docs fidelity` has
 what the generated differences add to that, and the permutation test (`shuffle`).
 
-Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md):
+Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in `fedquilt docs fidelity`):
 
 - *Direction.* The paper calls trained - generated the gradient and descends along it, away from what clients learned. Here
   generated - trained is back-propagated, so that generated weights move toward trained ones.
@@ -144,6 +144,7 @@ class FedSheafHN(BackboneMethod):
         "server writes each client's weights from its own embedding, and learns from how each client changed them"
     )
     searched = (*BackboneMethod.searched, "hidden", "server_lr", "personal_step")
+    client_settings = ("lr", "weight_decay")  # epochs are counted from the warm-up on
     settings: FedSheafHNSettings
     admits = True
     uploads = (

@@ -17,7 +17,7 @@ The model is a spectral graph neural network, and it is the encoder of a variati
 - *Structural.* The server clusters the clients by the subspaces of their spectral energies (eq. 9 to 13), and every client
   draws its coefficients w_k toward the mean of its cluster (eq. 14, 15).
 
-Where the code and the paper differ, or the paper leaves it open, and why (what was measured is in docs/fidelity.md). The public
+Where the code and the paper differ, or the paper leaves it open, and why (measured in `fedquilt docs fidelity`). The public
 code that the paper names (github.com/blgpb/FedSSA) could not be had.
 
 - *Labels.* The paper appends a node's label to its features. If what the classifier reads held a training node's own label, it

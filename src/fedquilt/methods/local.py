@@ -28,3 +28,4 @@ class Local(BackboneMethod):
     paper = "the usual baseline: no federation"
     Settings = LocalSettings
     searched = (*BackboneMethod.searched, "hidden")
+    any_module = True

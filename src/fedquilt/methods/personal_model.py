@@ -137,7 +137,8 @@ class Personal:
 
     def weight_warning(self, graph: Graph) -> str | None:
         """A sentence where a graph has edge weights and the training graph had none, or the other way round."""
-        if self.method.ignores_edge_weights() or (graph.edge_weights is not None) == self.weighted:
+        same = (graph.edge_weights is not None) == self.weighted or not graph.edges.size
+        if same or self.method.ignores_edge_weights():
             return None
         if self.weighted:
             return (

@@ -1,4 +1,4 @@
-"""Quilt: the method of fedquilt, 2026; docs/quilt.md says more.
+"""Quilt: the method of fedquilt, 2026; `fedquilt docs quilt` says more.
 
 What features and labels *mean* is common to all data owners; *how the graph carries it* is not. So the feature layer and the
 classifier are shared, and each client looks at its graph through filters of its own (`fedquilt.nn.filters`), which never
@@ -20,7 +20,7 @@ Two rules make the sharing work:
 
 Nothing about anyone's structure crosses: no coefficients, no mask, and nothing of a node.
 
-How it came about, what every part is worth and what was left out is in docs/quilt.md.
+How it came about, what every part is worth and what was left out is in `fedquilt docs quilt`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class QuiltSettings(BackboneSettings):
         share: what is averaged: layer (what reads features), head (the classifier), filter; what is not named stays at home.
     """
 
-    model: Literal["filter", "gcn", "sage", "mlp"] = "filter"  # type: ignore[assignment]
+    model: Literal["filter", "gcn", "sage", "mlp"] = "filter"
     order: Count = 4
     groups: Count = 5
     basis: Basis = "scaled"
@@ -125,6 +125,8 @@ class Quilt(BackboneMethod):
             raise FedquiltError(
                 f"identity and share=filter are for model=filter, not {settings.model}; leave them out."
             )
+        if settings.model == "filter" and settings.layers != QuiltSettings.layers:
+            raise FedquiltError("layers is for model=gcn, sage or mlp; model=filter reaches farther with order.")
         super().__init__(settings, context, averaging)
         self.maskable = matrices(self.model.shapes()) if settings.masks else ()
 
@@ -180,7 +182,7 @@ class Quilt(BackboneMethod):
     def rates(self, cohort: Cohort) -> dict[str, LearningRate]:
         """The coefficients' own, and each client's for its mask: lr n / (n + reach)."""
         nodes = cohort.train_count
-        own = self.settings.lr * nodes / (nodes + self.settings.reach).clamp_min(1.0)
+        own = self.learning_rate(cohort) * nodes / (nodes + self.settings.reach).clamp_min(1.0)
         return {FILTER: self.settings.filter_lr} | {MASK + name: own for name in self.maskable}
 
     def effective(self, state: State) -> Weights:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from fedquilt.common.printable import shown
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.methods.base import Method, RunContext
+from fedquilt.nn.module_backbone import check_backbone
 
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Rate = Annotated[float, Field(ge=0, le=0.99)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
+Layers = Annotated[int, Field(ge=1, le=32)]
+Backbone = Annotated[str, AfterValidator(check_backbone)]
 LARGEST_COUNT = 1_000_000  # of whole numbers
 
 
@@ -51,12 +54,14 @@ class BackboneSettings(AdamSettings):
     """Adam's settings and the backbone's.
 
     Attributes:
-        model: the backbone: two layers of gcn, sage, gat or mlp, then a linear classifier.
+        model: the backbone: gcn, sage, gat or mlp, with a linear classifier after its layers; or one that a plug-in registers.
         hidden: width of the layers.
+        layers: how many of them.
     """
 
-    model: Literal["gcn", "sage", "gat", "mlp"] = "gcn"
+    model: Backbone = "gcn"
     hidden: Count = 128
+    layers: Layers = 2
 
 
 def build_settings(method: type[Method], context: RunContext, given: Mapping[str, Any]) -> Any:
@@ -107,6 +112,22 @@ def resolve_settings(
     # As if the user had given them: other defaults may depend on them, and a run of the saved config is then the same run.
     context = replace(context, epochs=used)
     return build_settings(method, context, {**given, "epochs": used}), context
+
+
+def check_client_settings(method: Method, given: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """Settings of one client, as the method takes them; an error for one that cannot differ between clients, or is impossible.
+
+    `whose` names the client in a sentence.
+    """
+    able = method.client_settings
+    for name in given:
+        if name not in able:
+            can = f"{', '.join(able)} can" if able else "no setting of it can"
+            raise FedquiltError(
+                f"The setting '{name}' of method '{method.name}' cannot be set for {whose} alone; {can} differ between clients."
+            )
+    built = build_settings(type(method), method.context, {**as_dict(method.settings), **given})
+    return {name: getattr(built, name) for name in given}
 
 
 def as_dict(settings: Any) -> dict[str, Any]:

@@ -95,7 +95,7 @@ class Edges(Links):
     [K E] can be viewed as [K, E] without a copy.
 
     Attributes:
-        weight: [K E] float32, the edges' relative weights (`Client.edge_weights`); None where all are one.
+        weight: [E] float32, the relative weights of the edges (`Client.edge_weights`), for all factors; None: all are one.
     """
 
     def __init__(self, cohort: Cohort, factors: int = 1) -> None:
@@ -104,7 +104,7 @@ class Edges(Links):
         weights = joined_weights(cohort.members)
         one = operators.adjacency(np.concatenate(edges, axis=1) + rows, cohort.rows, weights)
         one.sort_indices()
-        self.weight = None if weights is None else torch.from_numpy(one.data).to(cohort.device).repeat(factors)
+        self.weight = None if weights is None else torch.from_numpy(one.data).to(cohort.device)
         shift = torch.arange(factors, device=cohort.device).unsqueeze(1) * cohort.rows
         source = torch.from_numpy(np.repeat(np.arange(cohort.rows), np.diff(one.indptr))).to(cohort.device)
         target = torch.from_numpy(one.indices.astype(np.int64)).to(cohort.device)

@@ -5,7 +5,7 @@ times the cosine. The kernel is positive definite, and similar clients have almo
 approximate it: k ~ L L^T + E. L [M, r] is a pivoted Cholesky factor; each step takes the client with the largest residual. E is
 the diagonal of the residual, so a client's weight for itself is exact. If every entry of E is below TOLERANCE, so is the error
 of all other entries (by Cauchy and Schwarz). The averages are D^-1 (L (L^T W) + E W): two thin products. L has at most RANK
-columns; docs/scale.md has the error with 10,000 clients.
+columns; `fedquilt docs scale` has the error with 10,000 clients.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models over a cohort: two layers and a linear classifier; every client has its own weights.
+"""Models over a cohort: some graph layers, two by default, and a linear classifier; every client has its own weights.
 
 A model declares the names and shapes of its weights and computes outputs from a cohort and weights. It holds no state. Weights
 are dicts of stacked tensors, e.g. ``conv1.weight`` [M, F, H]. Initially matrices are Glorot and biases are zero.
@@ -27,7 +27,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Output:
-    """A model's outputs for every row: the classifier's logits [R, C] and the second layer's output before its ReLU."""
+    """A model's outputs for every row: the classifier's logits [R, C] and the last graph layer's output before its ReLU."""
 
     logits: Tensor
     embedding: Tensor
@@ -48,14 +48,21 @@ class Network(Protocol):
 
 @dataclass(frozen=True)
 class Model(ABC):
-    """Two graph layers with ReLU and dropout after each, then a linear classifier."""
+    """Graph layers with ReLU and dropout after each, then a linear classifier.
+
+    Attributes:
+        features, hidden, outputs: widths.
+        ignores_edge_weights: why weights of edges change nothing, as the end of a sentence; empty where they are used.
+    """
 
     features: int
     hidden: int
     outputs: int
+    layers: int = 2
 
     kinds: ClassVar[dict[str, type[Model]]] = {}
     kind: ClassVar[str]
+    ignores_edge_weights: ClassVar[str] = ""
 
     def __init_subclass__(cls, kind: str, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -72,30 +79,45 @@ class Model(ABC):
 
     @abstractmethod
     def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
-        """The second graph layer."""
+        """The second graph layer, and each one after it."""
 
     def second_training(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
-        """The second graph layer at the training nodes only, `cohort.training`."""
+        """The same at the training nodes only, `cohort.training`."""
         return self.second(cohort, h, w)[cohort.training.index]
 
     def shapes(self) -> Shapes:
         """The shape of every weight of the model by name, without the leading client axis."""
         out = {f"conv1.{name}": shape for name, shape in self.layer_shapes(self.features).items()}
-        out |= {f"conv2.{name}": shape for name, shape in self.layer_shapes(self.hidden).items()}
+        for number in range(2, self.layers + 1):
+            out |= {f"conv{number}.{name}": shape for name, shape in self.layer_shapes(self.hidden).items()}
         return out | {"classifier.weight": (self.hidden, self.outputs), "classifier.bias": (self.outputs,)}
 
     def __call__(self, cohort: Cohort, weights: Weights, dropout: Dropout | None = None) -> Output:
         """Compute logits and embeddings of every row, with dropout if given; None is for evaluation."""
-        h = activate(cohort, self.first(cohort, part(weights, "conv1.")), dropout, 0)
-        return self._last(cohort, self.second(cohort, h, part(weights, "conv2.")), weights, dropout)
+        z = self._before_last(cohort, weights, dropout)
+        if self.layers > 1:
+            z = self.second(cohort, activate(cohort, z, dropout, self.layers - 2), part(weights, f"conv{self.layers}."))
+        return self._last(cohort, z, weights, dropout)
 
     def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
         """Compute the outputs at the training nodes only (the rows of `cohort.training`), which costs less."""
-        h = activate(cohort, self.first(cohort, part(weights, "conv1.")), dropout, 0)
-        return self._last(cohort.training, self.second_training(cohort, h, part(weights, "conv2.")), weights, dropout)
+        z = self._before_last(cohort, weights, dropout)
+        if self.layers > 1:
+            h = activate(cohort, z, dropout, self.layers - 2)
+            z = self.second_training(cohort, h, part(weights, f"conv{self.layers}."))
+        else:
+            z = z[cohort.training.index]
+        return self._last(cohort.training, z, weights, dropout)
+
+    def _before_last(self, cohort: Cohort, weights: Weights, dropout: Dropout | None) -> Tensor:
+        """The output of all graph layers but the last, before the ReLU; of the only one where there is one."""
+        z = self.first(cohort, part(weights, "conv1."))
+        for number in range(2, self.layers):
+            z = self.second(cohort, activate(cohort, z, dropout, number - 2), part(weights, f"conv{number}."))
+        return z
 
     def _last(self, rows: Rows, z: Tensor, weights: Weights, dropout: Dropout | None) -> Output:
-        h = activate(rows, z, dropout, 1)
+        h = activate(rows, z, dropout, self.layers - 1)
         return Output(layers.linear(rows, h, weights["classifier.weight"], weights["classifier.bias"]), z)
 
 
@@ -123,7 +145,7 @@ def activate(rows: Rows, z: Tensor, dropout: Dropout | None, layer: int) -> Tens
 
 
 class Gcn(Model, kind="gcn"):
-    """Two graph convolutions (Kipf and Welling, 2017)."""
+    """Graph convolutions (Kipf and Welling, 2017)."""
 
     def layer_shapes(self, inside: int) -> Shapes:
         """weight [in, H], bias [H]."""
@@ -143,7 +165,7 @@ class Gcn(Model, kind="gcn"):
 
 
 class Sage(Model, kind="sage"):
-    """Two GraphSAGE layers with mean aggregation (Hamilton et al., 2017)."""
+    """GraphSAGE layers with mean aggregation (Hamilton et al., 2017)."""
 
     def layer_shapes(self, inside: int) -> Shapes:
         """weight (neighbours) and root (the node itself) [in, H], bias [H]."""
@@ -163,7 +185,7 @@ class Sage(Model, kind="sage"):
 
 
 class Gat(Model, kind="gat"):
-    """Two graph attention layers (Velickovic et al., 2018) with four heads, or one head if four do not divide the width."""
+    """Graph attention layers (Velickovic et al., 2018) with four heads, or one head if four do not divide the width."""
 
     @property
     def heads(self) -> int:
@@ -185,7 +207,9 @@ class Gat(Model, kind="gat"):
 
 
 class Mlp(Model, kind="mlp"):
-    """Two dense layers that ignore the graph: a baseline of features alone."""
+    """Dense layers that ignore the graph: a baseline of features alone."""
+
+    ignores_edge_weights = "model=mlp does not read edges"
 
     def layer_shapes(self, inside: int) -> Shapes:
         """weight [in, H], bias [H]."""

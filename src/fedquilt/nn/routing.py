@@ -58,7 +58,9 @@ def assignments(edges: Edges, z: Tensor, factors: int, iterations: int, temperat
 
 def _weighted(edges: Edges, p: Tensor) -> Tensor:
     """w p: [K E] -> [K E]."""
-    return p if edges.weight is None else p * edges.weight
+    if edges.weight is None or not edges.count:
+        return p
+    return (p.view(-1, len(edges.weight)) * edges.weight).flatten()
 
 
 def _softmax(score: Tensor, factors: int, temperature: float) -> Tensor:

@@ -2,7 +2,7 @@
 
 A client's upload is one vector: all numbers of all its tensors, in the order of their names, minus what the server knows
 already (below). Its L2 norm is clipped to `clip`, and Gaussian noise of standard deviation noise * clip is added to
-every entry. `fedquilt.privacy.accountant` computes the epsilon; docs/privacy.md states the adversary, and what is not
+every entry. `fedquilt.privacy.accountant` computes the epsilon; `fedquilt docs privacy` states the adversary, and what is not
 covered.
 
 - *What the server knows already* is what it sent under the same name and in the same shape, or at first the common start that

@@ -13,6 +13,7 @@ from rich.text import Text
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.names import metric_name
 from fedquilt.reports.read_run import StoredRun, StoredSeed
+from fedquilt.runs.result import CLIENT_NAMES
 
 # In a table with a column a metric.
 _SHORT = {
@@ -58,8 +59,11 @@ class Confusion:
         return f"The {left} rarest classes are left out." if left else ""
 
 
-def confusion_of(run: StoredRun, client: int | None = None) -> Confusion | None:
-    """The counts of a run, summed over its finished seeds and its clients or those of one client; None where it has none."""
+def confusion_of(run: StoredRun, client: int | str | None = None) -> Confusion | None:
+    """The counts of a run, summed over its finished seeds and its clients or those of one client; None where it has none.
+
+    A client is meant by its number or its name. One that was held out in a seed counts in the others.
+    """
     seeds = [(seed, seed.summary) for seed in run.seeds if seed.summary and seed.summary.get("confusion")]
     if not seeds:
         if client is not None:
@@ -71,8 +75,15 @@ def confusion_of(run: StoredRun, client: int | None = None) -> Confusion | None:
     names = tuple(run.class_names or map(str, range(len(each[0]["labelled"]))))
     seed_words = _count(len(seeds), "seed")
     if client is not None:
-        own = np.sum([_client_counts(seed, client) for seed, _ in seeds], axis=0)
-        return Confusion(names, own.sum(1), own.sum(0), own.diagonal(), own, f"client {client}, {seed_words}")
+        named = [list(map(str, one.get(CLIENT_NAMES) or [])) for _, one in seeds]
+        client = _chosen_client(client, named)
+        having = [(seed, known) for (seed, _), known in zip(seeds, named, strict=True) if not known or client in known]
+        own = np.sum(
+            [_client_counts(seed, known.index(str(client)) if known else client) for seed, known in having], axis=0
+        )
+        called = f"client {client}" if isinstance(client, int) else client
+        whose = f"{called}, {_count(len(having), 'seed')}"
+        return Confusion(names, own.sum(1), own.sum(0), own.diagonal(), own, whose)
     labelled, predicted, right = (
         np.sum([np.asarray(one[key]) for one in each], axis=0) for key in ("labelled", "predicted", "right")
     )
@@ -149,7 +160,7 @@ def figures_table(results: Sequence[Mapping[str, Any]]) -> Table | None:
     return table
 
 
-def run_tables(run: StoredRun, client: int | None = None) -> list[Table]:
+def run_tables(run: StoredRun, client: int | str | None = None) -> list[Table]:
     """What `fedquilt show` prints of one run beside its results: all metrics, the classes, the confusion matrix."""
     result, confusion = run.result, confusion_of(run, client)
     figures = None if result is None or client is not None else figures_table([result])
@@ -157,8 +168,24 @@ def run_tables(run: StoredRun, client: int | None = None) -> list[Table]:
     return [table for table in found if table is not None]
 
 
-def _client_counts(seed: StoredSeed, client: int) -> np.ndarray:
-    """[C, C] of one client in one seed."""
+def _chosen_client(client: int | str, named: Sequence[Sequence[str]]) -> int | str:
+    """The name of the client that is meant by a name or a number, or its number where clients have no names.
+
+    `named` has the names of each seed; a number is that of the first seed.
+    """
+    if any(str(client) in names for names in named):
+        return str(client)
+    number = int(client) if str(client).isdecimal() else -1
+    if not named[0] and number >= 0:
+        return number
+    if 0 <= number < len(named[0]):
+        return named[0][number]
+    known = ", ".join(dict.fromkeys(name for names in named for name in names)) or "their numbers"
+    raise FedquiltError(f"The run has no client {client}; choose one of: {known}.")
+
+
+def _client_counts(seed: StoredSeed, client: Any) -> np.ndarray:
+    """[C, C] of one client in one seed, by its number."""
     counts = (seed.folder.load_arrays("confusion") or {}).get("counts")
     if counts is None:
         raise FedquiltError("The run stored no confusion matrix of single clients: there were too many of them.")

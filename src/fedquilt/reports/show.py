@@ -37,7 +37,7 @@ class Overview:
     more: list[Table] = field(default_factory=list)
 
 
-def read_overview(folder: Path, against: Path | None = None, client: int | None = None) -> Overview:
+def read_overview(folder: Path, against: Path | None = None, client: int | str | None = None) -> Overview:
     """Read the folder of a run or a comparison.
 
     `against` is a second run to draw beside a single one; `client` is whose classes are shown, all clients' if None.

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from fedquilt.runs.seal import (
     ACCEPTABLE,
     Facts,
     config_differences,
+    plugin_differences,
     read_seal,
     refuse,
     renewed,
@@ -113,7 +115,7 @@ class Comparison:
         if seal is not None:
             found = config_differences(seal, _by_method(stored), file=COMPARISON)
             if any(not (path / config["method"] / "result.json").is_file() for config in stored):
-                found += version_differences(seal)
+                found += version_differences(seal) + plugin_differences(seal, _by_method(stored))
             accepted = refuse(path, found, ACCEPTABLE if anyway else (), "comparison")
             if accepted:
                 seal = renewed(seal, _by_method(stored), accepted)
@@ -130,15 +132,13 @@ class Comparison:
         if self.folder is None:
             with worker_cluster(self.configs[0]):
                 for config in self.configs:
-                    yield from self._tried(
-                        config, lambda c=config: execute_run(c, None, self.given, watch, log=loggers)
-                    )
+                    yield from self._tried(config, partial(execute_run, config, None, self.given, watch, log=loggers))
             raise_where_all(self.configs, self.failed)
             return
         with RunFolder(self.folder).lock(), worker_cluster(self.configs[0]) if self.configs else nullcontext():
             sweep_files(self.folder)
             for config in self.configs:
-                yield from self._tried(config, lambda c=config: self._run(c, watch, loggers))
+                yield from self._tried(config, partial(self._run, config, watch, loggers))
             raise_where_all(self.configs, self.failed)
             if not self.configs:  # an older version wrote the folder, without compare.json
                 for place in runs_of(self.folder):
@@ -186,18 +186,31 @@ def comparison_configs(methods: Sequence[str], options: Mapping[str, Any]) -> li
     for name in methods:
         if list(methods).count(name) > 1:
             raise FedquiltError(f"Method '{name}' is listed twice; list each method once.")
+    # Build one first, so that settings which are no names and values are refused with a sentence, and plug-ins are loaded.
+    first = RunConfig.build({**options, "method": methods[0]})
+    settings = first.settings
     known = {name: {f.name for f in fields(find_method(name).Settings)} for name in methods}
-    # Build one first, so that settings which are no names and values are refused with a sentence.
-    settings = RunConfig.build({**options, "method": methods[0]}).settings
     every_setting = set().union(*known.values())
     for setting in settings:
         if not every_setting:
             raise FedquiltError(f"None of these methods has settings, so leave out '{setting}'.")
         if setting not in every_setting:
             raise unknown("setting of these methods", setting, every_setting)
+    able = {name: set(find_method(name).client_settings) for name in methods}
+    own = first.client_settings
+    for setting in {setting for given in own.values() for setting in given}:
+        if setting not in set().union(*able.values()):
+            raise FedquiltError(f"None of these methods lets '{setting}' differ between clients; leave it out.")
     return [
         RunConfig.build(
-            {**options, "method": name, "settings": {k: v for k, v in settings.items() if k in known[name]}}
+            {
+                **options,
+                "method": name,
+                "settings": {k: v for k, v in settings.items() if k in known[name]},
+                "client_settings": {
+                    client: {k: v for k, v in given.items() if k in able[name]} for client, given in own.items()
+                },
+            }
         )
         for name in methods
     ]

@@ -7,14 +7,16 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from fedquilt.common.printable import shown
 from fedquilt.common.read_limit import read_bounded
-from fedquilt.common.registry import module_names
+from fedquilt.common.registry import load_plugins, module_names
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.common.yaml_text import LARGEST, YamlError, parse_yaml
-from fedquilt.errors import FedquiltError, unknown
+from fedquilt.errors import FedquiltError
+from fedquilt.runs.client_settings import as_client_settings
+from fedquilt.runs.misplaced import check_option_names, check_setting_names
 from fedquilt.runs.options import HOW, OUTPUT, WHAT, WHERE, Option
 from fedquilt.scenarios.kinds import AggregationRule, AttackKind
 from fedquilt.tasks import NODE_CLASSIFICATION
@@ -43,7 +45,7 @@ class RunConfig(BaseModel):
     """A run: one method on one partition of one graph, for some seeds.
 
     This is the one place of a run option. The options of `fedquilt run`, `compare` and `tune`, the keys of a config file, the
-    signature of `fedquilt.run` and docs/options.md are made from these fields; see `fedquilt.runs.options`.
+    signature of `fedquilt.run` and the page of options are made from these fields; see `fedquilt.runs.options`.
 
     What is None is taken from the dataset's protocol when the run is resolved, `epochs` from the method where it has a default
     of its own. `settings` are the method's; a setting called epochs is the same thing as `epochs`.
@@ -153,6 +155,17 @@ class RunConfig(BaseModel):
             "labels); weights, such as 1,1,3.5 or ill=5,well=1; or a YAML file with them.",
         ),
     ] = "none"
+    client_settings: Annotated[
+        dict[str, dict[str, Any]],
+        BeforeValidator(as_client_settings),
+        Option(
+            HOW,
+            "A setting of one client, such as 3:lr=0.005, or a csv file with the columns client, lr, ...; may be repeated "
+            "(see `fedquilt docs plugins`).",
+            flag="--set-client",
+            metavar="CLIENT:NAME=VALUE",
+        ),
+    ] = {}
     participation: Annotated[Participation, Option(HOW, "Share of the clients in each round.")] = 1.0
     evaluate_every: Annotated[Count, Option(HOW, "Rounds between evaluations.", flag="--eval-every")] = 1
     patience: Annotated[
@@ -208,7 +221,8 @@ class RunConfig(BaseModel):
     dp_clip: Annotated[
         Annotated[float, Field(ge=1e-9, le=1e9)] | None,
         Option(
-            HOW, "Protect uploads by differential privacy: cut each to this norm, and add noise (see docs/privacy.md)."
+            HOW,
+            "Protect uploads by differential privacy: cut each to this norm, and add noise (see fedquilt docs privacy).",
         ),
     ] = None
     dp_noise: Annotated[
@@ -250,6 +264,16 @@ class RunConfig(BaseModel):
         str | None,
         Option(WHERE, "The folder with graphs; by default FEDQUILT_DATA, else the user's cache.", kind=Path),
     ] = None
+    plugins: Annotated[
+        list[str],
+        Option(
+            WHERE,
+            "A Python file of yours that registers methods, datasets, partitions, tasks or backbones; may be repeated "
+            "(see `fedquilt docs plugins`).",
+            flag="--plugin",
+            metavar="FILE",
+        ),
+    ] = []
     checkpoint_seconds: Annotated[
         float,
         Field(ge=0),
@@ -337,10 +361,14 @@ class RunConfig(BaseModel):
 
     @classmethod
     def build(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Build a configuration from plain values; the first wrong one is an error of one sentence."""
-        for name in values:
-            if name not in cls.model_fields:
-                raise unknown("option", name, cls.model_fields)
+        """Build a configuration from plain values; the first wrong one is an error of one sentence.
+
+        Plug-ins among them are loaded, where their user named them before (`fedquilt.common.registry.load_plugins`).
+        """
+        if isinstance(files := values.get("plugins"), list) and all(isinstance(file, str) for file in files):
+            load_plugins(files, named=False)  # first: the other values may name what they register
+        check_option_names(values, cls)
+        check_setting_names(values.get("settings"), cls)
         if values.get("clients_from"):
             values = _of_clients(values)
         try:
@@ -412,14 +440,12 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     The path of a graph that the run, or the comparison around it, keeps a copy of is corrected where the folder was moved.
     """
     options = {name: value for name, value in values.items() if name not in _RECORDED}
-    from fedquilt.datasets.catalogue import in_catalogue
-
     dataset = str(options.get("dataset"))
     if options.get("clients_from"):
         return options
     if "keep_copies" not in options and (before := copies_kept_before(dataset)) != copies_kept(dataset):
         options["keep_copies"] = before  # the run was made before there was this option
-    if "prepare" not in options and not in_catalogue(dataset):
+    if "prepare" not in options and not _is_named(dataset):
         options["prepare"] = "none"  # so was this one
     if dataset in (GIVEN, GRAPH_FILE) or (Path(dataset).name == GRAPH_FILE and not Path(dataset).exists()):
         folder = folder.resolve()
@@ -427,6 +453,12 @@ def stored_options(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if copies:
             options["dataset"] = str(copies[0])
     return options
+
+
+def _is_named(dataset: str) -> bool:
+    from fedquilt.datasets.catalogue import in_catalogue  # slow: a page of a run does not need it
+
+    return in_catalogue(dataset)
 
 
 def copies_kept(dataset: str, asked: KeepCopies | None = None) -> KeepCopies:

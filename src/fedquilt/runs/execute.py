@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
+from fedquilt.common.registry import load_plugins
 from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
@@ -14,9 +16,10 @@ from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
 from fedquilt.loggers.run_loggers import RunLoggers
 from fedquilt.methods.settings import as_dict
+from fedquilt.runs.callbacks import Callbacks, Watcher, callbacks_of
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.finished import Run, read_seed
-from fedquilt.runs.folder import RunFolder
+from fedquilt.runs.folder import RunFolder, SeedFolder
 from fedquilt.runs.ground import cut_differences, cut_of, graph_differences, ground_differences, ground_of
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import build_result
@@ -25,6 +28,7 @@ from fedquilt.runs.seal import (
     Facts,
     config_differences,
     mapping,
+    plugin_differences,
     refuse,
     renewed,
     seal_of,
@@ -34,12 +38,10 @@ from fedquilt.runs.seal import (
     version_differences,
     versions,
 )
-from fedquilt.runs.seed_training import train_seed
-from fedquilt.training.round_store import Record
+from fedquilt.runs.seed_training import STOPPED_AFTER, train_seed
+from fedquilt.training.stop import StopRun
 
-# Called with (config, seed, rounds) when a seed starts; returns a function that is called with each round's record.
-Watcher = Callable[[RunConfig, int, int], Callable[[Record], None]]
-
+__all__ = ["Watcher"]
 LOGS = "logs"  # the folder of the loggers: in the run folder, or in the working folder for a run in memory
 
 
@@ -60,13 +62,13 @@ def execute_run(
         config: what to run.
         out: the folder to write; it must be new or empty.
         given: the graph, where it is loaded already; `config.dataset` is `GIVEN` where it has neither a name nor a path.
-        watch: see `Watcher`.
+        watch: callbacks; see `fedquilt.runs.callbacks`.
         new_folder: where `out` is None, write to a new folder under runs/.
         on_folder: called with the folder as soon as the run can be resumed from it.
         log: names of loggers; see `fedquilt.loggers`.
         ground: the seal of the comparison that the run is part of; refused where the graph or the cut changed since.
     """
-    loggers = check_loggers(log)
+    loggers, watch = check_loggers(log), callbacks_of(watch)
     # Finds what is wrong with the run before a folder is made.
     resolved = _resolved(config, given, out.parent if out is not None else Path(), ground, what="comparison")
     if ground is not None and out is not None:
@@ -114,23 +116,39 @@ def resume_run(
     log: str | Sequence[str] = (),
     anyway: bool = False,
     ground: Facts | None = None,
+    plugins: Sequence[str] = (),
 ) -> Run:
     """Resume the run in a folder; seeds that are done are read, so a finished run is returned as it is.
 
     Refused where the run would go on with something else than it began with; see `fedquilt.runs.seal`. With `anyway` it goes on
     with other versions of the packages, with more rounds or seeds, or without a seal. For `ground` see `execute_run`.
+    `plugins` are files that the user names: they take the place of the run's own of the same names.
     """
-    loggers = check_loggers(log)
+    loggers, watch = check_loggers(log), callbacks_of(watch)
     folder = RunFolder.open(path)
     folder.check_not_of_sites()
     with folder.lock():
         folder.sweep()
+        name_plugins(folder, plugins)
         accepted = check_config(folder, ACCEPTABLE if anyway else ())
         config = folder.run_config
         with worker_cluster(config):
             resolved = _resolved(config, None, folder.path, folder.seal or ground)
             check_ground(folder, resolved, accepted, ground)
             return run_seeds(resolved, folder, watch, loggers)
+
+
+def name_plugins(folder: RunFolder, named: Sequence[str]) -> None:
+    """Load the plug-ins that the user names for a resume, and write where they are now to config.json."""
+    if not named:
+        return
+    config = folder.config
+    listed = config.get("plugins") or []
+    now = {Path(path).name: path for path in load_plugins(named, named=True)}
+    for name in now:
+        if name not in [Path(path).name for path in listed]:
+            raise FedquiltError(f"The run in {folder.path} has no plug-in called {name}; leave it out.")
+    folder.config = config | {"plugins": [now.get(Path(path).name, path) for path in listed]}
 
 
 def _resolved(
@@ -153,6 +171,8 @@ def check_config(folder: RunFolder, accept: Collection[str] = ()) -> list[str]:
     seal, stored, done = folder.seal, folder.config, folder.done
     left = any(seed not in done for seed in stored.get("seeds", []))
     found = [] if seal is None else config_differences(seal, stored, done)
+    if left and seal is not None:
+        found += plugin_differences(seal, stored)
     if left:
         found += version_differences(seal or seal_of_earlier(stored))
         found += [unsealed()] if seal is None else []
@@ -186,34 +206,78 @@ def worker_cluster(config: RunConfig) -> AbstractContextManager[None]:
 
 
 def run_seeds(resolved: ResolvedRun, folder: RunFolder | None, watch: Watcher | None, log: Sequence[str] = ()) -> Run:
-    """Train each seed that is not done in `folder`, read each that is, and build the result; `log` names loggers."""
+    """Train each seed that is not done in `folder`, read each that is, and build the result; `log` names loggers.
+
+    Where a callback stops the run, the result is of what is trained so far and says so, and result.json is not written.
+    """
     keep_freed_memory()
     config = resolved.config
     assert config.rounds is not None
     if folder is not None and any(not folder.seed(seed).done for seed in config.seeds):
         folder.drop_result()
+        folder.drop_stopped()
     run = Run(result={}, folder=None if folder is None else folder.path)
     loggers = RunLoggers(
         log, config.name, config.model_dump(), as_dict(resolved.settings), lambda: _log_folder(folder, config.name)
     )
+    told = Callbacks(watch, [loggers])
     summaries = []
     for seed in config.seeds:
+        if told.stop is not None:
+            break
         seed_folder = None if folder is None else folder.seed(seed)
         if seed_folder is None or not seed_folder.done:
             if folder is not None:
                 _check_cut(folder, resolved, seed)
-            on_round = watch(config, seed, 1 if resolved.method.single_round else config.rounds) if watch else None
-            with loggers.seed(seed, on_round) as seed_log:
-                summary = seed_log.summary = train_seed(resolved, seed, seed_folder, seed_log.round, run)
+            summary = _train_told(resolved, seed, seed_folder, told, run)
+            if summary is None:
+                break
         else:
             summary = seed_folder.summary or {}  # verified, as the records are that `read_seed` reads
             read_seed(seed_folder, seed, resolved.device, run)
             loggers.catch_up(seed, run.records[seed], summary)
         summaries.append(summary)
     name = (folder.graph_name if folder is not None else None) or resolved.label
-    run.result = build_result(config.model_dump() | {"dataset": name}, summaries)
+    options = config.model_dump() | {"dataset": name}
+    if told.stop is not None and (len(summaries) < len(config.seeds) or STOPPED_AFTER in summaries[-1]):
+        return _stopped(run, folder, options, summaries, told.stop)
+    run.result = build_result(options, summaries)
     if folder is not None and folder.result != run.result:
         folder.result = run.result
+    return run
+
+
+def _train_told(
+    resolved: ResolvedRun, seed: int, folder: SeedFolder | None, told: Callbacks, run: Run
+) -> dict[str, Any] | None:
+    """Train a seed and tell the callbacks of it; its summary, None where a callback stopped the run before it began."""
+    config = resolved.config
+    assert config.rounds is not None
+    told.start(config, seed, 1 if resolved.method.single_round else config.rounds)
+    done = None
+    try:
+        if told.stop is not None:
+            return None
+        summary = train_seed(resolved, seed, folder, told.round, run)
+        done = None if STOPPED_AFTER in summary else summary
+    finally:
+        told.end(done)
+    return summary
+
+
+def _stopped(
+    run: Run, folder: RunFolder | None, options: dict[str, Any], summaries: Sequence[dict[str, Any]], stop: StopRun
+) -> Run:
+    """The run that a callback stopped, with the result of what is trained so far; its folder is marked as stopped."""
+    trained = [summary for summary in summaries if summary["best_round"] >= 0]
+    after = summaries[-1].get(STOPPED_AFTER) if summaries else None
+    mark = {"seeds_begun": len(summaries), "rounds_of_last": after, "reason": stop.reason}
+    if folder is not None:
+        folder.stopped = mark
+    if not trained:
+        where = f"; go on with it: 'fedquilt resume {folder.path}'" if folder is not None else ""
+        raise FedquiltError(f"A callback stopped the run before its first evaluation ({stop.reason}){where}.")
+    run.result = build_result(options, trained) | {"stopped": mark}
     return run
 
 

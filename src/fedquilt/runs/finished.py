@@ -10,17 +10,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from fedquilt.common.registry import known_plugins, load_plugins
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import State, find_method
 from fedquilt.runs.folder import RunFolder, SeedFolder
+from fedquilt.runs.frames import client_rows, frame, history_rows, html_table
 from fedquilt.runs.result import client_titles
+from fedquilt.runs.run_plot import run_figure
 from fedquilt.scenarios.newcomers import Admitted, FrozenServer, check_admits
 from fedquilt.training.round_store import Record
 
 if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
     from torch_geometric.data import Data
 
     from fedquilt.graphs.protocol import Protocol
@@ -64,8 +69,8 @@ class Run:
         """Predict classes with the clients' models; `.to_frame()` has a row a node, `.write(path)` writes them.
 
         Args:
-            client: whose model: a number, "all", or, for `data`, "mean": the mean of all clients' probabilities. None: every
-                client's, for its own nodes; it must be said for `data` where there are several clients.
+            client: whose model: a number or a name, "all", or, for `data`, "mean": the mean of all clients' probabilities.
+                None: every client's, for its own nodes; it must be said for `data` where there are several clients.
             data: an npz file, a folder of tables, a csv file of nodes without edges, a `Graph`, or PyTorch Geometric's `Data`.
                 None: the clients' own nodes, with the part of the split and the true class of each.
             seed: which of the run's seeds; None: the first.
@@ -103,23 +108,52 @@ class Run:
         trained = entry.get("groups", {}).get("trained", {}).get("clients", self.result["clients"])
         return client_titles(entry, trained)
 
+    @property
+    def stopped(self) -> str | None:
+        """Why a callback stopped the run before its end; None where none did."""
+        return str(self.result["stopped"]["reason"]) if "stopped" in self.result else None
+
+    @property
+    def history(self) -> pandas.DataFrame:
+        """A row for each seed and round: val, test, losses, bytes, seconds, and the method's diagnostics."""
+        return frame(history_rows(self.records))
+
+    @property
+    def clients(self) -> pandas.DataFrame:
+        """A row for each seed and client: its val and test metric in the seed's best round."""
+        return frame(client_rows(self.result, self.records))
+
+    def plot(self) -> Figure:
+        """A matplotlib figure: the metric over the rounds, and each client's test metric at the best round."""
+        return run_figure(self.result, self.records)
+
+    def _repr_html_(self) -> str:
+        names = ("seed", "best_round", "val", "test", "seconds")
+        return html_table(
+            [{name: seed[name] for name in names} for seed in self.result["seeds"]], repr(self).strip("<>")
+        )
+
     def __repr__(self) -> str:
         r = self.result
         test = f"no test {r['metric']}"
         if r["test_mean"] is not None:  # it is where the metric is undefined on the test nodes
             spread = f" ± {r['test_std']:.2f}" if len(r["seeds"]) > 1 else ""
             test = f"test {r['metric']} {r['test_mean']:.2f}{spread}"
-        return f"<Run {r['method']} on {r['dataset']}, {r['clients']} clients: {test}>"
+        stopped = f", stopped: {self.stopped}" if self.stopped else ""
+        return f"<Run {r['method']} on {r['dataset']}, {r['clients']} clients: {test}{stopped}>"
 
 
 def load_run(path: Path, device: str = "auto") -> Run:
     """Read a finished run from its folder. Nothing is trained and no graph is read; `device` is where it admits clients."""
     folder = RunFolder.open(path)
     folder.check_config()
+    load_plugins(known_plugins(folder.config.get("plugins")), named=False)  # another's are not executed
     result = folder.result
     if result is None:
         folder.check_not_of_sites()
-        raise FedquiltError(f"The run in {path} is not done; go on with it: 'fedquilt resume {path}'.")
+        stopped = folder.stopped
+        why = f"was stopped by a callback ({stopped.get('reason')})" if stopped else "is not done"
+        raise FedquiltError(f"The run in {path} {why}; go on with it: 'fedquilt resume {path}'.")
     run = Run(result, folder=folder.path)
     for seed in folder.config["seeds"]:
         read_seed(folder.seed(seed), seed, pick_device(device), run, models=not folder.of_sites)

@@ -4,6 +4,7 @@
       seal.json                            fingerprints of what decides the result; see `fedquilt.runs.seal`
       result.json
       machine.json                         when and on what it was last trained, for readers
+      stopped.json                         optional: where and why a callback stopped the run, until it is resumed
       graph.npz                            optional: a copy of a graph that was given as an object
       seed-<s>/metrics.jsonl               one record per round
                checkpoints/                the state after the last rounds
@@ -169,6 +170,19 @@ class RunFolder:
     def drop_result(self) -> None:
         """Delete a result.json of which a seed is trained again, or is new."""
         (self.path / "result.json").unlink(missing_ok=True)
+
+    @property
+    def stopped(self) -> dict[str, Any] | None:
+        """Where and why a callback stopped the run; None where none did. Assign a dict to write it."""
+        return _read_json(self.path / "stopped.json")
+
+    @stopped.setter
+    def stopped(self, value: Mapping[str, Any]) -> None:
+        write_json(self.path / "stopped.json", value)
+
+    def drop_stopped(self) -> None:
+        """Forget that the run was stopped, as it goes on."""
+        (self.path / "stopped.json").unlink(missing_ok=True)
 
     def expected_result(self) -> dict[str, Any]:
         """What result.json has to say, by config.json and the summaries of the seeds."""

@@ -42,7 +42,7 @@ def read_new_nodes(source: str | os.PathLike[str] | Graph | Data, personal: Pers
     graph = load_graph(source, labelled=False, encoding=personal.encoding)[0]
     if isinstance(source, os.PathLike) and Path(source).is_file() and is_table(Path(source)) and not graph.edges.size:
         warnings = (
-            f"{graph.name} is a table of nodes without edges: each is predicted from its own features alone; to use "
+            f"{Path(source).name} is a table of nodes without edges: each is predicted from its own features alone; to use "
             "neighbours, give a folder with nodes.csv and edges.csv.",
         )
     check_fits(graph, personal)

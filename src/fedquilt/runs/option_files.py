@@ -42,7 +42,7 @@ from typing import Any, Literal, TypedDict
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of a run, without the method and the dataset; `RunConfig` has their bounds, docs/options.md lists them."""
+    """The options of a run, without the method and the dataset; `RunConfig` has their bounds; see `fedquilt docs options`."""
 '''
 
 
@@ -112,7 +112,10 @@ def with_option_signature(function: F, schema: type[BaseModel] = RunConfig) -> F
         ),
     ]
     function.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]
-    lines = "\n".join(f"    {name}: {option.help}" for name, option in options.items())
+    wrapped = textwrap.TextWrapper(
+        width=120, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False
+    )
+    lines = "\n".join(wrapped.fill(f"{name}: {option.help}") for name, option in options.items())
     function.__doc__ = re.sub(
         rf" *\*\*{variable}:.*\Z", lines, inspect.cleandoc(function.__doc__ or ""), flags=re.DOTALL
     )

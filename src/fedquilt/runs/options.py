@@ -1,4 +1,4 @@
-"""The options of a run, as people see them: what `--help`, `help(fedquilt.run)` and docs/options.md say of each field.
+"""The options of a run, as people see them: what `--help`, `help(fedquilt.run)` and the page of options say of each field.
 
 `RunConfig` declares each option once: its field has the type, the bounds and the default, and an `Option` with the rest.
 """
@@ -82,7 +82,7 @@ class RunOption:
     @property
     def default_text(self) -> str:
         """The default in words; "" where there is none to speak of."""
-        if self.default is None or self.default == {}:
+        if self.default is None or self.default in ({}, []):
             return self.about.unset
         if isinstance(self.default, list):
             return ",".join(map(str, self.default))

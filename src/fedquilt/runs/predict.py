@@ -26,6 +26,7 @@ from fedquilt.runs.ground import cut_differences, ground_differences
 from fedquilt.runs.new_nodes import NewNodes, read_new_nodes
 from fedquilt.runs.predictions import Predictions, joined
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.result import CLIENT_NAMES
 from fedquilt.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -35,11 +36,13 @@ ALL: Literal["all"] = "all"
 MEAN: Literal["mean"] = "mean"
 PART_NAMES = {TRAIN: "train", VAL: "val", TEST: "test"}
 _AT_ONCE = 16  # clients that are computed together
+_MOST_NAMED = 20  # clients that a message lists
 
 
 class TrainedRun(Protocol):
     """What is needed of a finished run (`fedquilt.runs.finished.Run`) to predict with its models."""
 
+    result: dict[str, Any]
     models: dict[int, State]
     facts: dict[int, dict[str, Any]]
     folder: Path | None
@@ -61,8 +64,8 @@ def predict_run(
 
     Args:
         run: a finished run.
-        client: whose model: a number, "all" (each client's, one after the other), or, for `data`, "mean" (the mean of all
-            clients' probabilities). None: all, each for its own nodes; for `data` it must be said where there are several.
+        client: whose model: a number or a name, "all" (each client's, one after the other), or, for `data`, "mean" (the mean of
+            all clients' probabilities). None: all, each for its own nodes; for `data` it must be said where there are several.
         data: see `fedquilt.runs.new_nodes.read_new_nodes`. None: the clients' own nodes.
         seed: which of the run's seeds; None: the first.
         device: where it is computed.
@@ -78,13 +81,15 @@ def predict_run(
         return _own_nodes(run, chosen, numbers, place)
     if client is None and client_count(run, chosen) > 1:
         raise FedquiltError(
-            f"The run has {_listed(run, chosen)}, each with a model of its own: say whose predicts with a client's number, "
-            f"with '{ALL}' for one prediction by each, or with '{MEAN}' for the mean of their probabilities."
+            f"The run has {client_count(run, chosen)} clients ({_listed(run, chosen)}), each with a model of its own: say "
+            f"whose predicts by its number or name, with '{ALL}' for one prediction by each, or with '{MEAN}' for the mean "
+            "of their probabilities."
         )
     numbers = _numbers(run, chosen, ALL if client == MEAN else client or 0)
     models = [personal_of_run(run, number, chosen) for number in numbers]
     nodes = read_new_nodes(data, models[0])  # once: all models of a run take the same features
-    each = [_new_nodes(personal, nodes, place) for personal in models]
+    names = _names(run, chosen)
+    each = [_new_nodes(personal, nodes, place, names) for personal in models]
     if client != MEAN:
         return joined(each)
     mean = np.mean([one.values.astype(np.float64) for one in each], axis=0).astype(np.float32)
@@ -127,29 +132,40 @@ def client_count(run: TrainedRun, seed: int) -> int:
     return len(next(iter(run.models[seed].values())))
 
 
+def _names(run: TrainedRun, seed: int) -> list[str] | None:
+    """The clients' names in a seed, in the order of their numbers; None where they have none."""
+    entry: dict[str, Any] = next((one for one in run.result.get("seeds", ()) if one["seed"] == seed), {})
+    return entry.get(CLIENT_NAMES)
+
+
 def _numbers(run: TrainedRun, seed: int, client: int | str) -> list[int]:
-    """The clients asked for, by their numbers."""
-    clients = client_count(run, seed)
+    """The clients asked for by number or by name, as numbers."""
+    clients, names = client_count(run, seed), _names(run, seed) or []
+    if client in names:
+        return [names.index(str(client))]
     if client == ALL:
         return list(range(clients))
     try:
         number = int(client)
     except ValueError:
-        raise FedquiltError(
-            f"There is no client '{client}'; choose one of {_listed(run, seed, only_numbers=True)}, or '{ALL}'."
-        ) from None
+        raise FedquiltError(f"There is no client '{client}'; choose one of {_listed(run, seed)}, or '{ALL}'.") from None
     if not 0 <= number < clients:
-        raise FedquiltError(f"The run has no client {number}; choose one of {_listed(run, seed, only_numbers=True)}.")
+        raise FedquiltError(f"The run has no client {number}; choose one of {_listed(run, seed)}.")
     return [number]
 
 
-def _listed(run: TrainedRun, seed: int, only_numbers: bool = False) -> str:
-    clients = client_count(run, seed)
-    numbers = "0" if clients == 1 else f"0 to {clients - 1}"
-    return numbers if only_numbers else f"{clients} clients ({numbers})"
+def _listed(run: TrainedRun, seed: int) -> str:
+    """The clients that can be asked for."""
+    clients, names = client_count(run, seed), _names(run, seed)
+    if names is not None:
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        return ", ".join(names[:_MOST_NAMED]) + more
+    return "0" if clients == 1 else f"0 to {clients - 1}"
 
 
-def _new_nodes(personal: Personal, nodes: NewNodes, device: torch.device) -> Predictions:
+def _new_nodes(
+    personal: Personal, nodes: NewNodes, device: torch.device, client_names: list[str] | None
+) -> Predictions:
     task, graph = personal.method.task, nodes.graph
     values = finite(task.predict(personal.logits(graph, device)).cpu().numpy(), personal.client)
     return Predictions(
@@ -158,14 +174,14 @@ def _new_nodes(personal: Personal, nodes: NewNodes, device: torch.device) -> Pre
         values=values,
         names=personal.class_names or tuple(map(str, range(values.shape[1]))),
         warnings=nodes.warnings,
-        clients=np.full(graph.nodes, personal.client),
+        clients=_column(graph.nodes, personal.client, client_names),
     )
 
 
 def _own_nodes(run: TrainedRun, seed: int, numbers: Sequence[int], device: torch.device) -> Predictions:
     resolved = _resolved_again(run, seed)
     clients, held = resolved.clients(seed), _positions(resolved, seed)
-    method = personal_of_run(run, numbers[0], seed).method
+    method, names = personal_of_run(run, numbers[0], seed).method, _names(run, seed)
     each = []
     for first in range(0, len(numbers), _AT_ONCE):
         some = list(numbers[first : first + _AT_ONCE])
@@ -175,11 +191,18 @@ def _own_nodes(run: TrainedRun, seed: int, numbers: Sequence[int], device: torch
             outputs = method.task.predict(method.logits(weights, cohort)).cpu()
         for number, mine in zip(some, cohort.parts_of(outputs), strict=True):
             values = finite(mine.numpy(), number)
-            each.append(_of_client(method.task, clients[number], held[number], values))
+            each.append(_of_client(method.task, clients[number], held[number], values, names))
     return joined(each)
 
 
-def _of_client(task: Task, client: Client, positions: np.ndarray, values: np.ndarray) -> Predictions:
+def _column(nodes: int, client: int, names: list[str] | None) -> np.ndarray:
+    """[n] whose model predicted, by name where clients have names."""
+    return np.full(nodes, client if names is None else names[client])
+
+
+def _of_client(
+    task: Task, client: Client, positions: np.ndarray, values: np.ndarray, client_names: list[str] | None
+) -> Predictions:
     """A client's predictions for its own nodes."""
     graph = client.graph
     names = graph.class_names or tuple(map(str, range(values.shape[1])))
@@ -188,7 +211,7 @@ def _of_client(task: Task, client: Client, positions: np.ndarray, values: np.nda
         ids=positions if graph.ids is None else graph.ids,
         values=values,
         names=names,
-        clients=np.full(graph.nodes, client.id),
+        clients=_column(graph.nodes, client.id, client_names),
         parts=np.array([PART_NAMES.get(int(part), "") for part in client.split]),
         labels=np.array([*names, ""])[graph.y] if task.has_classes else None,
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedquilt.cohort.client import Client, prepared_clients
 from fedquilt.common.random_streams import numpy_stream
+from fedquilt.common.registry import load_plugins
 from fedquilt.datasets.catalogue import choose, in_catalogue, known_copies
 from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
@@ -26,12 +27,13 @@ from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
 from fedquilt.graphs.split import Given, format_split, parse_split
 from fedquilt.methods.base import Method, RunContext, find_method
-from fedquilt.methods.settings import as_dict, resolve_settings
+from fedquilt.methods.settings import as_dict, check_client_settings, resolve_settings
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
 from fedquilt.partition.training_nodes import check_training_nodes, worth_redrawing
 from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
 from fedquilt.runs.class_weights import resolved_class_weights
+from fedquilt.runs.client_settings import check_numbers
 from fedquilt.runs.clients_from import client_paths, load_clients
 from fedquilt.runs.config import GIVEN, NATURAL, KeepCopies, RunConfig
 from fedquilt.runs.folder import SeedFolder
@@ -94,6 +96,7 @@ class ResolvedRun:
         self._preparations: dict[int, list[Preparation]] = {}
         self._memory_announced = False  # once is enough: seeds differ little
         self._cut_clients: dict[int, list[Client]] = {}  # of a seed that trains next
+        plugins = load_plugins(config.plugins, named=False)  # in a worker process, the first time
         self.method = find_method(config.method)
         self.task = find_task(config.task)
         self.graph, self.protocol, keep = prepared_graph(config, given)
@@ -123,6 +126,7 @@ class ResolvedRun:
             filled["clients_from"] = list(map(str, client_paths(config.clients_from)))
         elif own and config.dataset != GIVEN:
             filled["dataset"] = str(Path(config.dataset).expanduser().resolve())
+        filled["plugins"] = plugins
         if config.data is not None:
             filled["data"] = str(Path(config.data).expanduser().resolve())
         self.task.metric(filled["metric"])
@@ -140,8 +144,14 @@ class ResolvedRun:
         # A wrong setting or an impossible cut should stop the run before the first seed, not after it.
         method = self.method_of(config)
         self.settings = method.settings
+        if getattr(method, "one_by_one", False):
+            _log.info(
+                "The backbone %s is a module of your own: clients are computed one after the other, which is slower than "
+                "fedquilt's own networks.",
+                getattr(self.settings, "model", ""),
+            )
         self.config = self.config.model_copy(update={"epochs": method.context.epochs})
-        self.cut(config.seeds[0])
+        check_numbers(config.client_settings, self.cut(config.seeds[0])[0].clients)
         self.attack(config.seeds[0])
         self.protection(method)
         if config.workers is not None:
@@ -178,6 +188,8 @@ class ResolvedRun:
             check_admits(type(method))
         if config.aggregation != "mean":
             check_averages(method, config.aggregation)
+        for client, given in config.client_settings.items():
+            check_client_settings(method, given, f"client {client}")
 
     def _usual_metric(self, class_weights: str) -> str:
         """The dataset's metric where the task has it, else the task's first; balanced accuracy where classes are weighted.
@@ -254,6 +266,10 @@ class ResolvedRun:
             replace(c, graph=with_edge_noise(c.graph, chance, numpy_stream(seed, "client", c.id, "edge noise")))
             for c in self.task.clients(self.graph, *self.cut(seed), seed)
         ]
+        check_numbers(self.config.client_settings, len(cut))
+        for client, given in self.config.client_settings.items():
+            own = check_client_settings(self._method(seed), given, f"client {client}")
+            cut[int(client)] = replace(cut[int(client)], settings=own)
         return [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
 
     def preparations(self, seed: int) -> list[Preparation]:

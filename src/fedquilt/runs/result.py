@@ -80,8 +80,9 @@ def build_result(config: Mapping[str, Any], summaries: Sequence[Mapping[str, Any
 def client_titles(seed: Mapping[str, Any], clients: int) -> list[str]:
     """What to call the clients of a seed, of which `seed` is the summary or the entry in a result: by name, else "client 3"."""
     names = seed.get(CLIENT_NAMES)
-    known = isinstance(names, list) and len(names) == clients
-    return [str(names[m]) if known else f"client {m}" for m in range(clients)]
+    if isinstance(names, list) and len(names) == clients:
+        return list(map(str, names))
+    return [f"client {m}" for m in range(clients)]
 
 
 def group(tests: Sequence[float | None]) -> dict[str, Any]:

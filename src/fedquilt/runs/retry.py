@@ -42,7 +42,7 @@ def smaller_steps(settings: Any) -> dict[str, float]:
     rates = [name for name in names if name == "lr" or name.endswith("_lr")]
     changed = {name: FACTOR * getattr(settings, name) for name in rates}
     if changed and "clip" in names:
-        changed["clip"] = min(CLIP, settings.clip or CLIP)
+        changed["clip"] = min(CLIP, vars(settings)["clip"] or CLIP)
     return changed
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypedDict
 
 
 class RunOptions(TypedDict, total=False):
-    """The options of a run, without the method and the dataset; `RunConfig` has their bounds, docs/options.md lists them."""
+    """The options of a run, without the method and the dataset; `RunConfig` has their bounds; see `fedquilt docs options`."""
 
     clients_from: list[str] | None
     """Instead of a dataset: each client's own graph, such as 'hospital-*/'. Folders of tables, npz files, site.yaml
@@ -78,6 +78,11 @@ class RunOptions(TypedDict, total=False):
     labels); weights, such as 1,1,3.5 or ill=5,well=1; or a YAML file with them. Default: none.
     """
 
+    client_settings: dict[str, dict[str, Any]]
+    """A setting of one client, such as 3:lr=0.005, or a csv file with the columns client, lr, ...; may be repeated
+    (see `fedquilt docs plugins`).
+    """
+
     participation: float
     """Share of the clients in each round. Default: 1."""
 
@@ -120,7 +125,8 @@ class RunOptions(TypedDict, total=False):
     """For guarded: the previous value votes in place of so many clients where fewer have evidence. Default: 3."""
 
     dp_clip: float | None
-    """Protect uploads by differential privacy: cut each to this norm, and add noise (see docs/privacy.md)."""
+    """Protect uploads by differential privacy: cut each to this norm, and add noise (see fedquilt docs privacy).
+    """
 
     dp_noise: float | None
     """The noise's standard deviation over the norm. Default: what the budget asks for."""
@@ -151,6 +157,11 @@ class RunOptions(TypedDict, total=False):
 
     data: str | None
     """The folder with graphs; by default FEDQUILT_DATA, else the user's cache."""
+
+    plugins: list[str]
+    """A Python file of yours that registers methods, datasets, partitions, tasks or backbones; may be repeated (see
+    `fedquilt docs plugins`).
+    """
 
     checkpoint_seconds: float
     """Seconds between checkpoints. Default: 30."""

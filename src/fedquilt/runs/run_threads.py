@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from fedquilt.devices.threads import asked_threads, available_cpus
 from fedquilt.runs.resolve import ResolvedRun
 
@@ -33,7 +35,7 @@ def products(resolved: ResolvedRun) -> float:
     """
     graph, config = resolved.graph, resolved.config
     hidden = getattr(resolved.settings, "hidden", _HIDDEN)
-    filled = graph.x.nnz if graph.sparse else graph.x.size
+    filled = graph.x.size if isinstance(graph.x, np.ndarray) else graph.x.nnz
     whole = (filled + 2 * graph.edges.shape[1] + graph.nodes * hidden) * hidden
     at_once = (
         1.0 if resolved.cohort_size is None or not config.clients else min(1.0, resolved.cohort_size / config.clients)

@@ -6,6 +6,7 @@
     graph     a fingerprint of each part of the graph, as it is after its protocol's preparation
     cuts      by seed, fingerprints of the partition (the nodes of each client) and of the split, from when the seed began
     versions  of the packages that the run began with, or was last accepted with
+    plugins   hashes of the plug-in files, by their names; left out where there are none
     accepted  the differences with which the run was resumed all the same (`--anyway`)
 
 A difference is an accident or a careless edit: another file under the graph's name, a number changed by hand in config.json,
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from fedquilt.common.files import plain
+from fedquilt.common.plugin_files import read_plugin
 from fedquilt.common.sealed import DamagedError, read_facts, write_facts
 from fedquilt.common.version import VERSION
 from fedquilt.errors import FedquiltError, RefusedError
@@ -42,10 +45,10 @@ _LONGEST = 200  # characters of a value in a sentence
 Facts = dict[str, Any]
 _PARTS = {"config": dict, "graph": dict, "cuts": dict, "versions": dict, "accepted": list}
 
-FIXED, VERSION_KIND, UNSEALED, PLAN = "fixed", "version", "unsealed", "plan"
+FIXED, VERSION_KIND, UNSEALED, PLAN, PLUGIN = "fixed", "version", "unsealed", "plan", "plugin"
 # Kinds of differences with which a run goes on where the user insists. Never with another graph, partition or split: the run
 # would be tested on nodes that it was trained on. Never with other settings: no set of settings would have given its numbers.
-ACCEPTABLE = frozenset({VERSION_KIND, UNSEALED, PLAN})
+ACCEPTABLE = frozenset({VERSION_KIND, UNSEALED, PLAN, PLUGIN})
 
 
 @dataclass(frozen=True)
@@ -80,13 +83,41 @@ def seal_of(config: Mapping[str, Any], ground: Facts | None = None) -> Facts:
     The coordinator of a federation has no graph.
     """
     facts: Facts = {"config": _sealed_part(config), "graph": {}, "cuts": {}, "versions": versions(), "accepted": []}
+    if hashes := plugin_hashes(config):
+        facts["plugins"] = hashes
     return facts | (ground or {})
+
+
+def plugin_hashes(config: Mapping[str, Any]) -> dict[str, str]:
+    """The hashes of a configuration's plug-ins by their file names; one that cannot be read is left out."""
+    hashes = {}
+    methods = config.get("methods")  # of a comparison, whose runs have the same plug-ins
+    paths = mapping(config.get(methods[0])).get("plugins") if methods else config.get("plugins")
+    for path in paths if isinstance(paths, list) else []:
+        with suppress(FedquiltError):
+            file = read_plugin(path)
+            hashes[file.path.name] = file.sha256
+    return hashes
+
+
+def plugin_differences(facts: Facts, config: Mapping[str, Any]) -> list[Difference]:
+    """How the plug-ins that a configuration names differ from those that the run began with. None of them is executed."""
+    before, now = mapping(facts.get("plugins")), plugin_hashes(config)
+    found = [
+        Difference(f"it was begun with the plug-in {name}, which is not there", FIXED)
+        for name in before
+        if name not in now
+    ]
+    found += [Difference(f"the plug-in {name} is new", PLUGIN) for name in now if name not in before]
+    changed = [name for name in now if before.get(name, now[name]) != now[name]]
+    return found + [Difference(f"the plug-in {name} changed since it began", PLUGIN) for name in changed]
 
 
 def renewed(facts: Facts, config: Mapping[str, Any], accepted: Sequence[str]) -> Facts:
     """The seal of a run that goes on with differences that were accepted; it says which."""
     now = {"config": _sealed_part(config), "versions": versions(), "accepted": [*facts["accepted"], *accepted]}
-    return facts | now
+    hashes = plugin_hashes(config)
+    return facts | now | ({"plugins": hashes} if hashes else {})
 
 
 def seal_of_earlier(config: Mapping[str, Any]) -> Facts:
@@ -223,7 +254,7 @@ def _sealed_part(config: Mapping[str, Any]) -> Facts:
     kept = {
         name: _sealed_part(value) if isinstance(value, Mapping) and name not in ("settings", "resolved") else value
         for name, value in plain(config).items()
-        if name not in FREE
+        if name not in FREE and name != "plugins"  # whose content is sealed apart; the files may lie elsewhere
     }
     if isinstance(kept.get("resolved"), dict):
         kept["resolved"] = {name: value for name, value in kept["resolved"].items() if name != "device"}

@@ -32,6 +32,7 @@ from fedquilt.training.smaller_cohorts import free_memory, reporting_once, with_
 
 _log = logging.getLogger(__name__)
 CONFUSION = "confusion"  # confusion.npz: every client's confusion matrix
+STOPPED_AFTER = "stopped_after"  # in the summary of a seed that a callback stopped: the rounds that are done
 
 
 def train_seed(
@@ -41,7 +42,10 @@ def train_seed(
     on_round: Callable[[Record], None] | None,
     run: Run,
 ) -> dict[str, Any]:
-    """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary."""
+    """Train one seed, add its models and records to `run`, and write them to `folder`; returns the seed's summary.
+
+    Of a seed that a callback stopped (`StopRun`) the folder has only records and a checkpoint, from which it can be resumed.
+    """
     use_available_cpus()
     with using_threads(run_threads(resolved)):
         if folder is not None:
@@ -70,6 +74,8 @@ def train_seed(
     run.findings[seed] = {name: found.numpy() for name, found in training.findings.items()}
     if resolved.method.admits:
         run.servers[seed] = resolved.server(training)
+    if not training.complete:
+        return summary | {STOPPED_AFTER: progress.next_round}
     summary |= _client_groups(resolved, training, run.servers.get(seed))
     figures = _final_figures(resolved, training)
     summary |= figures.summary(resolved.graph.class_names)
@@ -153,6 +159,7 @@ def _final_figures(resolved: ResolvedRun, training: Training) -> FinalFigures:
 def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:
     """The facts that `fedquilt.export` needs to use the models of a seed."""
     seed, trained, graph = method.context.seed, method.context.clients, resolved.graph
+    called = resolved.client_names(seed)
     needed = method.constants() or graph.edge_weights is not None
     clients = resolved.clients(seed)[:trained] if needed else []
     return training_facts(
@@ -164,6 +171,7 @@ def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict
         "preparations": []
         if resolved.config.prepare == "none"
         else [how.facts() for how in resolved.preparations(seed)[:trained]],
+        **({} if called is None else {CLIENT_NAMES: called[:trained]}),
     }
 
 

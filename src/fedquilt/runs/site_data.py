@@ -59,7 +59,9 @@ class SiteData(BaseModel):
 
 
 # Fields of a site.yaml that say what leaves the site and how, not what its data is.
-OTHER_FIELDS = ("state", "permits", "dp", "device", "secure_aggregation", "secure_peers", "quota")
+OTHER_FIELDS = (
+    *("state", "permits", "dp", "device", "secure_aggregation", "secure_peers", "quota", "settings", "plugins"),
+)
 
 
 def read_site_data(path: str | os.PathLike[str]) -> SiteData:
@@ -72,7 +74,9 @@ def read_site_data(path: str | os.PathLike[str]) -> SiteData:
             raise in_file(path, unknown("field", name, known))
     for name in ("name", "graph"):
         if values.get(name) is None:
-            raise FedquiltError(f"{path} does not say '{name}'; a site needs a name and a graph (see docs/sites.md).")
+            raise FedquiltError(
+                f"{path} does not say '{name}'; a site needs a name and a graph (see 'fedquilt docs sites')."
+            )
     try:
         site = SiteData(**{name: value for name, value in values.items() if name in SiteData.model_fields})
     except ValidationError as error:

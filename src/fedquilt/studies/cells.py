@@ -11,6 +11,7 @@ from fedquilt.datasets.catalogue import in_catalogue
 from fedquilt.methods.base import methods
 from fedquilt.runs.compute_version import compute_version
 from fedquilt.runs.config import RunConfig, copies_kept, copies_kept_before
+from fedquilt.runs.seal import plugin_hashes
 from fedquilt.scenarios.link_inference import VIEWS
 from fedquilt.studies.digests import file_digest, graph_digest, json_digest
 from fedquilt.studies.latent_graphs import NAMES as LATENT
@@ -71,6 +72,8 @@ class Cell:
         """A hash of what is computed. The same run in two studies or on two machines has the same identity."""
         options = {name: value for name, value in self.config.model_dump().items() if _identifies(name, value)}
         options |= _kept_copies(self.config) | _prepared(self.config)
+        if "plugins" in options:  # what they say counts, not where they lie
+            options["plugins"] = plugin_hashes(options)
         # The key "dear" is part of the hash of every finished cell, so it keeps this name.
         return json_digest({"kind": self.kind, "alone": self.alone, "dear": self.extra, **options})
 

@@ -15,6 +15,7 @@ from fedquilt.common.machine_limits import find_limit
 from fedquilt.common.version import VERSION
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.callbacks import Callback
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.execute import check_config, check_ground, create_folder, run_seeds
 from fedquilt.runs.finished import Run
@@ -101,10 +102,6 @@ def _measures(cell: Cell, folder: Path, on_round: OnRound | None, again: list[st
 
 def _train(resolved: ResolvedRun, path: Path, on_round: OnRound | None, again: list[str]) -> Run:
     """Train in the folder `path`, or resume the training there."""
-
-    def watch(config: RunConfig, seed: int, rounds: int) -> Callable[[dict[str, Any]], None]:
-        return lambda record: on_round(record["round"] + 1, rounds) if on_round is not None else None
-
     # A cell has the settings of its study or is no result of it.
     resolved.config = resolved.config.model_copy(update={"on_divergence": "stop"})
     folder = _begun(resolved, path, again)
@@ -113,7 +110,22 @@ def _train(resolved: ResolvedRun, path: Path, on_round: OnRound | None, again: l
             shutil.rmtree(path)
         folder = create_folder(resolved, path)
     with folder.lock():
-        return run_seeds(resolved, folder, watch)
+        return run_seeds(resolved, folder, None if on_round is None else _RoundsDone(on_round))
+
+
+class _RoundsDone(Callback):
+    """Tells how many rounds are done, and how many there are."""
+
+    def __init__(self, tell: OnRound) -> None:
+        self._tell, self._rounds = tell, 0
+
+    def start(self, config: RunConfig, seed: int, rounds: int) -> None:
+        """Remember the rounds."""
+        self._rounds = rounds
+
+    def round(self, record: dict[str, Any]) -> None:
+        """Tell."""
+        self._tell(record["round"] + 1, self._rounds)
 
 
 def _begun(resolved: ResolvedRun, path: Path, again: list[str]) -> RunFolder | None:

@@ -1,6 +1,6 @@
 """The specification of a study: the axes of its table, the options that their levels set, and the values that it shows.
 
-A study is a YAML file in `catalogue/<paper>/`; its published numbers are in the CSV file of the same name (docs/studies.md).
+A study is a YAML file in `catalogue/<paper>/`; its published numbers are in the CSV of the same name (fedquilt docs studies).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from fedquilt.common.printable import shown
+from fedquilt.common.registry import load_plugins
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.runs.config import RunConfig, read_config
@@ -285,13 +286,15 @@ def read_study(path: Path, name: str) -> Study:
     """Read a study from its file; `FedquiltError` with one sentence about the first thing that is wrong."""
     values = read_config(path)
     try:
-        return Study.model_validate({**values, "name": name})
+        study = Study.model_validate({**values, "name": name})
     except ValidationError as error:
         problem = first_problem(error)
         where = f" at {problem.field}" if problem.field else ""
         raise FedquiltError(f"The study {name} is not sound{where}: {problem.text}.") from None
     except (ValueError, TypeError, AttributeError) as error:
         raise FedquiltError(f"The study {name} is not sound: {error}.") from None
+    load_plugins(study.options.get("plugins", []), named=False)  # its levels may name what they register
+    return study
 
 
 def find_study(name: str) -> Study:

@@ -22,6 +22,7 @@ from fedquilt.training.progress import BestRound, Progress, none_if_nan
 from fedquilt.training.round import Aggregate, RoundRunner
 from fedquilt.training.round_result import RoundResult, mean
 from fedquilt.training.round_store import Record, RoundStore
+from fedquilt.training.stop import StopRun
 from fedquilt.training.upload_transforms import UploadTransform
 
 
@@ -31,7 +32,7 @@ class Training:
     Args:
         method, engine, plan: what is trained, where, and how long.
         store: where records and checkpoints are written; None: nowhere.
-        on_round: called with the record of every round.
+        on_round: called with the record of every round; it may raise `StopRun`.
         upload_transforms: applied in order to all uploads before they are aggregated.
         aggregate: replaces the method's aggregation.
         cuda_graphs: capture rounds in CUDA graphs where the engine and the method allow it.
@@ -40,6 +41,7 @@ class Training:
         records: one for each round done.
         findings: the method's findings after the last round (`Method.findings`).
         captured_rounds: trains whole rounds as CUDA graphs, where that is possible; else None.
+        stop: why the training stopped before its end, where `on_round` asked for it.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Training:
             else:
                 self.captured_rounds = CapturedRounds(self.runner, self.progress)
         self.records: list[Record] = []
+        self.stop: StopRun | None = None
         self.findings: dict[str, Tensor] = {}
         self._similarities: dict[int, Tensor] = {}
         self.checkpointer = (
@@ -77,7 +80,8 @@ class Training:
     def _can_capture(self) -> bool:
         """Whether rounds do the same work every time, which a CUDA graph requires."""
         everyone = self.plan.participation == 1 and not self.method.single_round
-        return self.engine.supports_cuda_graphs and everyone and not self.runner.upload_transforms
+        together = not getattr(self.method, "one_by_one", False)  # a user's module draws random numbers of its own
+        return self.engine.supports_cuda_graphs and everyone and together and not self.runner.upload_transforms
 
     @property
     def captured(self) -> str | None:
@@ -113,10 +117,18 @@ class Training:
         self._resume()
         if self.plan.participation < 1 and self.progress.next_round == 0:
             self.engine.evaluate()  # until they first take part, clients are reported with their initial models
-        while self.progress.next_round < self.plan.rounds and not self._patience_exhausted():
+        while not self.complete and self.stop is None:
             self._train_some_rounds(self.plan.rounds)
+        if not self.complete and self.records:
+            self.save()
         self.findings = self._compute_findings()
         return self.progress
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rounds are done, or patience is exhausted."""
+        exhausted = self.plan.patience_exhausted(self.progress.next_round, self.progress.best.round)
+        return self.progress.next_round >= self.plan.rounds or exhausted
 
     def advance(self, rounds: int) -> None:
         """Train so many rounds further and read their metrics."""
@@ -135,10 +147,14 @@ class Training:
             return
         self.records = self.store.records()
         for record in self.records:
-            self.on_round(record)
+            self._tell(record)
 
-    def _patience_exhausted(self) -> bool:
-        return self.plan.patience_exhausted(self.progress.next_round, self.progress.best.round)
+    def _tell(self, record: Record) -> None:
+        """Call `on_round`; a stop that it asks for waits until engine and server are in the state after the last record."""
+        try:
+            self.on_round(record)
+        except StopRun as stop:
+            self.stop = stop
 
     def _train_some_rounds(self, until: int) -> None:
         """Train one round and record it; with CUDA graphs of whole rounds, a block of rounds before `until`."""
@@ -154,7 +170,7 @@ class Training:
             # Engine and server are in the state after the last round of a block, so only that one can be saved.
             if self.checkpointer is not None and result is results[-1]:
                 self.checkpointer.save_if_due()
-            self.on_round(self.records[-1])
+            self._tell(self.records[-1])
 
     def _train_one_round(self, round: int) -> RoundResult:
         """Run a round, read its metrics, and keep the models if they are the best so far."""

@@ -11,7 +11,7 @@ with M clients and s of them in a cohort. The first round, the later ones and th
 one seldom fit where another's were. What is free at the end of the heap goes back to the system where it is more than 2 GiB
 (`fedquilt.devices.allocator`), so only the largest of the three, and 2 GiB of the others, count. Where states are offloaded to
 disk, states and models are those of one cohort.
-docs/scale.md has the estimates beside what was measured.
+`fedquilt docs scale` has the estimates beside what was measured.
 """
 
 from __future__ import annotations

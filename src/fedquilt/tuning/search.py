@@ -81,7 +81,7 @@ def tune(
         space: by setting, a list of values or low, high and log; or a YAML file with that. None: the method's default space.
         watch: called after each round and each trial.
         anyway: resume a search that was begun with other versions of the packages.
-        **options: the other fields of `RunConfig`; docs/options.md lists them.
+        **options: the other fields of `RunConfig`; `fedquilt docs options` lists them.
     """
     named, given = named_data(dataset, options)
     config = RunConfig.build({**options, **named, "method": method})

@@ -9,9 +9,9 @@ import pytest
 
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.encoding import Encoding
-from fedquilt.graphs.tables.cells import read_cells
 from fedquilt.graphs.tables.columns import FeatureReader, Features
 from fedquilt.graphs.tables.options import TableOptions
+from fedquilt.graphs.tables.parse import read_cells
 from fedquilt.graphs.tables.problems import Problems
 
 
@@ -60,6 +60,7 @@ def test_categories_with_a_cap(tmp_path: Path) -> None:
     assert read.notes[0].text == "2 features 'c=...', 'c=other' for 2 further values (3 rows); 1 missing, 'c:missing'"
     given = features(tmp_path, cells, categories={"c": ["d", "zzz"]})
     assert names(given) == ["c=d", "c=zzz", "c=other", "c:missing"]
+    assert names(features(tmp_path, ["d", "d"], categories={"c": ["d"]})) == ["c=d", "c=other"]
     codes = features(tmp_path, ["1", "2", "1"], categories=["c"])
     assert names(codes) == ["c=1", "c=2"]
 

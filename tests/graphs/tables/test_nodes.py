@@ -64,6 +64,14 @@ def test_an_encoding_knows_the_columns(tmp_path: Path) -> None:
     assert "it has a column 'height', which the model was not trained on" in str(caught.value)
 
 
+def test_a_table_to_predict_for_needs_no_label_nor_client_though_its_graph_yaml_names_them(tmp_path: Path) -> None:
+    encoding = Encoding((Column("age"),), id="Patient", label="Outcome", client="ward")
+    named = {"id": "Patient", "label": "Outcome", "client": "ward", "drop": ["name"]}
+    assert nodes(tmp_path, "Patient,age\np1,31\n", encoding, labelled=False, **named).x.tolist() == [[31]]
+    with pytest.raises(FedquiltError, match="no column 'ward'"):
+        nodes(tmp_path, "Patient,Outcome,age\np1,ill,31\n", **named)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

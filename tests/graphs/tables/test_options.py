@@ -37,6 +37,7 @@ def test_what_a_file_says_and_what_options_change(tmp_path: Path) -> None:
         ("separator: x\n", "graph.yaml: 'separator' is not possible"),
         ("drop: name\n", "graph.yaml: 'drop' is not possible"),
         ("drop: [a]\nnumeric: [a]\n", "the column 'a' is named under two of categories, numeric and drop"),
+        ("categories: {a: [x, y, x]}\n", "the column 'a' has the category 'x' twice"),
         ("id: [\n", "graph.yaml is not valid YAML"),
         ("id: x\nid: y\n", "graph.yaml says 'id' twice"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from fedquilt.errors import FedquiltError, ProblemsError
 from fedquilt.graphs.npz import read_npz, write_npz
-from fedquilt.graphs.tables import cells
+from fedquilt.graphs.tables import parse
 from fedquilt.graphs.tables.read import is_table, read_tables, read_tables_fully
 from support.messy_tables import HEADER, ROWS, write_messy
 
@@ -23,7 +23,7 @@ FEATURES = (
 def test_messy_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_pyarrow: bool) -> None:
     if has_pyarrow:
         pytest.importorskip("pyarrow")
-    monkeypatch.setattr(cells, "_has_pyarrow", lambda: has_pyarrow)
+    monkeypatch.setattr(parse, "_has_pyarrow", lambda: has_pyarrow)
     found = read_tables_fully(write_messy(tmp_path / "mine"))
     graph = found.graph
     assert graph.feature_names == FEATURES == graph.encoding.feature_names

@@ -83,7 +83,8 @@ class FederationConfig(BaseModel):
     prepare: Annotated[
         Literal["", "none", "standard", "rows"],
         _own(
-            "How sites prepare their features, each by its own statistics: none, standard or rows (docs/data.md). Empty: as "
+            "How sites prepare their features, each by its own statistics: none, standard or rows (fedquilt docs data). Empty: "
+            "as "
             "they suggest."
         ),
     ] = ""
@@ -101,7 +102,7 @@ class FederationConfig(BaseModel):
     secure_aggregation: Annotated[
         bool,
         Field(alias="secure-aggregation"),
-        _own("Sites mask their uploads, and only sums over three or more of them can be read (docs/privacy.md)."),
+        _own("Sites mask their uploads, and only sums over three or more of them can be read (fedquilt docs privacy)."),
     ] = False
     secure_range: Annotated[
         float,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedquilt.cohort.client import Client
+from fedquilt.common.registry import load_plugins
 from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.federation.site.permits import DEFAULT_PERMITS, MAX_PERMIT_LETTERS, MAX_PERMITS
@@ -80,6 +81,10 @@ class SiteConfig(SiteData):
         secure_aggregation: "required": uploads leave only masked, as part of a sum over several sites.
         secure_peers: the keys of the other sites (`fedquilt site key`), where only theirs may be in the sum; None: any.
         quota: how much a coordinator may take up of the site.
+        settings: settings of the method that this site has in place of the run's, such as {lr: 0.005}, where the method lets
+            them differ between clients.
+        plugins: Python files of the site's own that register methods and backbones (see `fedquilt docs plugins`). They are
+            never sent.
     """
 
     state: Annotated[str, Field(min_length=1)]
@@ -91,6 +96,8 @@ class SiteConfig(SiteData):
     secure_aggregation: Literal["allowed", "required"] = "allowed"
     secure_peers: list[str] | None = None
     quota: Quota = Quota()
+    settings: dict[str, float] = Field(default_factory=dict)
+    plugins: list[str] = Field(default_factory=list)
 
     @field_validator("name")
     @classmethod
@@ -119,14 +126,16 @@ def read_site(path: str | os.PathLike[str]) -> SiteConfig:
     for name, field in SiteConfig.model_fields.items():
         if field.is_required() and values.get(name) is None:
             raise FedquiltError(
-                f"{path} does not say '{name}'; a site needs name, graph and state (see docs/sites.md)."
+                f"{path} does not say '{name}'; a site needs name, graph and state (see 'fedquilt docs sites')."
             )
     try:
         site = SiteConfig(**values)
     except ValidationError as error:
         raise _wrong(path, values, error) from None
     folder = path.resolve().parent
-    return site.model_copy(update={key: absolute(folder, getattr(site, key)) for key in ("graph", "state")})
+    plugins = load_plugins([absolute(folder, file) for file in site.plugins], named=True)
+    paths = {key: absolute(folder, getattr(site, key)) for key in ("graph", "state")}
+    return site.model_copy(update={**paths, "plugins": plugins})
 
 
 def site_client(site: SiteConfig, number: int, graph: Graph, task: Task, seed: int) -> Client:

@@ -35,6 +35,7 @@ from fedquilt.messages.message import Message, dense, message_bytes, moved
 from fedquilt.messages.wire import encode
 from fedquilt.methods.base import State
 from fedquilt.methods.personal_model import model_facts
+from fedquilt.methods.settings import check_client_settings
 from fedquilt.runs.divergence import explained
 from fedquilt.runs.ground import preparation_digest
 from fedquilt.training.edge_notice import unused_weights
@@ -67,6 +68,7 @@ class RunClient:
         site.quota.check_size(self.method)
         with _refused():
             check_permits(site.config.name, site.config.permits, self.method, self.expected.upload_names)
+            check_client_settings(self.method, site.config.settings, f"site '{site.config.name}'")
 
     def serves(self, request: Request) -> bool:
         """Whether a request is of the run, the method and the client that this was made for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.preparation import suggested_kind
 from fedquilt.methods.base import Method
+from fedquilt.methods.settings import check_client_settings
 from fedquilt.privacy.dp import Privatiser
 
 
@@ -58,7 +60,8 @@ class Site:
 
     def client(self, number: int, method: Method) -> Client:
         """The site as a client of a run of `method`, with its number in the federation; its features are not prepared yet."""
-        return site_client(self.config, number, self.graph, method.task, method.context.seed)
+        client = site_client(self.config, number, self.graph, method.task, method.context.seed)
+        return replace(client, settings=check_client_settings(method, self.config.settings, "the site"))
 
     def state(self, run: str) -> SiteState:
         """What the site saves of a run."""

@@ -1,4 +1,4 @@
-"""A user's tables as a graph: nodes.csv and edges.csv, or the same as parquet, as people have them. See `docs/data.md`."""
+"""A user's tables as a graph: nodes.csv and edges.csv, or the same as parquet, as they are. See `fedquilt docs data`."""
 
 from fedquilt.graphs.tables.dialect import LONGEST_LINE
 from fedquilt.graphs.tables.options import TableOptions, read_table_options, table_options

@@ -142,7 +142,9 @@ class FeatureReader:
         if kind == "category":
             values = options.values.get(name)
             kept = values if values is not None else self._most_frequent(at, there)
-            return Column(name, kind, 0.0, indicator, kept, bool(set(there) - set(kept)))
+            # With values that are given, every table has the same features, whatever is in it.
+            other = values is not None or bool(set(there) - set(kept))
+            return Column(name, kind, 0.0, indicator, kept, other)
         read = {cell: boolean(cell) if kind == "boolean" else number(cell, self.decimal) for cell in there}
         pairs = [(value, there[cell]) for cell, value in read.items() if value is not None]
         counted = sum(count for _, count in pairs)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
 from fedquilt.common.read_limit import check_size
 from fedquilt.graphs.edge_weights import weight_fault, weight_fits
-from fedquilt.graphs.tables.cells import Cells, read_cells
+from fedquilt.graphs.tables.cells import Cells
 from fedquilt.graphs.tables.options import TableOptions
+from fedquilt.graphs.tables.parse import read_cells
 from fedquilt.graphs.tables.problems import Problems, listed, quoted
 from fedquilt.graphs.tables.values import find_decimal, number
 
@@ -60,8 +62,8 @@ def read_edges(path: Path, options: TableOptions, problems: Problems, place: dic
     rows = [1, *table.rows.tolist()] if headless else table.rows.tolist()
     found = [np.array([place.get(name, -1) for name in names], dtype=np.int64) for names in ends]
     # An edge to a node whose row could not be read is no further problem.
-    unread = nodes.refused
-    for row in () if unread is None else np.flatnonzero((found[0] < 0) | (found[1] < 0)):
+    unread = frozenset(chain(*ends)) if nodes.refused is None else nodes.refused
+    for row in np.flatnonzero((found[0] < 0) | (found[1] < 0)):
         for names, numbers in zip(ends, found, strict=True):
             if numbers[row] < 0 and names[row] not in unread:
                 problems.add(

@@ -11,10 +11,11 @@ import numpy as np
 from fedquilt.common.read_limit import check_size, read_bounded
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.encoding import Encoding
-from fedquilt.graphs.tables.cells import Cells, read_cells
+from fedquilt.graphs.tables.cells import Cells
 from fedquilt.graphs.tables.columns import ColumnNote, FeatureReader
 from fedquilt.graphs.tables.dialect import LONGEST_LINE
 from fedquilt.graphs.tables.options import TableOptions
+from fedquilt.graphs.tables.parse import read_cells
 from fedquilt.graphs.tables.problems import Problems, listed, quoted
 from fedquilt.graphs.tables.values import MISSING
 from fedquilt.graphs.validate import PARTS, first_repeated
@@ -138,7 +139,8 @@ def _find_columns(
         at = _place(name, header, lower)
         if at is not None:
             fixed[role] = at
-        elif needed or role == "id" or (role == "label" and labelled):
+        # A table to predict for need not have what graph.yaml says of the table that was trained on.
+        elif (needed and encoding is None) or role == "id" or (role == "label" and labelled):
             hint = _hint(table, role, problems)
             problems.add(path, f"it has no column {quoted(name)} (it has: {listed(header)}){hint}")
     if "id" not in fixed or ("label" not in fixed and labelled):
@@ -148,7 +150,7 @@ def _find_columns(
     named |= {"numeric": options.numeric, "indicators": options.indicators}
     for key, names in named.items():
         for name in names:
-            if _place(name, header, lower) is None:
+            if _place(name, header, lower) is None and encoding is None:
                 problems.add(
                     path, f"it has no column {quoted(name)}, which is named under {key} (it has: {listed(header)})"
                 )

@@ -11,6 +11,7 @@ from fedquilt.common.read_limit import read_bounded
 from fedquilt.common.validation import first_problem
 from fedquilt.common.yaml_text import LARGEST, YamlError, parse_yaml
 from fedquilt.errors import FedquiltError, unknown
+from fedquilt.graphs.validate import first_repeated
 
 GRAPH_YAML = "graph.yaml"
 CAP = 20
@@ -97,7 +98,7 @@ def read_table_options(folder: Path) -> TableOptions:
     if values is None:
         return TableOptions()
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise FedquiltError(f"{path} has no keys; write lines such as 'id: patient' (see docs/data.md).")
+        raise FedquiltError(f"{path} has no keys; write lines such as 'id: patient' (see 'fedquilt docs data').")
     return _build(values, str(path))
 
 
@@ -115,6 +116,9 @@ def _build(values: dict[str, Any], where: str) -> TableOptions:
     except ValidationError as error:
         problem = first_problem(error)
         raise FedquiltError(f"{where}: '{problem.path[0]}' is not possible: {problem.message}.") from None
+    for name, cells in options.values.items():
+        if cells is not None and (twice := first_repeated(cells)) is not None:
+            raise FedquiltError(f"{where}: the column '{name}' has the category '{twice}' twice; name each once.")
     both = [name for name in options.drop if name in (*options.values, *options.numeric)]
     both += [name for name in options.numeric if name in options.values]
     if both:

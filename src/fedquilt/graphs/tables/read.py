@@ -1,4 +1,4 @@
-"""Read a graph from tables: a folder with nodes.csv and edges.csv (or parquet), or the files themselves. See `docs/data.md`."""
+"""Read a graph from tables: a folder with nodes.csv and edges.csv (or parquet), or the files. See `fedquilt docs data`."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _find(folder: Path, stem: str) -> Path:
     if not found:
         raise FedquiltError(
             f"{folder} has no {stem}.csv or {stem}.parquet; a folder of tables needs nodes and edges (see "
-            "docs/data.md)."
+            "'fedquilt docs data')."
         )
     return _only(folder, stem, found)
 

@@ -13,6 +13,7 @@ from fedquilt.reports.confusion import class_table, confusion_of, figures_table,
 from fedquilt.reports.page.data import PageCell, PageTable
 from fedquilt.reports.page.rich_table import page_table
 from fedquilt.reports.read_run import StoredRun
+from fedquilt.runs.result import client_titles
 
 MOST_CLIENTS = 200  # rows of the table of clients
 MOST_MATRICES, MOST_CLASSES = 20, 12  # clients with a matrix of their own, and the classes that each may have
@@ -70,6 +71,7 @@ def _client_tables(run: StoredRun) -> list[PageTable]:
     classes = whole.shown if len(whole.shown) <= MOST_CLASSES else []
     figures = seed.summary["figures"]
     shown = [name for name in ("accuracy", "balanced-accuracy", "macro-f1") if name in figures]
+    titles = client_titles(seed.summary, len(counts))
     table = Table()
     for heading in (
         "Client",
@@ -78,12 +80,13 @@ def _client_tables(run: StoredRun) -> list[PageTable]:
         *(f"recall {whole.names[c]}" for c in classes),
     ):
         table.add_column(heading)
+    titles = client_titles(seed.summary, len(counts))
     for client, own in enumerate(counts[:MOST_CLIENTS]):
         labelled = own.sum(1)
         recalls = [f"{100 * own[c, c] / labelled[c]:.1f}" if labelled[c] else "-" for c in classes]
         values = [figures[name]["clients"][client] for name in shown]
         cells = ["-" if value is None else f"{value:.1f}" for value in values]
-        table.add_row(*(Text(cell) for cell in (f"client {client}", f"{int(own.sum()):,}", *cells, *recalls)))
+        table.add_row(*(Text(cell) for cell in (titles[client], f"{int(own.sum()):,}", *cells, *recalls)))
     left = f" The first {MOST_CLIENTS} of {len(counts)} clients." if len(counts) > MOST_CLIENTS else ""
     how = f"Seed {seed.seed}. A dash: the client has no test node of the class.{left}"
     tables = [page_table(table, "Classes, client by client", how, folded=True)]

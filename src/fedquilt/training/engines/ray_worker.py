@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from fedquilt.cohort.client import Client
+from fedquilt.common.registry import load_plugins
 from fedquilt.devices.allocator import keep_freed_memory
 from fedquilt.devices.device import Precision
 from fedquilt.messages.message import Message, Sparse, Value, dense
@@ -29,6 +30,10 @@ class RayWorker:
 
     def hello(self) -> None:
         """Return as soon as the process runs."""
+
+    def load(self, plugins: Sequence[str]) -> None:
+        """Load the plug-ins of the process that asks: what it sends next may be of their classes."""
+        load_plugins(plugins, named=True)
 
     def open(
         self,

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from fedquilt.cohort.client import Client
+from fedquilt.common.registry import loaded_plugins
 from fedquilt.devices.device import Precision
 from fedquilt.errors import FedquiltError, MachineLimitError
 from fedquilt.messages.message import Message, Value, declared, dense
@@ -237,6 +238,8 @@ class RayWorkers:
         """Start worker `w`: restore its last snapshot and repeat the calls since then."""
         actor, method, device = self._actor(), self.method, "cuda" if self._gpu else "cpu"
         self._running[w] = actor.hello.remote()
+        if plugins := loaded_plugins():
+            actor.load.remote(plugins)
         self._opened[w] = actor.open.remote(
             type(method),
             method.settings,

@@ -1,0 +1,1 @@
+"""Files that keep a site running: a unit of systemd, and a container file."""
