@@ -160,16 +160,16 @@ class Page:
     Attributes:
         title, lead: the heading, and the main result in a sentence.
         notes: sentences to read before the numbers.
-        about: when, with what and on what the runs were trained, in a line.
         tables: the results.
         runs: the numbers of the charts; a page may have none.
         facts: facts about the whole page, shown beside those of each run.
+        about: when, with what and on what the runs were trained, in a line.
     """
 
     title: str
     lead: str = ""
     notes: tuple[str, ...] = ()
-    about: str = ""
     tables: tuple[PageTable, ...] = ()
     runs: tuple[PageRun, ...] = ()
     facts: tuple[PageFacts, ...] = ()
+    about: str = ""
