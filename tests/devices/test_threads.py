@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -64,6 +65,11 @@ def test_a_run_has_the_threads_it_asks_for_and_never_more_than_its_cpus(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(threads, "available_cpus", lambda: 2)
     before, seen = torch.get_num_threads(), []
+
+    class Looks(fedquilt.Callback):
+        def round(self, record: dict[str, Any]) -> None:
+            seen.append(torch.get_num_threads())
+
     torch.set_num_threads(4)
     use_available_cpus.cache_clear()
     try:
@@ -75,7 +81,7 @@ def test_a_run_has_the_threads_it_asks_for_and_never_more_than_its_cpus(
                 rounds=1,
                 device="cpu",
                 threads=asked,
-                watch=lambda *_: lambda record: seen.append(torch.get_num_threads()),
+                watch=Looks(),
             )
         assert seen == [1, 3]  # patchwork is small work
         assert torch.get_num_threads() == 2

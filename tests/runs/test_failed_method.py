@@ -49,6 +49,12 @@ def test_an_error_does_not_hold_what_the_failed_training_held() -> None:
     assert Large.alive == 0
 
 
+def test_an_error_may_be_its_own_cause() -> None:
+    error = FedquiltError("No.")
+    error.__cause__ = error
+    assert FailedMethod.of("a", error).why == "No."
+
+
 def test_rows_are_in_the_order_of_the_methods_and_filled_from_the_others() -> None:
     configs = [{"method": "a", "dataset": "x", "clients": 3}, {"method": "b", "dataset": "x", "clients": 3}]
     other = {"method": "b", "dataset": "X", "partition": "disjoint", "clients": 3, "rounds": 5, "metric": "auc"}

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from fedquilt.common.version import VERSION
+from fedquilt.runs.machine import cpu_name
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -39,12 +40,7 @@ def device_name(device: torch.device) -> str:
     """The device's name as its vendor gives it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return next(filter(None, names), platform.processor() or platform.machine())
+    return cpu_name()
 
 
 def commit(folder: Path = PACKAGE) -> str | None:

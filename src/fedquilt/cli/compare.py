@@ -54,7 +54,7 @@ def compare(
 
 def show_results(folder: Path, table: list[dict[str, Any]], as_json: bool) -> None:
     """Print the results of a comparison and the verdict on them, as a table or as JSON, and its folder."""
-    from fedquilt.reports.comparison import comparison_verdict
+    from fedquilt.reports.stored_verdict import comparison_verdict
 
     verdict = comparison_verdict(folder)
     if as_json:

@@ -9,6 +9,7 @@ import typer
 
 from fedquilt.cli.console import say
 from fedquilt.cli.targets import check_target
+from fedquilt.errors import FedquiltError
 
 if TYPE_CHECKING:
     from fedquilt.reports.page.data import Page
@@ -17,10 +18,12 @@ ENDINGS = (".html", ".htm")
 
 
 def report(
-    target: Annotated[
-        str,
+    targets: Annotated[
+        list[str],
         typer.Argument(
-            metavar="DIR|STUDY", help="A run's folder, finished or still running, a comparison's, or a study's name."
+            metavar="DIR|STUDY...",
+            help="A run's folder, finished or still running, a comparison's, or a study's name; or several folders, which are "
+            "put side by side in one page.",
         ),
     ],
     out: Annotated[
@@ -29,7 +32,8 @@ def report(
             "--out",
             "-o",
             metavar="FILE",
-            help="The file to write. Default: DIR/report.html, of a study STUDY/report.html in --into.",
+            help="The file to write. Default: DIR/report.html, of a study STUDY/report.html in --into, of several folders "
+            "report.html here.",
         ),
     ] = None,
     into: Annotated[Path, typer.Option("--into", metavar="DIR", help="The folder in which studies live.")] = Path(
@@ -45,11 +49,17 @@ def report(
     it: send it to someone, or print it. It is written anew each time.
     """
     check_target(out, ENDINGS, force=True)
-    folder = Path(target)
+    folders = [Path(target) for target in targets]
     from fedquilt.reports.page.build import write_page
-    from fedquilt.reports.page.run_pages import page_of_folder
+    from fedquilt.reports.page.run_pages import page_of_folders
 
-    page, place = (page_of_folder(folder), folder) if folder.is_dir() else (_of_study(target, into), into / folder.stem)
+    if all(folder.is_dir() for folder in folders):
+        page, place = page_of_folders(folders), folders[0] if len(folders) == 1 else Path()
+    elif len(targets) == 1:
+        page, place = _of_study(targets[0], into), into / folders[0].stem
+    else:
+        missing = next(folder for folder in folders if not folder.is_dir())
+        raise FedquiltError(f"There is no run folder {missing}; only folders can be put side by side.")
 
     path = out or place / "report.html"
     write_page(page, path)
@@ -62,7 +72,6 @@ def report(
 
 def _of_study(name: str, into: Path) -> Page:
     """Return the page of a study; raise an error if the name is neither a study nor a study file."""
-    from fedquilt.errors import FedquiltError
     from fedquilt.studies.catalogue_files import study_names
 
     if name not in study_names() and not Path(name).is_file():

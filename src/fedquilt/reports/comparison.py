@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.common.files import write_text
-from fedquilt.reports.read_run import StoredRun, read_run
+from fedquilt.reports.read_run import read_run
 from fedquilt.reports.run_figures import draw_convergence
+from fedquilt.reports.stored_verdict import verdict_of
 from fedquilt.reports.tables import comparison_table, to_markdown
-from fedquilt.reports.verdict import Compared, verdict
-from fedquilt.runs.comparison_folder import failed_in, runs_of
+from fedquilt.runs.comparison_folder import runs_of
 from fedquilt.runs.failed_method import FAILED
 
 TABLE, FIGURE = "comparison.md", "convergence.png"
@@ -25,22 +25,3 @@ def write_comparison(folder: Path, results: Sequence[dict[str, Any]]) -> None:
     write_text(folder / TABLE, to_markdown(comparison_table(results)) + sentences)
     if any(run.evaluated for run in runs):
         draw_convergence(runs, folder / FIGURE)
-
-
-def comparison_verdict(folder: Path) -> list[str]:
-    """The verdict on the finished runs in a comparison's folder."""
-    failed = failed_in(folder)
-    return verdict_of([run for place in runs_of(folder) if (run := read_run(place)).method not in failed])
-
-
-def verdict_of(runs: Sequence[StoredRun]) -> list[str]:
-    """The verdict on runs; none while one of them still trains, as its numbers are of other rounds than the others'."""
-    if any(not seed.done for run in runs for seed in run.seeds):
-        return []
-    known = [(run, result) for run in runs if (result := run.result) is not None]
-    return verdict(
-        [
-            Compared(result, {seed.seed: (seed.summary or {}).get("clients_test", []) for seed in run.seeds})
-            for run, result in known
-        ]
-    )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# The signs by which every table says how a number stands to a published one, here and in studies.
+EXCEEDED_SIGN, REACHED_SIGN, MISSED_SIGN = "▲", "≈", "▼"
+
 
 @dataclass(frozen=True)
 class MetricName:

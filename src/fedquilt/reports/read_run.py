@@ -13,7 +13,6 @@ from fedquilt.runs.comparison_folder import configs_of, failed_in, is_comparison
 from fedquilt.runs.failed_method import with_failed
 from fedquilt.runs.folder import RunFolder, SeedFolder
 from fedquilt.runs.result import build_result
-from fedquilt.runs.seal import mapping
 
 BEST = -1  # the best round's key in similarity.npz; `fedquilt.training.loop` has it too, but imports PyTorch
 
@@ -61,10 +60,13 @@ class StoredRun:
     def result(self) -> dict[str, Any] | None:
         """As in result.json, unfinished seeds with their best round so far; None before any evaluation."""
         summaries = [seed.summary for seed in self.seeds if seed.summary is not None]
-        config = dict(self.config)
-        name = mapping(mapping(config.get("resolved")).get("graph")).get("name")
-        config["dataset"] = name or config.get("dataset")  # the option may be a path
-        return build_result(config, summaries) if summaries else None
+        return build_result(self.config | {"dataset": self.graph_name}, summaries) if summaries else None
+
+    @property
+    def graph_name(self) -> str:
+        """What results call the graph: the name that it had when the run began; of a path at least the last part."""
+        name = RunFolder(self.folder).graph_name or str(self.config.get("dataset"))
+        return Path(name).stem if "/" in name or name.endswith(".npz") else name
 
     @property
     def class_names(self) -> list[str] | None:

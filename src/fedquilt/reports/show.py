@@ -9,11 +9,11 @@ from rich.table import Table
 
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.client_table import client_table
-from fedquilt.reports.comparison import verdict_of
 from fedquilt.reports.confusion import figures_table, run_tables
 from fedquilt.reports.read_run import StoredRun, read_run, read_runs, with_failed_rows
 from fedquilt.reports.run_figures import draw_convergence, draw_run
 from fedquilt.reports.run_findings import SeedFindings, draw_findings, read_findings, read_pair
+from fedquilt.reports.stored_verdict import verdict_of
 from fedquilt.reports.tables import comparison_table, run_table
 
 

@@ -17,6 +17,7 @@ from fedquilt.runs.result import RETRIED, ROUNDS_RUN
 Result = Mapping[str, Any]
 """The content of a result.json."""
 
+NOTE = "Note"  # the last column, where a method failed or was trained again
 _SETTING = ("dataset", "partition", "clients", "metric")
 _REST = ("Val", "Best round", "s/round", "MB up/round", "MB down/round")
 _NO_TEST: Result = {"test_mean": None, "test_std": None}
@@ -42,7 +43,7 @@ def comparison_table(results: Sequence[Result]) -> Table:
         table.add_column(heading, justify="right")
     notes = [note_of(result) for result in results]
     if any(notes):
-        table.add_column("Note", overflow="fold", min_width=24)
+        table.add_column(NOTE, overflow="fold", min_width=24)
     best = _best_of_each_setting(results)
     for result, note in zip(results, notes, strict=True):
         is_best = len(results) > 1 and result["test_mean"] is not None

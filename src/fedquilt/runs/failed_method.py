@@ -69,7 +69,9 @@ class FailedMethod:
 
 def _free_frames(error: BaseException | None) -> None:
     """Let go of what the functions that raised an error held: the tensors of a training that ran out of memory."""
-    while error is not None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # an error may be its own cause
+        seen.add(id(error))
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
 

@@ -3,6 +3,7 @@
 <run>/config.json
       seal.json                            fingerprints of what decides the result; see `fedquilt.runs.seal`
       result.json
+      machine.json                         when and on what it was last trained, for readers
       stopped.json                         optional: where and why a callback stopped the run, until it is resumed
       graph.npz                            optional: a copy of a graph that was given as an object
       seed-<s>/metrics.jsonl               one record per round

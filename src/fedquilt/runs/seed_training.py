@@ -18,6 +18,7 @@ from fedquilt.methods.personal_model import constants_of, training_facts
 from fedquilt.runs.divergence import explained
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import SeedFolder
+from fedquilt.runs.machine import note_machine
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import CLIENT_NAMES, RETRIED, group
 from fedquilt.runs.retry import Retry, in_words, may_retry, smaller_steps
@@ -47,6 +48,8 @@ def train_seed(
     """
     use_available_cpus()
     with using_threads(run_threads(resolved)):
+        if folder is not None:
+            note_machine(folder.path.parent, resolved.device)
         training, retried = _trained(resolved, seed, folder, on_round)
     progress = training.progress
     best = progress.best

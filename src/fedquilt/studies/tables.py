@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from fedquilt.reports.names import EXCEEDED_SIGN, MISSED_SIGN, REACHED_SIGN
 from fedquilt.studies.cells import format_settings
 from fedquilt.studies.significance import against, reference_row
 from fedquilt.studies.summary import EXCEEDED, MISSED, REACHED, Entry, Ranks, Summary
 
 Best = set[tuple[tuple[str, ...], tuple[str, ...]]]
-SIGNS = {EXCEEDED: "▲", REACHED: "≈", MISSED: "▼"}
+SIGNS = {EXCEEDED: EXCEEDED_SIGN, REACHED: REACHED_SIGN, MISSED: MISSED_SIGN}
 _DIGITS = {
     "clustering": 3,
     "heterogeneity": 3,

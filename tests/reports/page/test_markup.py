@@ -22,7 +22,7 @@ def test_tables_have_headers_over_several_columns_and_signs_beside_colours() -> 
     assert cells[1] == {"scope": "colgroup", "colspan": "2", "class": "group"}
     assert cells[2] == {"scope": "col", "class": "number"}
     assert [cell["scope"] for cell in cells[4:]] == ["row"] * 4
-    for sign, word in (("★", "best"), ("▲", "exceeded"), ("✓", "reached"), ("▽", "missed")):
+    for sign, word in (("★", "best"), ("▲", "exceeded"), ("≈", "reached"), ("▼", "missed")):
         assert document.seen.count(sign) == 2  # in its cell and in the key
         assert f"({word})" in document.seen
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedquilt.reports.page.build import page_html
-from fedquilt.reports.page.run_pages import page_of_comparison, page_of_run
+from fedquilt.reports.page.run_pages import page_of_comparison, page_of_folder, page_of_folders, page_of_run
 from fedquilt.reports.read_run import read_run
 from support.page_document import Elements, data_of
 from support.page_runs import write_run
@@ -35,3 +35,18 @@ def test_runs_of_the_same_method_are_told_apart_by_their_folders(tmp_path: Path)
     assert page.title == "cmp"
     assert [run.label for run in page.runs] == ["quilt", "quilt"]
     assert data_of(page)["settings"] == ["cora, disjoint, 4 clients", "pubmed, disjoint, 4 clients"]
+
+
+def test_several_folders_are_one_page(tmp_path: Path) -> None:
+    first, second = write_run(tmp_path / "one", "fedavg"), write_run(tmp_path / "two", "local")
+    page = page_of_folders([first, second])
+    assert [run.label for run in page.runs] == ["fedavg", "local"]
+    assert page.about.startswith("Trained: ") or page.about == ""
+    # Nothing seals that they have the same clients, so nothing is said about which is better.
+    assert "told apart" not in page.lead
+    assert page_of_folders([first]).title.startswith("fedavg on ")
+
+
+def test_a_graph_is_called_by_its_name_and_not_by_its_path(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "one", "fedavg", dataset="/home/someone/graphs/patients.npz")
+    assert page_of_folder(folder).title.startswith("fedavg on patients, ")

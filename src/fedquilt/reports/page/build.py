@@ -39,6 +39,7 @@ def page_html(page: Page) -> str:
     parts = {
         "title": escape(page.title),
         "lead": f'<p class="lead">{escape(page.lead)}</p>' if page.lead else "",
+        "about": f'<p class="caption about">{escape(page.about)}</p>' if page.about else "",
         "notes": notes_markup(page.notes),
         "tables": "".join(table_markup(table, number) for number, table in enumerate(page.tables)),
         "facts": facts_markup(page.facts),

@@ -163,6 +163,7 @@ class Page:
         tables: the results.
         runs: the numbers of the charts; a page may have none.
         facts: facts about the whole page, shown beside those of each run.
+        about: when, with what and on what the runs were trained, in a line.
     """
 
     title: str
@@ -171,3 +172,4 @@ class Page:
     tables: tuple[PageTable, ...] = ()
     runs: tuple[PageRun, ...] = ()
     facts: tuple[PageFacts, ...] = ()
+    about: str = ""

@@ -7,16 +7,17 @@ import re
 from collections.abc import Sequence
 
 from fedquilt.common.printable import printable
+from fedquilt.reports.names import EXCEEDED_SIGN, MISSED_SIGN, REACHED_SIGN
 from fedquilt.reports.page.data import HeaderCell, PageCell, PageFacts, PageTable
 
 # A sign for readers who do not see the colour, and a word for screen readers.
 SIGNS = {
     "best": ("★", "best"),
-    "exceeded": ("▲", "exceeded"),
-    "reached": ("✓", "reached"),
-    "missed": ("▽", "missed"),
+    "exceeded": (EXCEEDED_SIGN, "exceeded"),
+    "reached": (REACHED_SIGN, "reached"),
+    "missed": (MISSED_SIGN, "missed"),
 }
-_NUMBER = re.compile(r"[-−+]?[\d.,]+(\s*[%x×]|\s*±\s*[\d.,]+|\s*\([^)]*\))*|-|–|—|")
+_NUMBER = re.compile(r"[-−+]?[\d.,]+(\s*[%x×]|\s*±\s*[\d.,]+|\s*\([^)]*\))*|-|–|—|failed|")
 
 
 def escape(text: str) -> str:

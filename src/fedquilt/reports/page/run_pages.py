@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedquilt.reports.comparison import verdict_of
 from fedquilt.reports.names import metric_name
 from fedquilt.reports.page.chart_data import page_run
 from fedquilt.reports.page.class_tables import metric_tables, run_class_tables
@@ -15,9 +14,11 @@ from fedquilt.reports.page.data import Page, PageFacts
 from fedquilt.reports.page.rerun import command_of_all
 from fedquilt.reports.page.rich_table import page_table
 from fedquilt.reports.read_run import StoredRun, read_runs, with_failed_rows
+from fedquilt.reports.stored_verdict import verdict_of
 from fedquilt.reports.tables import comparison_table, run_table
 from fedquilt.reports.verdict import score
 from fedquilt.runs.failed_method import FAILED
+from fedquilt.runs.machine import read_machine
 
 Result = Mapping[str, Any]
 """The content of result.json, of a finished run or of one that still trains."""
@@ -29,6 +30,32 @@ def page_of_folder(folder: Path) -> Page:
     """The page of a run's folder or of a comparison's; an error before the first evaluation."""
     runs, several = read_runs(folder)
     return page_of_comparison(folder.resolve().name, runs, folder) if several else page_of_run(runs[0])
+
+
+def page_of_folders(folders: Sequence[Path]) -> Page:
+    """The page of several folders side by side, each a run's or a comparison's; of one folder as `page_of_folder`."""
+    if len(folders) == 1:
+        return page_of_folder(folders[0])
+    runs = [run for folder in folders for run in read_runs(folder)[0]]
+    return page_of_comparison(f"{_count(len(runs), 'run')} side by side", runs)
+
+
+def about_runs(runs: Sequence[StoredRun]) -> str:
+    """When the runs were trained, with which versions, and on what, each once."""
+    facts = [read_machine(run.folder) for run in runs]
+    versions = [run.config.get("versions") or {} for run in runs]
+    days = sorted({str(fact["date"])[:10] for fact in facts if "date" in fact})
+    made = [f"{name} {version}" for name in ("fedquilt", "torch") for version in _each(versions, name)]
+    where = [*_each(facts, "gpu"), *_each(facts, "cpu")]
+    cpus = [f"{count} CPU{'' if count == '1' else 's'}" for count in _each(facts, "cpus")]
+    when = [days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"] if days else []
+    parts = [*when, *made, *where, *cpus]
+    return f"Trained: {', '.join(parts)}." if parts else ""
+
+
+def _each(facts: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    """The values that mappings have under a name, each once."""
+    return list(dict.fromkeys(str(fact[name]) for fact in facts if fact.get(name) is not None))
 
 
 def page_of_run(run: StoredRun) -> Page:
@@ -44,6 +71,7 @@ def page_of_run(run: StoredRun) -> Page:
         title=f"{result['method']} on {setting_of(result)}",
         lead=lead,
         notes=tuple(run.unfinished),
+        about=about_runs([run]),
         tables=(table, *run_class_tables(run)),
         runs=(page_run([run], str(result["method"]), setting_of(result)),),
     )
@@ -73,6 +101,7 @@ def page_of_comparison(name: str, runs: Sequence[StoredRun], folder: Path | None
             *(f"{row['method']} failed: {row[FAILED]}" for row in rows if row.get(FAILED)),
             *(f"{run.method}: {sentence}" for run in runs for sentence in run.unfinished),
         ),
+        about=about_runs(runs),
         tables=(
             page_table(comparison_table(rows), "", f"{caption} {_metric_caption(results)}".strip()),
             *metric_tables(results),
@@ -89,6 +118,8 @@ def setting_of(result: Result) -> str:
 
 def _lead(results: Sequence[Result], settings: int) -> str:
     measured = [result for result in results if result["test_mean"] is not None]
+    if len(results) == 1:
+        return f"{results[0]['method']} is the only one with a result: {_score(results[0])}."
     if settings > 1 or len(measured) < 2:
         return f"{_count(len(results), 'run')} side by side."
     metric = metric_name(measured[0]["metric"])

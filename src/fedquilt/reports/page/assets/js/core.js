@@ -6,7 +6,7 @@ fq.state = {
   setting: fq.data.settings[0],
   hidden: new Set(),
   zoom: false,
-  similarity: { run: null, seed: null, factor: "mean", place: null, order: "number", scale: "round" },
+  similarity: { run: null, seed: null, factor: "mean", place: null, order: "number", scale: "fixed" },
   clientsSeed: "all",
   partitionSeed: null,
   printing: false,

@@ -10,7 +10,9 @@
     const { run, seed, factor, one, place } = chosen(runs);
     const state = fq.state.similarity;
     const values = matrix(one, factor);
-    const [low, high] = state.scale === "all" ? spanOf(seed.similarities.map((each) => matrix(each, factor))) : spanOf([values]);
+    const all = seed.similarities.map((each) => matrix(each, factor));
+    const [low, high] = state.scale === "fixed" ? fixedSpan(all) : spanOf(state.scale === "all" ? all : [values]);
+    fq.by("similarity-range").textContent = `Colours go from ${short(low)} to ${short(high)}, ${RANGES[state.scale]}.`;
     const order = state.order === "alike" ? alike(values) : values.map((_, i) => i);
     const names = order.map((i) => (one.block > 1 ? `${i * one.block}–${(i + 1) * one.block - 1}` : fq.clientName(seed, i)));
     drawHeat(run, seed, one, values, order, names, low, high);
@@ -73,6 +75,19 @@
       }
     }
     return out;
+  }
+
+  const RANGES = {
+    fixed: "the same for every round, seed and run",
+    round: "the lowest and the highest similarity of this round",
+    all: "the lowest and the highest similarity of all rounds of this seed",
+  };
+
+  /** From 0 to 1 or from -1 to 1 where all values lie there, so that a colour means the same everywhere; else their span. */
+  function fixedSpan(squares) {
+    const [low, high] = spanOf(squares);
+    if (high > 1 || low < -1) return [low, high];
+    return low < 0 ? [-1, 1] : [0, 1];
   }
 
   function spanOf(squares) {
