@@ -63,7 +63,6 @@ DETERMINING: dict[str, list[Any]] = {
     "attack": ["gaussian", "same-value"],
     "attack_scale": [5.0, 6.0],
     "attack_ratio": [0.2, 0.3],
-    "clients_from": [None, ["a/"], ["a/", "b/"]],
     "class_weights": ["none", "balanced", "1,2"],
     "aggregation": ["mean", "median", "trimmed", "clipped"],
     "aggregation_trim": [0.2, 0.3],
