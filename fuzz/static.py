@@ -22,8 +22,13 @@ CALLS = {
 ALIASES = {"np": "numpy", "pd": "pandas", "sp": "subprocess"}
 # Arguments that switch a protection off.
 ARGUMENTS = {"shell": True, "allow_pickle": True, "weights_only": False, "verify": False, "check_hostname": False}
-# The exception: an unpickler that makes nothing but arrays, for the files of Planetoid that PyTorch Geometric unpickles next.
-EXCEPTIONS = {("datasets/raw_checks.py", "import of pickle")}
+# The exceptions: an unpickler that makes nothing but arrays, for the files of Planetoid that PyTorch Geometric unpickles next; and
+# plug-ins, files of Python that their user named (SECURITY.md).
+EXCEPTIONS = {
+    ("datasets/raw_checks.py", "import of pickle"),
+    ("common/plugin_files.py", "exec()"),
+    ("common/plugin_files.py", "compile()"),
+}
 NEEDS_FALSE = {"numpy.load": "allow_pickle"}
 
 

@@ -30,7 +30,7 @@ RESULT = [
 ]
 SEED = [
     *("seed", "best_round", "val", "test", "seconds", "seconds_per_round"),
-    *("upload_bytes", "download_bytes", "figures"),
+    *("upload_bytes", "download_bytes", "rounds_run", "figures"),
 ]
 
 

@@ -116,17 +116,11 @@ def test_a_comparison_has_a_column_for_each_group_and_is_resumed(
         ("run --attack gaussian --attack-ratio 1", "The option attack_ratio=1.0 is not possible"),
         ("run -m fedavg --attack gaussian", "Method 'fedavg' uploads no embedding to attack"),
         ("run -m fedssa --aggregation median", "The server of method 'fedssa' does not average all that clients send"),
-        (
-            "compare -m fedavg,fedssa --aggregation trimmed --aggregation-trim 0.3",
-            "The server of method 'fedssa' does not",
-        ),
         ("run -m fedavg --aggregation-clip 2", "it is for aggregation=clipped only"),
         ("run -m fedavg --dp-noise 1", "uploads are not clipped; say to which norm with dp_clip"),
         ("run -m fedavg --dp-clip 1 --dp-delta 1e-6", "dp_clip wants dp_noise beside it, or dp_epsilon"),
         ("run -m fedavg --hold-out-clients 0.3", "Method 'fedavg' cannot admit clients after training"),
         (f"run -m {NAME} --hold-out-clients 1", "The option hold_out_clients=1.0 is not possible"),
-        (f"compare -m {NAME},fedavg --hold-out-clients 0.3", "Method 'fedavg' cannot admit clients after training"),
-        ("compare -m fedpub,fedavg --attack gaussian", "Method 'fedavg' uploads no embedding to attack"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_nothing_is_written(refused: Callable, line: str, says: str) -> None:

@@ -29,10 +29,11 @@ LAYERS = {"model.conv1.weight", "model.conv1.bias", "model.conv2.weight", "model
 
 
 def documented_site() -> dict[str, Any]:
-    """The fields of docs/sites.md's site.yaml but those that name places, and keys of other sites."""
+    """The fields of docs/sites.md's site.yaml but those that name places, classes, and keys of other sites."""
     text = (DOCS / "sites.md").read_text()
     values = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
-    return {name: value for name, value in values.items() if name not in ("name", "graph", "state", "secure_peers")}
+    own = ("name", "graph", "state", "secure_peers", "classes")
+    return {name: value for name, value in values.items() if name not in own}
 
 
 def documented_permits() -> list[list[str]]:

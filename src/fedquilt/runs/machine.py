@@ -19,7 +19,7 @@ MACHINE = "machine.json"
 
 
 def note_machine(folder: Path, device: torch.device) -> None:
-    """Write down the date, the processor, the accelerator, the threads and the versions of a training that begins."""
+    """Write down the date, the processor, the accelerator, the threads and the versions of a training that ended."""
     import torch
 
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None

@@ -48,9 +48,9 @@ def train_seed(
     """
     use_available_cpus()
     with using_threads(run_threads(resolved)):
-        if folder is not None:
-            note_machine(folder.path.parent, resolved.device)
         training, retried = _trained(resolved, seed, folder, on_round)
+        if folder is not None:  # not before: a resume that is refused changes nothing
+            note_machine(folder.path.parent, resolved.device)
     progress = training.progress
     best = progress.best
     summary = progress.summary(seed, resolved.config.metric) | {
