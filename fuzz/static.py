@@ -22,8 +22,8 @@ CALLS = {
 ALIASES = {"np": "numpy", "pd": "pandas", "sp": "subprocess"}
 # Arguments that switch a protection off.
 ARGUMENTS = {"shell": True, "allow_pickle": True, "weights_only": False, "verify": False, "check_hostname": False}
-# The exceptions: an unpickler that makes nothing but arrays, for the files of Planetoid that PyTorch Geometric unpickles next; and
-# plug-ins, files of Python that their user named (SECURITY.md).
+# The exceptions: an unpickler that makes nothing but arrays, for the files of Planetoid that PyTorch Geometric unpickles next;
+# and plug-ins, files of Python that their user named (SECURITY.md).
 EXCEPTIONS = {
     ("datasets/raw_checks.py", "import of pickle"),
     ("common/plugin_files.py", "exec()"),
