@@ -56,11 +56,13 @@ def test_an_error_may_be_its_own_cause() -> None:
 
 
 def test_rows_are_in_the_order_of_the_methods_and_filled_from_the_others() -> None:
-    configs = [{"method": "a", "dataset": "x", "clients": 3}, {"method": "b", "dataset": "x", "clients": 3}]
-    other = {"method": "b", "dataset": "X", "partition": "disjoint", "clients": 3, "rounds": 5, "metric": "auc"}
+    asked = {"dataset": "x", "partition": "disjoint", "clients": 10}  # a column of the table cuts it otherwise
+    configs = [{"method": "a", **asked}, {"method": "b", **asked}]
+    other = {"method": "b", "dataset": "X", "partition": "natural", "clients": 3, "rounds": 5, "metric": "auc"}
     rows = with_failed(configs, [other], {"a": FailedMethod("a", "No.")})
     assert [row["method"] for row in rows] == ["a", "b"]
     assert rows[0] | {"seeds": []} == rows[0]
+    assert (rows[0]["dataset"], rows[0]["partition"], rows[0]["clients"]) == ("X", "natural", 3)
     assert (rows[0][FAILED], rows[0]["test_mean"], rows[0]["metric"], rows[0]["rounds"]) == ("No.", None, "auc", 5)
 
 

@@ -48,17 +48,12 @@ class FailedMethod:
         return cls(method, f"something went wrong inside: {what}; run it alone with --debug and report it.", error)
 
     def row(self, config: Mapping[str, Any], others: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-        """What stands for its result.json: no numbers, and why. What its config leaves open is as the others have it."""
-        shared = others[0] if others else {}
-        known = {
-            name: config.get(name) if config.get(name) is not None else shared.get(name)
-            for name in ("partition", "clients", "rounds", "metric")
-        }
+        """What stands for its result.json: no numbers, and why. The cut and what is measured are as the others have them."""
+        shared = others[0] if others else config
         return {
             "method": self.method,
-            "dataset": shared.get("dataset", config.get("dataset")),
-            **known,
-            "metric": known["metric"] or "accuracy",
+            **{name: shared.get(name) for name in ("dataset", "partition", "clients", "rounds")},
+            "metric": shared.get("metric") or "accuracy",
             "test_mean": None,
             "test_std": None,
             "val_mean": None,
