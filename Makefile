@@ -48,8 +48,8 @@ options: install  ## write docs/options.md, the typed keyword arguments and the 
 test: install    ## all tests but the next
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS)
 
-test-e2e: install  ## a federation with real processes of Flower on this machine, TLS and node keys; about nine minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e -n $(TEST_WORKERS) tests/integration
+test-e2e: install  ## real processes: a federation of Flower with TLS and node keys, workers that are killed; about ten minutes
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e -n $(TEST_WORKERS)
 
 test-long: install  ## every method over Flower's real processes, against the same in one process; about eight minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long tests/integration

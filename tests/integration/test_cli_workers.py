@@ -68,6 +68,7 @@ def left_running(folder: str) -> list[str]:
     return mine
 
 
+@pytest.mark.e2e
 def test_stopped_and_resumed_on_workers_equals_in_process(call: Callable, here: Path, ray_folder: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "fedquilt.cli", *LINE.split(), "--workers", "2", "--out", "stopped"],

@@ -166,6 +166,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for path in found for child in path.read_text().split()]
 
 
+@pytest.mark.e2e
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to see whether workers end")
 def test_a_study_that_is_killed_again_and_again_ends_with_the_same_report(
     real: SimpleNamespace, tmp_path: Path

@@ -256,6 +256,7 @@ def kill(engine: RayWorkers, worker: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.e2e
 def test_lost_workers_are_replaced_and_nothing_changes(
     running: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
@@ -280,6 +281,7 @@ def test_lost_workers_are_replaced_and_nothing_changes(
     assert_same_training(shaken, calm)
 
 
+@pytest.mark.e2e
 def test_a_worker_that_is_lost_again_and_again_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(ray_workers, "REPLACEMENTS", 1)
     note = tmp_path / "kill"
