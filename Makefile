@@ -46,7 +46,7 @@ options: install  ## write docs/options.md, the typed keyword arguments and the 
 	$(BIN)/python -m fedquilt.federation.coordinator.config
 
 test: install    ## all tests but the next
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist worksteal
 
 test-e2e: install  ## real processes: a federation of Flower with TLS and node keys, workers that are killed; about ten minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e -n $(TEST_WORKERS)
