@@ -12,6 +12,7 @@ pytest.importorskip("flwr", reason="needs Flower: pip install 'fedquilt[flower]'
 
 SIZES = (25, 14, 31)
 USUAL = {
+    "prepare": "none",  # as the clients in one process that they are compared with
     "sites": 3,
     "seed": 3,
     "dataset": "ragged",
