@@ -229,6 +229,8 @@ def test_a_hostile_site_is_left_out_and_bytes_are_as_counted(tmp_path: Path) -> 
     with weighed(write_open_sites(tmp_path, clients), tmp_path) as (rehearsal, scales):
         rehearsal.run(order)
     incidents = [json.loads(line) for line in (out / "incidents.jsonl").read_text().splitlines()]
+    # On a busy machine a node's first answer may come too late; it is asked again, and that is noted too.
+    incidents = [incident for incident in incidents if incident["what"] != "hello"]
     assert [(i["round"], i["site"], i["what"]) for i in incidents] == [(r, "site-1", "upload") for r in range(4)]
     for incident, says in zip(incidents, ("not finite", "of shape", "bytes", "'passwords'"), strict=True):
         assert says in incident["reason"]
