@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedquilt.common import read_limit as module
-from fedquilt.common.read_limit import check_size, in_words, read_bounded, read_limit
+from fedquilt.common.read_limit import check_size, in_words, read_bounded, read_limit, read_small
 from fedquilt.errors import FedquiltError
 
 
@@ -63,3 +63,17 @@ def test_sizes_in_words() -> None:
         "1.0 GB",
         "over a million TB",
     ]
+
+
+def test_a_small_file_is_read_or_refused_with_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "classes.txt"
+    path.write_bytes(b"one\ntwo\n")
+    assert read_small(path, 8) == b"one\ntwo\n"
+    with pytest.raises(FedquiltError, match=r"classes\.txt cannot be read: it is larger than 7 bytes\.$"):
+        read_small(path, 7)
+    with pytest.raises(
+        FedquiltError, match=r"could not be opened \(Is a directory\); it has to be a file that you may"
+    ):
+        read_small(tmp_path, 7)
+    with pytest.raises(FedquiltError, match=r"gone could not be opened \(No such file or directory\)"):
+        read_small(tmp_path / "gone", 7)

@@ -45,6 +45,8 @@ def test_operators_are_the_plain_ones_bit_for_bit(graph: Graph, seed: int, shuff
         edges = edges[:, np.random.default_rng(seed).permutation(edges.shape[1])]
     assert_identical(operators.adjacency(edges, graph.nodes), plain_adjacency(graph))
     assert_identical(operators.gcn(edges, graph.nodes, np.arange(graph.nodes)), plain_gcn(graph))
+    looped = operators.looped_adjacency(edges, graph.nodes, np.arange(graph.nodes))
+    assert_identical(looped, (plain_adjacency(graph) + sp.eye(graph.nodes, dtype=np.float32)).tocsr())
     assert_identical(operators.neighbour_mean(edges, graph.nodes), plain_mean(graph))
     assert_identical(graph.adjacency(), plain_adjacency(graph))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedquilt.common import read_limit
 from fedquilt.datasets.load import load_graph
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.tables import dialect, nodes, read_tables
@@ -208,7 +209,7 @@ def test_files_that_may_not_be_read_are_one_sentence(tmp_path: Path, monkeypatch
         raise PermissionError(13, "Permission denied", str(path))
 
     with monkeypatch.context() as patched:
-        patched.setattr(nodes, "read_bounded", forbidden)
+        patched.setattr(read_limit, "read_bounded", forbidden)
         with pytest.raises(FedquiltError, match=r"classes.txt could not be opened \(Permission denied\)"):
             read_tables(folder)
     with monkeypatch.context() as patched:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,13 +33,15 @@ class Client(Memo):
         split: [n] int8, TRAIN, VAL, TEST or NONE; a node without a target is NONE.
         held_out: arrays that the task removed from the graph, such as edges to predict, by names that the task chooses.
         settings: the settings of the method that this client has in place of the others' (`Method.client_settings`).
+        pooled: the graph of all clients, and this one's place in it, for a method that has it (`Method.pools_graphs`).
     """
 
     id: int
     graph: Graph
     split: np.ndarray
     held_out: Mapping[str, np.ndarray] = field(default_factory=dict)
-    settings: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    pooled: Pooled | None = None
 
     @cached_property
     def training_nodes(self) -> np.ndarray:
@@ -76,6 +79,19 @@ class Client(Memo):
     def mean(self) -> sp.csr_matrix:
         """D^-1 A, [n, n]: the mean over neighbours, weighted; a node without any gets zero."""
         return operators.neighbour_mean(self.graph.edges, self.graph.nodes, self.edge_weights)
+
+
+@dataclass(frozen=True, eq=False)
+class Pooled:
+    """The graph of all clients, and where one client's nodes are in it (`fedquilt.cohort.pool`).
+
+    Attributes:
+        whole: the nodes that any client holds, each once, with all edges among them and the split of all of them, as client 0.
+        places: [n] int64, the number in `whole` of each of the client's nodes.
+    """
+
+    whole: Client
+    places: np.ndarray
 
 
 def mean_weight(weights: np.ndarray | None) -> float:

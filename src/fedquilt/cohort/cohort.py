@@ -23,6 +23,7 @@ from fedquilt.cohort.memo import Memo
 from fedquilt.cohort.rows import PADDING_LIMIT, Rows
 from fedquilt.cohort.sparse import SparseMatrix
 from fedquilt.graphs import operators
+from fedquilt.graphs.arrays import Features
 from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
 
 
@@ -53,6 +54,15 @@ class TrainingRows(Rows):
         lengths = np.diff(rows.indptr)
         return SparseMatrix(self.padded(rows.data, rows.indices, lengths, self._cohort.rows)).to(self.device)
 
+    def features(self, x: Features) -> FeatureMatrix:
+        """These rows of constant features that lie in the cohort's rows: [R, F] -> [T, F]."""
+        if isinstance(x, np.ndarray):
+            placed = np.zeros((self.rows, x.shape[1]), x.dtype)
+            placed[self.taken] = x[self._rows]
+            return FeatureMatrix.of_rows(self, placed)
+        rows = x[self._rows]
+        return FeatureMatrix.of_rows(self, self.padded(rows.data, rows.indices, np.diff(rows.indptr), x.shape[1]))
+
     @cached_property
     def gcn(self) -> SparseMatrix:
         """These rows of the cohort's GCN operator: [T, R]."""
@@ -63,6 +73,11 @@ class TrainingRows(Rows):
         """These rows of the cohort's mean over neighbours: [T, R]."""
         return self.chosen(as_scipy(self._cohort.mean))
 
+    @cached_property
+    def sums(self) -> SparseMatrix:
+        """These rows of the cohort's sum over a node and its neighbours: [T, R]."""
+        return self.chosen(as_scipy(self._cohort.sums))
+
 
 class Cohort(Rows, Memo):
     """M clients as one block-diagonal graph on one device; its rows are the clients' nodes.
@@ -70,6 +85,7 @@ class Cohort(Rows, Memo):
     Attributes:
         ids: [M] int64, the clients' numbers in the federation.
         features: F, the number of features.
+        stores_features: whether its features are stored row by row; a cohort may have them once for all clients.
         train, val, test: the rows of the nodes of each part.
     """
 
@@ -81,6 +97,7 @@ class Cohort(Rows, Memo):
         self.padding = padding
         self.ids = torch.tensor([c.id for c in clients], dtype=torch.int64)
         self.features = clients[0].graph.features
+        self.stores_features = True
         split = self.rows_of([torch.from_numpy(c.split) for c in clients], NONE)
         self.train, self.val, self.test = (torch.nonzero(split == part).ravel() for part in (TRAIN, VAL, TEST))
 
@@ -119,6 +136,12 @@ class Cohort(Rows, Memo):
         weights = joined_weights(self.members)
         return SparseMatrix(operators.neighbour_mean(self._joined(), self.rows, weights)).to(self.device)
 
+    @cached_property
+    def sums(self) -> SparseMatrix:
+        """The block-diagonal sum over a node and its neighbours A + I, [R, R], weighted where edges have weights."""
+        weights = joined_weights(self.members)
+        return SparseMatrix(operators.looped_adjacency(self._joined(), self.rows, self.taken, weights)).to(self.device)
+
     def _joined(self) -> np.ndarray:
         """Every edge of every client once, as rows: [2, E] int64."""
         edges = [c.graph.edges for c in self.members]
@@ -138,6 +161,11 @@ class Cohort(Rows, Memo):
     def mean_x(self) -> FeatureMatrix:
         """The neighbour-averaged features (D^-1 A) X, constant."""
         return FeatureMatrix(self, [c.graph.x for c in self.members], self.mean)
+
+    @cached_property
+    def sum_x(self) -> FeatureMatrix:
+        """The features summed over a node and its neighbours (A + I) X, constant."""
+        return FeatureMatrix(self, [c.graph.x for c in self.members], self.sums)
 
     @cached_property
     def edges(self) -> Tensor:

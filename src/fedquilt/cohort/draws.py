@@ -76,7 +76,7 @@ class Draws:
         key = _mix64(self.keys + _wrapped((self.step * _LAYERS + layer + 1) * _GOLDEN))
         return key.to(torch.int32), (key >> 32).to(torch.int32)
 
-    def normal(self, rows: Rows, width: int, layer: int) -> Tensor:
+    def normal(self, rows: Placed, width: int, layer: int) -> Tensor:
         """Draw [R, width] float32 standard normal numbers, by the Box-Muller transform of uniform ones."""
         half = (width + 1) // 2
         uniform = self.words(rows, 2 * half, layer).float().mul_(2.0**-32).add_(0.5)  # in [0, 1]

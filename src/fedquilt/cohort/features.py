@@ -33,19 +33,29 @@ class FeatureMatrix:
         self.sparse: SparseMatrix | None = None
         self.dense: Tensor | None = None
         self.operator: SparseMatrix | None = None
-        few = SPARSE_LIMIT * sum(cohort.sizes) * parts[0].shape[1]
-        x = _laid(cohort, parts)
+        x = laid(cohort, parts)
         if operator is not None:
             p = as_scipy(operator)
             joined = p @ x
-            if _filled(x) <= few and _filled(x) + p.nnz < _filled(joined):
+            if is_sparse(cohort, x) and filled(x) + p.nnz < filled(joined):
                 self.operator = operator
             else:
                 x = joined
-        if _filled(x) <= few:
-            self.sparse = SparseMatrix(cohort.stack(sp.csr_matrix(x))).to(cohort.device)
+        self._store(x)
+
+    @classmethod
+    def of_rows(cls, cohort: Rows, x: Features) -> FeatureMatrix:
+        """The same of features that lie in the cohort's rows already: [R, F]."""
+        made = object.__new__(cls)
+        made.cohort, made.sparse, made.dense, made.operator = cohort, None, None, None
+        made._store(x)
+        return made
+
+    def _store(self, x: Features) -> None:
+        if is_sparse(self.cohort, x):
+            self.sparse = SparseMatrix(self.cohort.stack(sp.csr_matrix(x))).to(self.cohort.device)
         else:
-            self.dense = torch.from_numpy(x if isinstance(x, np.ndarray) else x.toarray()).to(cohort.device)
+            self.dense = torch.from_numpy(x if isinstance(x, np.ndarray) else x.toarray()).to(self.cohort.device)
 
     def __matmul__(self, weight: Tensor) -> Tensor:
         """Compute X_m W_m (or P_m X_m W_m) for every client: weight [M, F, H] -> [R, H]."""
@@ -57,17 +67,23 @@ class FeatureMatrix:
         return product if self.operator is None else self.operator @ product
 
 
-def _laid(cohort: Rows, parts: Sequence[Features]) -> Features:
+def is_sparse(cohort: Rows, x: Features) -> bool:
+    """Whether features [R, F] have so few non-zeros that a sparse product is faster."""
+    return filled(x) <= SPARSE_LIMIT * sum(cohort.sizes) * x.shape[1]
+
+
+def laid(cohort: Rows, parts: Sequence[Features]) -> Features:
     """Place the clients' features in their rows: [R, F] float32, sparse if any client's are."""
     if any(sp.issparse(part) for part in parts):
         blocks = [part if sp.issparse(part) else sp.csr_matrix(part) for part in parts]
         return cohort.diagonal(blocks, [0] * len(blocks), blocks[0].shape[1]).astype(np.float32, copy=False)
     tensors = [torch.from_numpy(np.asarray(part, dtype=np.float32)) for part in parts]
-    laid: np.ndarray = cohort.laid(tensors, 0.0).numpy()
-    return laid
+    rows: np.ndarray = cohort.laid(tensors, 0.0).numpy()
+    return rows
 
 
-def _filled(x: Features) -> int:
+def filled(x: Features) -> int:
+    """The number of entries that are not zero."""
     return int(np.count_nonzero(x if isinstance(x, np.ndarray) else x.data))
 
 

@@ -46,6 +46,18 @@ def read_bounded(path: Path, most: int) -> bytes:
     return data
 
 
+def read_small(path: Path, most: int) -> bytes:
+    """The bytes of a file beside a user's data; one sentence where there are more than `most`, or it cannot be opened."""
+    try:
+        return read_bounded(path, most)
+    except ValueError as error:
+        raise FedquiltError(f"{path} cannot be read: {error}.") from error
+    except OSError as error:
+        raise FedquiltError(
+            f"{path} could not be opened ({error.strerror or error}); it has to be a file that you may read."
+        ) from error
+
+
 def in_words(size: int) -> str:
     """Bytes with a unit, such as 15.7 GB (10^9 bytes)."""
     for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):

@@ -176,7 +176,8 @@ def _check_columns(graph: Graph, first: Graph, client: str, lead: str) -> None:
 
 def _check_names(own: Sequence[str], names: Sequence[str], what: str, client: str, lead: str) -> None:
     """Refuse a client that lacks features, or has others than the one that leads."""
-    missing, extra = [name for name in names if name not in set(own)], [name for name in own if name not in set(names)]
+    here, there = set(own), set(names)
+    missing, extra = [name for name in names if name not in here], [name for name in own if name not in there]
     if missing or extra:
         clauses = [f"lacks {_listed(what, missing)} of {lead}"] if missing else []
         clauses += [f"has {_listed(what, extra)}, which {lead} has not"] if extra else []

@@ -31,6 +31,13 @@ def gcn(edges: np.ndarray, nodes: int, looped: np.ndarray, weights: np.ndarray |
     return _scaled(a, np.repeat(scale, np.diff(a.indptr)), weights, scale)
 
 
+def looped_adjacency(
+    edges: np.ndarray, nodes: int, looped: np.ndarray, weights: np.ndarray | None = None
+) -> sp.csr_matrix:
+    """A + I, [nodes, nodes] float32: the sum over a node and its neighbours. The arguments are those of `gcn`."""
+    return _symmetric(edges, looped, nodes, weights)
+
+
 def neighbour_mean(edges: np.ndarray, nodes: int, weights: np.ndarray | None = None) -> sp.csr_matrix:
     """D^-1 A, [nodes, nodes] float32: the mean over neighbours, weighted; a node without any gets zero."""
     a = adjacency(edges, nodes, weights)

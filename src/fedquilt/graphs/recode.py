@@ -25,13 +25,17 @@ def joint_encoding(graphs: Sequence[Graph]) -> Encoding:
     for encoding, nodes in tables:
         for column in encoding.columns:
             order.setdefault(column.name, []).append((column, nodes))
+    known = [
+        (graph.name, {*(column.name for column in graph.encoding.columns), *graph.encoding.dropped})
+        for graph in graphs
+        if graph.encoding is not None
+    ]
     columns = []
     for name, found in order.items():
-        for graph in graphs:
-            own = graph.encoding
-            if own is not None and name not in (*(one.name for one in own.columns), *own.dropped):
+        for table, names in known:
+            if name not in names:
                 raise FedquiltError(
-                    f"{graph.name} has no column '{name}', which another table has; add it, or name it under drop in each "
+                    f"{table} has no column '{name}', which another table has; add it, or name it under drop in each "
                     "graph.yaml."
                 )
         columns.append(_joined(name, found, gap=len(found) < len(tables)))

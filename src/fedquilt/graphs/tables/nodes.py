@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedquilt.common.read_limit import check_size, read_bounded
+from fedquilt.common.read_limit import check_size, read_small
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.tables.cells import Cells
-from fedquilt.graphs.tables.columns import ColumnNote, FeatureReader
 from fedquilt.graphs.tables.dialect import LONGEST_LINE
+from fedquilt.graphs.tables.features import ColumnNote, read_features
 from fedquilt.graphs.tables.options import TableOptions
 from fedquilt.graphs.tables.parse import read_cells
 from fedquilt.graphs.tables.problems import Problems, quoted
@@ -85,7 +85,7 @@ def read_nodes(
     labels = texts.get("label", [""] * len(ids))
     unlabelled = UNLABELLED | {text.lower() for text in further}
     y, names = _labels(table, labels, unlabelled, classes, labelled, problems)
-    read = FeatureReader(table, options, tuple(further), problems).read(features, encoding)
+    read = read_features(table, features, options, tuple(further), problems, encoding)
     header = table.header
     found = encoding or Encoding(
         read.columns,
@@ -179,15 +179,9 @@ def _class_names(path: Path) -> tuple[str, ...]:
 
 def _read_text(path: Path) -> str:
     try:
-        return read_bounded(path, LONGEST_LINE).decode("utf-8-sig")
+        return read_small(path, LONGEST_LINE).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FedquiltError(f"{path} is not text in UTF-8; save it as such.") from error
-    except ValueError as error:
-        raise FedquiltError(f"{path} cannot be read: {error}.") from error
-    except OSError as error:
-        raise FedquiltError(
-            f"{path} could not be opened ({error.strerror or error}); it has to be a file that you may read."
-        ) from error
 
 
 def _masks(table: Cells, splits: list[str], problems: Problems) -> dict[str, np.ndarray]:

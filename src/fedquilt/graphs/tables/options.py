@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from fedquilt.common.read_limit import read_bounded
+from fedquilt.common.read_limit import read_small
 from fedquilt.common.validation import first_problem
 from fedquilt.common.yaml_text import LARGEST, YamlError, parse_yaml
 from fedquilt.errors import FedquiltError, unknown
@@ -86,15 +86,9 @@ def read_table_options(folder: Path) -> TableOptions:
     if not path.exists():
         return TableOptions()
     try:
-        values = parse_yaml(read_bounded(path, LARGEST))
+        values = parse_yaml(read_small(path, LARGEST))
     except YamlError as error:
         raise FedquiltError(f"{path} {error}.") from error
-    except ValueError as error:
-        raise FedquiltError(f"{path} cannot be read: {error}.") from error
-    except OSError as error:
-        raise FedquiltError(
-            f"{path} could not be opened ({error.strerror or error}); it has to be a file that you may read."
-        ) from error
     if values is None:
         return TableOptions()
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):

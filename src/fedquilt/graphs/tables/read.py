@@ -12,8 +12,8 @@ from fedquilt.graphs.edge_weights import undirected_with_weights, warn_of_direct
 from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.federated import with_owners
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.tables.columns import ColumnNote
 from fedquilt.graphs.tables.edges import Edges, no_edges, read_edges
+from fedquilt.graphs.tables.features import ColumnNote
 from fedquilt.graphs.tables.nodes import Nodes, read_nodes
 from fedquilt.graphs.tables.options import TableOptions, read_table_options
 from fedquilt.graphs.tables.problems import Problems

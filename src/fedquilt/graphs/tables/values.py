@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-# Texts that stand for a missing value in any column, and those that do in a column of numbers only. In small letters.
+# Texts that stand for a missing value in any column, and those that do in a column of numbers only, in lower case.
 MISSING = frozenset({"", "na", "n/a", "#n/a", "<na>", "nan", "null", "?"})
 MISSING_NUMBER = MISSING | {"none", "nil", "-", "--", ".", "#value!", "#div/0!", "#ref!", "missing"}
 BOOLEANS = {"yes": 1.0, "true": 1.0, "y": 1.0, "t": 1.0, "no": 0.0, "false": 0.0, "n": 0.0, "f": 0.0}
@@ -73,7 +73,7 @@ def find_decimal(columns: Iterable[Mapping[str, int]], points: int) -> str:
 
 
 def is_missing(cell: str, further: frozenset[str], numbers: bool) -> bool:
-    """Whether a cell means that there is no value; `further`: texts that mean it in this table, in small letters."""
+    """Whether a cell means that there is no value; `further`: texts that mean it in this table, in lower case."""
     text = cell.lower()
     return text in (MISSING_NUMBER if numbers else MISSING) or text in further
 
