@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 from fedquilt.cohort.client import Client
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.graphs.graph import Graph
-from fedquilt.nn.functional_embedding import BLOCK_NODES, RandomGraph, functional_embedding, random_graph
-from fedquilt.nn.models import Gcn
+from fedquilt.nn.functional_embedding import (
+    BLOCK_NODES,
+    Copies,
+    RandomGraph,
+    embedding_on_copies,
+    functional_embedding,
+    random_graph,
+)
+from fedquilt.nn.hops import hops_of
+from fedquilt.nn.models import Gcn, Model
 from support import pyg_reference as reference
-from support.clients import assert_near, dense_features, random_client
+from support.clients import assert_near, dense_features, lay, random_client
 
 CPU = torch.device("cpu")
 seeds = st.integers(0, 2**31)
@@ -83,3 +91,24 @@ def test_random_graphs_depend_on_seed_and_kind_alone() -> None:
     assert torch.equal(one.averaged, again.averaged)
     assert not torch.equal(one.smoothed, random_graph("sbm", 2, 4, CPU).smoothed)
     assert not torch.equal(one.averaged, random_graph("er", 1, 4, CPU).averaged)
+
+
+@pytest.mark.parametrize("kind", sorted(Model.kinds))
+@pytest.mark.parametrize("nodes", [1, 20])
+def test_the_embedding_of_any_model_is_that_of_each_client_alone(kind: str, nodes: int) -> None:
+    client = random_client(np.random.default_rng(0), 0, nodes, 6)
+    model = Model.kinds[kind](6, 8, 3, 3)
+    weights = reference.random_weights(model.shapes(), 4, 0)
+    found = embedding_on_copies(Copies(client, 4, CPU), model, weights)
+    for m in range(4):
+        own = {name: w[m : m + 1] for name, w in weights.items()}
+        assert_near(found[m], model(lay([client]), own).embedding.mean(0), 3e-4)
+
+
+def test_copies_of_a_graph_hold_its_features_once() -> None:
+    copies = Copies(random_client(np.random.default_rng(0), 0, 20, 300), 6, CPU)
+    assert copies.x.dense is not None
+    assert copies.x.dense.shape == (20, 300)
+    assert all(of.dense is copies.x.dense for of in (copies.smoothed, copies.mean_x, copies.sum_x))
+    assert not hops_of(copies, 2).stored
+    assert copies.rows == 6 * 20

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_start, adam_step, clip_gradients
-from support.clients import assert_near
+from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_start, adam_step, clip_gradients, sgd_step
+from support.clients import assert_near, numbers
 
 SHAPES = {"model.conv1.weight": (3, 4), "model.conv1.bias": (4,), "mask.conv1.weight": (3, 4)}
 LR = 0.01
@@ -253,3 +253,21 @@ def test_gradients_are_cut_to_a_norm_client_by_client() -> None:
     clip_gradients(grads, 1.0)
     assert all(grad[0].isfinite().all() for grad in grads.values())
     assert not grads["mask.conv1.weight"][1].isfinite().all()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_gradient_descent_equals_torchs_for_each_client(decay: float) -> None:
+    """With one learning rate and with one for each client; only models decay."""
+    rates = [0.1, 0.3, 0.05]
+    start = {"model.w": numbers(1, 3, 4, 2), "personal.b": numbers(2, 3, 5), "mask": numbers(3, 3, 2)}
+    grads = {name: numbers(seed, *w.shape) for seed, (name, w) in enumerate(start.items(), start=4)}
+    for each in ([0.1] * 3, rates):
+        own = torch.tensor(each, dtype=torch.float64)
+        weights = {name: w.clone() for name, w in start.items()}
+        sgd_step(weights, grads, 0.1, decay, {} if each != rates else dict.fromkeys(weights, own))
+        for name, w in start.items():
+            for m, lr in enumerate(each):
+                one = w[m].clone().requires_grad_()
+                one.grad = grads[name][m].clone()
+                torch.optim.SGD([one], lr=lr, weight_decay=0.0 if name == "mask" else decay).step()
+                assert_near(weights[name][m], one.detach(), 1e-6)

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -71,6 +71,8 @@ class FilterNet:
     identity: int
     node_dropout: float
     basis: Basis = "scaled"
+
+    feature_weights: ClassVar[tuple[str, ...]] = ("hidden.weight",)
 
     def shapes(self) -> Shapes:
         """The shapes of the weights that clients can share, by name, without the leading client axis."""

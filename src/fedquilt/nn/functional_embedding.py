@@ -1,12 +1,13 @@
-"""FED-PUB's functional embedding: the mean over nodes of a two-layer GCN's output on a random graph common to all clients.
+"""FED-PUB's functional embedding: the mean over nodes of a model's embedding on a random graph common to all clients.
 
-The mean over nodes of A h is the product of h with the row (1/n) 1^T A, so the second propagation is one product with a vector.
+Of a two-layer GCN, the mean over nodes of A h is the product of h with the row (1/n) 1^T A, so the second propagation is one
+product with a vector. Other models are computed on a cohort in which everyone has that graph.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,9 +15,13 @@ import torch
 from torch import Tensor
 
 from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.features import FeatureMatrix
+from fedquilt.cohort.sparse import SparseMatrix
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.graphs.graph import Graph
 from fedquilt.nn.layers import Weights
+from fedquilt.nn.model import Network
 
 BLOCKS, BLOCK_NODES, P_INSIDE, P_ACROSS = 5, 100, 0.1, 0.01
 
@@ -35,7 +40,7 @@ class RandomGraph:
 
 
 @lru_cache(maxsize=4)
-def random_graph(kind: str, seed: int, features: int, device: torch.device) -> RandomGraph:
+def random_client(kind: str, seed: int, features: int) -> Client:
     """Draw the random graph of a seed, with features from N(0, 1).
 
     Kinds: "sbm": 5 blocks of 100 nodes, p = 0.1 inside and 0.01 across. "er": 500 nodes with the same mean degree. "one": a
@@ -51,10 +56,16 @@ def random_graph(kind: str, seed: int, features: int, device: torch.device) -> R
     chosen = stream.random(len(u)) < p
     x = stream.standard_normal((n, features)).astype(np.float32)
     graph = Graph("random", np.stack([u[chosen], v[chosen]]), x, np.zeros(n, dtype=np.int64), 1)
-    client = Client(0, graph, np.zeros(n, dtype=np.int8))
+    return Client(0, graph, np.zeros(n, dtype=np.int8))
+
+
+@lru_cache(maxsize=4)
+def random_graph(kind: str, seed: int, features: int, device: torch.device) -> RandomGraph:
+    """The random graph of `random_client` in the form that two GCN layers need."""
+    client = random_client(kind, seed, features)
     averaged = np.asarray(sp.csr_matrix(client.gcn).mean(axis=0)).ravel()
     return RandomGraph(
-        torch.from_numpy(np.asarray(client.gcn @ x)).to(device),
+        torch.from_numpy(np.asarray(client.gcn @ client.graph.x)).to(device),
         torch.from_numpy(averaged.astype(np.float32)).to(device),
     )
 
@@ -69,3 +80,50 @@ def functional_embedding(graph: RandomGraph, weights: Weights) -> Tensor:
         [graph.averaged @ torch.relu_(torch.addmm(b, graph.smoothed, w)) for w, b in zip(first, bias, strict=True)]
     )
     return torch.bmm(hidden.unsqueeze(1), weights["conv2.weight"]).squeeze(1) + weights["conv2.bias"]
+
+
+class Copies(Cohort):
+    """A cohort in which every client has the same graph; its features are stored once, not M times."""
+
+    def __init__(self, client: Client, clients: int, device: torch.device) -> None:
+        super().__init__([client] * clients, device)
+        self.stores_features = False
+        self._features = torch.from_numpy(np.asarray(client.graph.x)).to(device)
+
+    @cached_property
+    def x(self) -> FeatureMatrix:
+        """The features."""
+        return _SharedFeatures(self, self._features, None)
+
+    @cached_property
+    def smoothed(self) -> FeatureMatrix:
+        """A X, the products of which with weights are propagated."""
+        return _SharedFeatures(self, self._features, self.gcn)
+
+    @cached_property
+    def mean_x(self) -> FeatureMatrix:
+        """(D^-1 A) X in the same way."""
+        return _SharedFeatures(self, self._features, self.mean)
+
+    @cached_property
+    def sum_x(self) -> FeatureMatrix:
+        """(A + I) X in the same way."""
+        return _SharedFeatures(self, self._features, self.sums)
+
+
+class _SharedFeatures(FeatureMatrix):
+    """Features [n, F] that all clients share, times each client's weights, then propagated: P (X W_m)."""
+
+    def __init__(self, cohort: Cohort, x: Tensor, operator: SparseMatrix | None) -> None:
+        self.cohort, self.sparse, self.dense, self.operator = cohort, None, x, operator
+
+    def __matmul__(self, weight: Tensor) -> Tensor:
+        """[M, F, H] -> [M n, H]."""
+        assert self.dense is not None
+        product = torch.matmul(self.dense, weight).flatten(0, 1)
+        return product if self.operator is None else self.operator @ product
+
+
+def embedding_on_copies(copies: Copies, model: Network, weights: Weights) -> Tensor:
+    """The mean over the nodes of a graph of any model's embedding, for all clients: [M, H]."""
+    return copies.node_mean(model(copies, weights).embedding)

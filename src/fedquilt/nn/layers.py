@@ -60,6 +60,29 @@ def sage_first(cohort: Cohort, weight: Tensor, root: Tensor, bias: Tensor) -> Te
     return cohort.add(cohort.mean_x @ weight + cohort.x @ root, bias)
 
 
+def gin(cohort: Cohort, h: Tensor, weight: Tensor, bias: Tensor, second_weight: Tensor, second_bias: Tensor) -> Tensor:
+    """relu(norm((A + I) h W + b)) W' + b', an MLP of the sum of a node and its neighbours (Xu et al., 2019); epsilon is 0."""
+    return _gin_rest(cohort, cohort.sums @ cohort.multiply(h, weight), bias, second_weight, second_bias)
+
+
+def gin_training(
+    cohort: Cohort, h: Tensor, weight: Tensor, bias: Tensor, second_weight: Tensor, second_bias: Tensor
+) -> Tensor:
+    """Compute `gin` at the training nodes only: [T, out]."""
+    rows = cohort.training
+    return _gin_rest(rows, rows.multiply(rows.sums @ h, weight), bias, second_weight, second_bias)
+
+
+def gin_first(cohort: Cohort, weight: Tensor, bias: Tensor, second_weight: Tensor, second_bias: Tensor) -> Tensor:
+    """Compute `gin` of the features, whose sums over neighbours are constant and computed once."""
+    return _gin_rest(cohort, cohort.sum_x @ weight, bias, second_weight, second_bias)
+
+
+def _gin_rest(rows: Rows, product: Tensor, bias: Tensor, second_weight: Tensor, second_bias: Tensor) -> Tensor:
+    z = rows.add(product, bias)
+    return linear(rows, torch.relu(torch.nn.functional.layer_norm(z, z.shape[1:])), second_weight, second_bias)
+
+
 def gat(cohort: Cohort, h: Input, weight: Tensor, source: Tensor, target: Tensor, bias: Tensor) -> Tensor:
     """Graph attention (Velickovic et al., 2018) with heads concatenated and self-loops.
 

@@ -1,233 +1,28 @@
-"""Models over a cohort: some graph layers, two by default, and a linear classifier; every client has its own weights.
+"""The networks that methods train, by name in `Model.kinds`: importing this module makes all of them known.
 
-A model declares the names and shapes of its weights and computes outputs from a cohort and weights. It holds no state. Weights
-are dicts of stacked tensors, e.g. ``conv1.weight`` [M, F, H]. Initially matrices are Glorot and biases are zero.
+`fedquilt.nn.model` says what a model is.
 """
 
-from __future__ import annotations
+from fedquilt.nn.layer_models import Gat, Gcn, Gcnii, Gin, Mlp, Sage
+from fedquilt.nn.model import Model, Network, Output, Shapes, activate, common_start, matrices, part
+from fedquilt.nn.propagation_models import Appnp, Gamlp, Sgc
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Protocol
-
-import torch
-from torch import Tensor
-
-from fedquilt.cohort.cohort import Cohort
-from fedquilt.cohort.rows import Rows
-from fedquilt.common.random_streams import torch_stream
-from fedquilt.nn import layers
-from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.layers import Weights
-
-Shapes = dict[str, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Output:
-    """A model's outputs for every row: the classifier's logits [R, C] and the last graph layer's output before its ReLU."""
-
-    logits: Tensor
-    embedding: Tensor
-
-
-class Network(Protocol):
-    """The interface of a network: the shapes of its weights by name, and its outputs for a cohort."""
-
-    def shapes(self) -> Shapes:
-        """The shape of every weight by name, without the leading client axis."""
-
-    def __call__(self, cohort: Cohort, weights: Weights) -> Output:
-        """Compute the outputs of every row, without dropout."""
-
-    def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
-        """Compute the outputs at the training nodes only (the rows of `cohort.training`), with dropout."""
-
-
-@dataclass(frozen=True)
-class Model(ABC):
-    """Graph layers with ReLU and dropout after each, then a linear classifier.
-
-    Attributes:
-        features, hidden, outputs: widths.
-        ignores_edge_weights: why weights of edges change nothing, as the end of a sentence; empty where they are used.
-    """
-
-    features: int
-    hidden: int
-    outputs: int
-    layers: int = 2
-
-    kinds: ClassVar[dict[str, type[Model]]] = {}
-    kind: ClassVar[str]
-    ignores_edge_weights: ClassVar[str] = ""
-
-    def __init_subclass__(cls, kind: str, **kwargs: object) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.kind = kind
-        Model.kinds[kind] = cls
-
-    @abstractmethod
-    def layer_shapes(self, inside: int) -> Shapes:
-        """The shapes of the weights of one graph layer from width `inside` to `hidden`."""
-
-    @abstractmethod
-    def first(self, cohort: Cohort, w: Weights) -> Tensor:
-        """The first graph layer, on the features."""
-
-    @abstractmethod
-    def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
-        """The second graph layer, and each one after it."""
-
-    def second_training(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
-        """The same at the training nodes only, `cohort.training`."""
-        return self.second(cohort, h, w)[cohort.training.index]
-
-    def shapes(self) -> Shapes:
-        """The shape of every weight of the model by name, without the leading client axis."""
-        out = {f"conv1.{name}": shape for name, shape in self.layer_shapes(self.features).items()}
-        for number in range(2, self.layers + 1):
-            out |= {f"conv{number}.{name}": shape for name, shape in self.layer_shapes(self.hidden).items()}
-        return out | {"classifier.weight": (self.hidden, self.outputs), "classifier.bias": (self.outputs,)}
-
-    def __call__(self, cohort: Cohort, weights: Weights, dropout: Dropout | None = None) -> Output:
-        """Compute logits and embeddings of every row, with dropout if given; None is for evaluation."""
-        z = self._before_last(cohort, weights, dropout)
-        if self.layers > 1:
-            z = self.second(cohort, activate(cohort, z, dropout, self.layers - 2), part(weights, f"conv{self.layers}."))
-        return self._last(cohort, z, weights, dropout)
-
-    def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
-        """Compute the outputs at the training nodes only (the rows of `cohort.training`), which costs less."""
-        z = self._before_last(cohort, weights, dropout)
-        if self.layers > 1:
-            h = activate(cohort, z, dropout, self.layers - 2)
-            z = self.second_training(cohort, h, part(weights, f"conv{self.layers}."))
-        else:
-            z = z[cohort.training.index]
-        return self._last(cohort.training, z, weights, dropout)
-
-    def _before_last(self, cohort: Cohort, weights: Weights, dropout: Dropout | None) -> Tensor:
-        """The output of all graph layers but the last, before the ReLU; of the only one where there is one."""
-        z = self.first(cohort, part(weights, "conv1."))
-        for number in range(2, self.layers):
-            z = self.second(cohort, activate(cohort, z, dropout, number - 2), part(weights, f"conv{number}."))
-        return z
-
-    def _last(self, rows: Rows, z: Tensor, weights: Weights, dropout: Dropout | None) -> Output:
-        h = activate(rows, z, dropout, self.layers - 1)
-        return Output(layers.linear(rows, h, weights["classifier.weight"], weights["classifier.bias"]), z)
-
-
-def common_start(shapes: Shapes, seed: int, clients: int, device: torch.device) -> Weights:
-    """Draw initial weights from the seed, the same for every client, stacked [M, ...]: Glorot matrices, zero vectors."""
-    stream = torch_stream(seed, "model")
-    weights: Weights = {}
-    for name, shape in shapes.items():
-        one = torch.zeros(shape)
-        if len(shape) > 1:
-            bound = math.sqrt(6.0 / (shape[-2] + shape[-1]))
-            one = (torch.rand(shape, generator=stream) * 2 - 1) * bound
-        weights[name] = one.unsqueeze(0).repeat(clients, *[1] * len(shape)).to(device)
-    return weights
-
-
-def part(weights: Weights, prefix: str) -> Weights:
-    """Select the weights whose names start with `prefix`, and remove it from their names."""
-    return {name.removeprefix(prefix): w for name, w in weights.items() if name.startswith(prefix)}
-
-
-def activate(rows: Rows, z: Tensor, dropout: Dropout | None, layer: int) -> Tensor:
-    """Apply ReLU, and dropout if it is not None: [R, H] -> [R, H]."""
-    return torch.relu(z) if dropout is None else dropout(rows, z, layer)
-
-
-class Gcn(Model, kind="gcn"):
-    """Graph convolutions (Kipf and Welling, 2017)."""
-
-    def layer_shapes(self, inside: int) -> Shapes:
-        """weight [in, H], bias [H]."""
-        return {"weight": (inside, self.hidden), "bias": (self.hidden,)}
-
-    def first(self, cohort: Cohort, w: Weights) -> Tensor:
-        """A X W + b with A X computed once."""
-        return layers.gcn_first(cohort, w["weight"], w["bias"])
-
-    def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
-        """A h W + b."""
-        return layers.gcn(cohort, h, w["weight"], w["bias"])
-
-    def second_training(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
-        """A h W + b at the training nodes."""
-        return layers.gcn_training(cohort, h, w["weight"], w["bias"])
-
-
-class Sage(Model, kind="sage"):
-    """GraphSAGE layers with mean aggregation (Hamilton et al., 2017)."""
-
-    def layer_shapes(self, inside: int) -> Shapes:
-        """weight (neighbours) and root (the node itself) [in, H], bias [H]."""
-        return {"weight": (inside, self.hidden), "root": (inside, self.hidden), "bias": (self.hidden,)}
-
-    def first(self, cohort: Cohort, w: Weights) -> Tensor:
-        """mean(X) W + X R + b, where mean(X) is computed once."""
-        return layers.sage_first(cohort, w["weight"], w["root"], w["bias"])
-
-    def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
-        """mean(h) W + h R + b."""
-        return layers.sage(cohort, h, w["weight"], w["root"], w["bias"])
-
-    def second_training(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
-        """mean(h) W + h R + b at the training nodes."""
-        return layers.sage_training(cohort, h, w["weight"], w["root"], w["bias"])
-
-
-class Gat(Model, kind="gat"):
-    """Graph attention layers (Velickovic et al., 2018) with four heads, or one head if four do not divide the width."""
-
-    @property
-    def heads(self) -> int:
-        """The number of attention heads in a layer."""
-        return 4 if self.hidden % 4 == 0 else 1
-
-    def layer_shapes(self, inside: int) -> Shapes:
-        """weight [in, H]; source and target [heads, H / heads]; bias [H]."""
-        head = (self.heads, self.hidden // self.heads)
-        return {"weight": (inside, self.hidden), "source": head, "target": head, "bias": (self.hidden,)}
-
-    def first(self, cohort: Cohort, w: Weights) -> Tensor:
-        """Attention over the features."""
-        return layers.gat(cohort, cohort.x, w["weight"], w["source"], w["target"], w["bias"])
-
-    def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
-        """Attention over the hidden layer."""
-        return layers.gat(cohort, h, w["weight"], w["source"], w["target"], w["bias"])
-
-
-class Mlp(Model, kind="mlp"):
-    """Dense layers that ignore the graph: a baseline of features alone."""
-
-    ignores_edge_weights = "model=mlp does not read edges"
-
-    def layer_shapes(self, inside: int) -> Shapes:
-        """weight [in, H], bias [H]."""
-        return {"weight": (inside, self.hidden), "bias": (self.hidden,)}
-
-    def first(self, cohort: Cohort, w: Weights) -> Tensor:
-        """X W + b."""
-        return layers.linear(cohort, cohort.x, w["weight"], w["bias"])
-
-    def second(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
-        """h W + b."""
-        return layers.linear(cohort, h, w["weight"], w["bias"])
-
-    def second_training(self, cohort: Cohort, h: Tensor, w: Weights) -> Tensor:
-        """h W + b at the training nodes."""
-        return layers.linear(cohort.training, h[cohort.training.index], w["weight"], w["bias"])
-
-
-def matrices(shapes: Shapes) -> Sequence[str]:
-    """The names of the weight matrices (not the biases)."""
-    return [name for name, shape in shapes.items() if len(shape) > 1]
+__all__ = [
+    "Appnp",
+    "Gamlp",
+    "Gat",
+    "Gcn",
+    "Gcnii",
+    "Gin",
+    "Mlp",
+    "Model",
+    "Network",
+    "Output",
+    "Sage",
+    "Sgc",
+    "Shapes",
+    "activate",
+    "common_start",
+    "matrices",
+    "part",
+]

@@ -70,10 +70,10 @@ def name_backbone(given: str | Factory) -> str:
     return name
 
 
-def check_backbone(name: str) -> str:
-    """The name of a backbone; ValueError where there is none of that name."""
-    if name not in Model.kinds and name not in BACKBONES:
-        known = ", ".join([*Model.kinds, *BACKBONES.all()])
+def check_backbone(name: str, others: tuple[str, ...] = ()) -> str:
+    """The name of a backbone, or one of the others; ValueError where there is none of that name."""
+    if name not in others and name not in Model.kinds and name not in BACKBONES:
+        known = ", ".join([*others, *Model.kinds, *BACKBONES.all()])
         raise ValueError(
             f"there is no backbone '{name}'; choose one of: {known}; or load the plug-in that registers it"
         )

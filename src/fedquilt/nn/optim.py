@@ -1,6 +1,6 @@
-"""Adam over stacked weights: one fused step for all clients.
+"""Adam over stacked weights, one fused step for all clients; and gradient descent, which has no state.
 
-Each client has its own optimiser state: both moments and a step count. So the bias correction of a client that skipped some
+Each client has its own state of Adam: both moments and a step count. So the bias correction of a client that skipped some
 rounds uses the steps that it took itself.
 """
 
@@ -16,6 +16,8 @@ from fedquilt.devices.fused_adam import adam_update
 from fedquilt.nn.layers import Weights
 
 FIRST, SECOND, STEP = "adam.first.", "adam.second.", "adam.step"
+# Beginnings of the names of weights that decay: a model's, and those of a second model that a client keeps to itself.
+DECAYED = ("model.", "personal.")
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 LearningRate = float | Tensor  # one for all clients, or one for each [M]
@@ -39,7 +41,7 @@ def adam_step(
     weight_decay: float,
     rates: Mapping[str, LearningRate] | None = None,
 ) -> None:
-    """Take one step of Adam (Kingma and Ba, 2015), in place, with L2 decay added to the gradient of the ``model.`` weights.
+    """Take one step of Adam (Kingma and Ba, 2015), in place, with L2 decay added to the gradient of models' weights.
 
     Masks and other private parameters do not decay: Adam normalises its step, so even a tiny decay would move every entry
     that has no gradient to zero at full speed. `rates` gives weights by name their own learning rate, or one for each client
@@ -59,6 +61,23 @@ def adam_step(
         adam(w, grads[name], state[FIRST + name], state[SECOND + name], rate, decay)
 
 
+def sgd_step(
+    weights: Weights,
+    grads: Weights,
+    lr: float,
+    weight_decay: float,
+    rates: Mapping[str, LearningRate] | None = None,
+) -> None:
+    """Take one step of gradient descent without momentum, in place: w - lr (grad + decay w); arguments as of `adam_step`."""
+    for name, w in weights.items():
+        rate, decay = (rates or {}).get(name, lr), _decay(name, weight_decay)
+        grad = grads[name].add(w, alpha=decay) if decay else grads[name]
+        if isinstance(rate, Tensor):
+            w.sub_(grad * rate.to(w.dtype).view(-1, *[1] * (w.dim() - 1)))
+        else:
+            w.sub_(grad, alpha=rate)
+
+
 def clip_gradients(grads: Weights, norm: float) -> None:
     """Cut each client's gradient, over all weights [M, ...] together, to a Euclidean norm of at most `norm`, in place.
 
@@ -71,7 +90,7 @@ def clip_gradients(grads: Weights, norm: float) -> None:
 
 
 def _decay(name: str, weight_decay: float) -> float:
-    return weight_decay if name.startswith("model.") else 0.0
+    return weight_decay if name.startswith(DECAYED) else 0.0
 
 
 def _update_by_rate(
