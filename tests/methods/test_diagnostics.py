@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedquilt.methods.diagnostics import effective_clients, mean_norm, own_weight, pair_median
+from fedquilt.methods.diagnostics import effective_clients, mean_norm, own_weight, pair_median, spread
+from fedquilt.methods.fedsheafhn import personal_share
 
 
 def test_effective_clients_is_one_alone_and_all_in_the_plain_average() -> None:
@@ -37,3 +38,15 @@ def test_pair_median_leaves_out_the_diagonal() -> None:
 def test_mean_norm() -> None:
     stack = np.random.default_rng(3).normal(size=(3, 4, 5))
     assert float(mean_norm(torch.from_numpy(stack))) == pytest.approx(np.mean([np.linalg.norm(one) for one in stack]))
+
+
+def test_how_far_clients_weights_are_apart() -> None:
+    stacks = {"a": torch.randn(4, 2, 3), "b": torch.randn(4, 5)}
+    began = {"a": torch.randn(6), "b": torch.randn(5)}
+    flat = torch.cat([w.flatten(1) for w in stacks.values()], 1)
+    share, distance = spread(stacks, began)
+    assert float(distance) == pytest.approx(float(torch.pdist(flat).square().mean().sqrt()), rel=1e-5)
+    assert float(share) == pytest.approx(float(personal_share(stacks, began)), rel=1e-5)
+    same, none = spread({"a": torch.ones(3, 2)}, {"a": torch.zeros(2)})
+    assert (float(same), float(none)) == (0.0, 0.0)
+    assert float(spread({"a": torch.ones(1, 3)}, {"a": torch.zeros(3)})[1]) == 0.0

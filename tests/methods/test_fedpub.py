@@ -24,12 +24,13 @@ from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.fedpub import FedPub, cosine, jensen_shannon, label_share, prune, shrink_toward_zero
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.functional_embedding import random_graph
-from fedquilt.nn.models import common_start
+from fedquilt.nn.functional_embedding import random_client, random_graph
+from fedquilt.nn.models import Model, common_start
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from support.clients import PADDING, assert_near, client_lists, lay
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients
+from support.pyg_reference import random_weights
 
 MATRICES = ("conv1.weight", "conv2.weight", "classifier.weight")
 seeds = st.integers(0, 2**31)
@@ -505,12 +506,21 @@ def test_tau_follows_the_partition(partition: str, tau: float) -> None:
     assert build_settings(FedPub, context, {"tau": 7}).tau == 7.0
 
 
-@pytest.mark.parametrize("model", ["sage", "gat", "mlp"])
-def test_embeddings_on_random_graphs_are_for_gcn(model: str) -> None:
-    with pytest.raises(FedquiltError, match=f"not {model}: set model=gcn, graph=feature, or another similarity"):
-        make(model=model)
-    make(model=model, graph="feature")
-    make(model=model, similarity="parameter")
+@pytest.mark.parametrize("settings", [*({"model": kind} for kind in sorted(Model.kinds)), {"layers": 3}], ids=str)
+def test_any_backbone_embeds_on_the_random_graph(settings: dict[str, Any]) -> None:
+    """Its embedding there, client by client: what is uploaded is the mean over the nodes of the graph that everyone draws."""
+    clients = ragged_clients()
+    method = make_method("fedpub", clients, masking=False, limit=0.0, **settings)
+    cohort = lay(clients)
+    seed = method.server_start()[1]["graph_seed"]
+    weights = random_weights(method.shapes(), len(clients), 0)
+    found = method.embed(weights, cohort, {"graph_seed": seed})
+    drawn = random_client("sbm", int(seed), cohort.features)
+    for m in range(len(clients)):
+        own = {name: w[m : m + 1] for name, w in weights.items()}
+        alone = method.model(Cohort([drawn]), own).embedding.mean(0)
+        assert_near(found[m], alone, 5e-5)
+    assert method.embed(weights, cohort, {"graph_seed": seed}).equal(found)
 
 
 # -- the random graph --------------------------------------------------------------------------------
@@ -623,9 +633,3 @@ def test_label_share(rows: str, clients: list[Client]) -> None:
         labels = client.graph.y[(client.split == TRAIN) & (client.graph.y >= 0)]
         counts = np.bincount(labels, minlength=4)
         assert_near(found[m], torch.from_numpy(counts / max(1, counts.sum())))
-
-
-def test_embeddings_on_random_graphs_are_for_two_layers() -> None:
-    with pytest.raises(FedquiltError, match="written for two layers, not 3: set layers=2, graph=feature"):
-        make_method("fedpub", ragged_clients(), layers=3)
-    assert "conv3.weight" in make_method("fedpub", ragged_clients(), layers=3, graph="feature").shapes()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedquilt.messages.message import Message, dense
-from fedquilt.methods.base import methods
+from fedquilt.methods.base import Method, methods
 from fedquilt.methods.sums import along_axis, mean_of_sums, weighted_summands
 from fedquilt.training.plan import Plan
 from support.federations import make_method, make_training, ragged_clients
@@ -35,7 +35,13 @@ def one_round(name: str, settings: dict[str, Any]) -> tuple[Any, Message, torch.
 
 
 def test_the_methods_that_do_with_sums() -> None:
-    assert FROM_SUMS == ["fedavg", "fedhero", "fedper", "fedprox", "quilt"]
+    """They are those that are written for sums; the others say why not."""
+    assert {"fedavg", "fedhero", "fedper", "fedprox", "quilt"} <= set(FROM_SUMS)
+    for name, kind in methods().items():
+        for verb in ("summands", "aggregate_sums"):
+            written = getattr(kind, verb) is not getattr(Method, verb)
+            assert written or kind.single_uploads or kind.uploads == (), name
+            assert not (kind.single_uploads and verb in vars(kind)), name  # what it inherits is not used
 
 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)

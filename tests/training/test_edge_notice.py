@@ -19,8 +19,9 @@ USED = "Edges have weights"
 @pytest.mark.parametrize(
     ("name", "settings", "said"),
     [
-        *((name, {}, USED) for name in methods() if name != "majority"),
+        *((name, {}, USED) for name in methods() if not make_method(name, CLIENTS).ignores_edge_weights()),
         ("majority", {}, "Edge weights are not used by Majority: it does not read edges."),
+        ("mlp", {}, "Edge weights are not used by MLP: model=mlp does not read edges."),
         ("fedavg", {"model": "mlp"}, "Edge weights are not used by FedAvg: model=mlp does not read edges."),
         ("quilt", {"model": "mlp"}, "Edge weights are not used by Quilt: model=mlp does not read edges."),
         ("fedavg", {"model": "gat"}, USED),

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedquilt.devices.offload import release_pages
 
-WEIGHTS, COUNTS, OTHER = "weights", "counts", "other"  # kinds of uploads
+WEIGHTS, COUNTS, NODES, OTHER = "weights", "counts", "nodes", "other"  # kinds of uploads
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class TensorSpec:
         shared: the same tensor for every client (downloads only); otherwise the leading axis is the client.
         count: whether it is a count, such as of training nodes (uploads only). Under differential privacy a 1 is sent instead.
         weights: whether it is trained parameters of the model, or how training changed them (uploads only).
+        nodes: whether it has rows of single nodes, so that the receiver learns something of each of them (uploads only).
     """
 
     name: str
@@ -35,10 +36,13 @@ class TensorSpec:
     shared: bool = False
     count: bool = False
     weights: bool = False
+    nodes: bool = False
 
     @property
     def kind(self) -> str:
-        """What an upload is: WEIGHTS, COUNTS or OTHER. A site lets the first two leave unless it says otherwise."""
+        """What an upload is: WEIGHTS, COUNTS, NODES or OTHER. A site lets the first two leave unless it says otherwise."""
+        if self.nodes:  # also where the rows are counts or weights
+            return NODES
         return COUNTS if self.count else WEIGHTS if self.weights else OTHER
 
 

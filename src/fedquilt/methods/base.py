@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, TypeVar
 
@@ -26,6 +26,7 @@ from torch import Tensor
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.registry import Registry
+from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, declared
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.tasks import NODE_CLASSIFICATION
@@ -49,6 +50,7 @@ class RunContext:
         seed: the seed of this training.
         task: the name of what is learned (`fedquilt.tasks`).
         class_weights: of the training loss: "none", "balanced", or a number for each class, such as "1,1,3.5".
+        rounds: the rounds that the run asks for.
     """
 
     dataset: str
@@ -61,6 +63,7 @@ class RunContext:
     seed: int
     task: str = NODE_CLASSIFICATION
     class_weights: str = NO_WEIGHTS
+    rounds: int = 100
 
     def to_dict(self) -> dict[str, Any]:
         """The dict that run folders and messages to sites hold: `classes` is the outputs, and what is usual is left out."""
@@ -79,6 +82,21 @@ class RunContext:
         if "classes" in named:
             named["outputs"] = named.pop("classes")
         return cls(**named)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Rounds, one after the other, in which a method does one thing, such as training a generator first.
+
+    Attributes:
+        name: in records and in the keys of CUDA graphs.
+        rounds: how many.
+        evaluated: whether its models are evaluated. If not, none of its rounds can be the best one; the last phase always is.
+    """
+
+    name: str
+    rounds: int
+    evaluated: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +142,10 @@ class Method(ABC):
         client_settings: the settings that may differ from client to client (`Client.settings`).
         searched: the settings that `fedquilt tune` searches; names that Settings lacks are skipped.
         single_round: one round is enough, since nothing is learned over rounds.
+        baseline: a study has a row for it only where the paper's table has one.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
             CUDA graph.
+        pools_graphs: it is no federation: everyone's graph is in one place (`fedquilt.cohort.pool`), and in one process.
         guarded: a sentence about what the guarded average bounds, of a method whose server does not average.
         admits: a client that did not train can be given a model afterwards, by `newcomer_state`, `newcomer_download` and
             `newcomer_update`.
@@ -142,7 +162,9 @@ class Method(ABC):
     searched: ClassVar[tuple[str, ...]] = ("lr", "weight_decay", "dropout")
     client_settings: ClassVar[tuple[str, ...]] = ()
     single_round: ClassVar[bool] = False
+    baseline: ClassVar[bool] = False
     host_server: ClassVar[bool] = False
+    pools_graphs: ClassVar[bool] = False
     guarded: ClassVar[str] = ""
     admits: ClassVar[bool] = False
 
@@ -159,6 +181,18 @@ class Method(ABC):
     def defaults(cls, context: RunContext) -> dict[str, Any]:
         """Settings whose default depends on the run, such as a paper's choices for a dataset."""
         return {}
+
+    def settings_with(self, own: Iterable[Mapping[str, Any]]) -> Any:
+        """The settings of a run with what the method has to know of those that single clients have of their own."""
+        return self.settings
+
+    def as_client(self, own: Mapping[str, Any]) -> Method:
+        """The method as a client with settings of its own has it alone, where it is another: with another network."""
+        return self
+
+    def client_weights(self, weights: State, own: Mapping[str, Any]) -> State:
+        """Of one client's row of the personal models, the weights that `as_client` has, by their names there."""
+        return weights
 
     def sends(self, name: str) -> bool:
         """Whether clients upload something called `name`, with these settings and in some round.
@@ -215,12 +249,46 @@ class Method(ABC):
         sorted_copies = 0 if self.averaging is WEIGHTED_MEAN else 2 * sizes.senders * sizes.upload
         return 2 * sizes.receivers * sizes.download + sorted_copies
 
-    def round_kind(self, round: int) -> Hashable:
-        """A key of the round: rounds with equal keys run the same operations, so that they share one CUDA graph.
+    def phases(self, rounds: int) -> tuple[Phase, ...]:
+        """What a training consists of, where the run asks for so many rounds; together the phases may have more of them.
 
-        Round 0 has a CUDA graph of its own in any case.
+        The verbs are the same in every phase: clients ask `phase`, and the server sees which uploads came.
         """
+        return (Phase("training", 1 if self.single_round else rounds),)
+
+    def total_rounds(self, rounds: int) -> int:
+        """The rounds of all phases, where the run asks for `rounds`."""
+        return sum(phase.rounds for phase in self.phases(rounds))
+
+    def phase(self, round: int) -> tuple[Phase, int]:
+        """The phase of a round, and the round's number in it; after all phases the last one goes on."""
+        *before, last = self.phases(self.context.rounds)
+        for phase in before:
+            if round < phase.rounds:
+                return phase, round
+            round -= phase.rounds
+        return last, round
+
+    def example_rounds(self) -> list[int]:
+        """Rounds that show all that a training does: the first of each phase; two of the only one, three of several."""
+        phases = self.phases(self.context.rounds)
+        shown, first = [], 0
+        for phase in phases:
+            shown += [first + number for number in range(min(phase.rounds, 2 if len(phases) == 1 else 3))]
+            first += phase.rounds
+        return shown
+
+    def round_kind(self, round: int) -> Hashable:
+        """What tells rounds of a phase apart that do not run the same operations."""
         return None
+
+    def round_key(self, round: int) -> Hashable:
+        """Rounds with equal keys run the same operations, so that they share one CUDA graph and one form of messages.
+
+        The first round of a phase has a key of its own.
+        """
+        phase, number = self.phase(round)
+        return number == 0, phase.name, self.round_kind(round)
 
     # -- the verbs -------------------------------------------------------------------------------------------------
 
@@ -352,6 +420,20 @@ def methods() -> dict[str, type[Method]]:
     return dict(sorted(METHODS.all().items()))
 
 
+def federated_methods() -> dict[str, type[Method]]:
+    """Those of all methods by which owners can train who keep their graphs to themselves."""
+    return {name: method for name, method in methods().items() if not method.pools_graphs}
+
+
 def find_method(name: str) -> type[Method]:
     """The method called `name`, or an error with the nearest right one."""
     return METHODS.find(name)
+
+
+SITES_KEEP_THEIRS = "sites keep theirs to themselves, so choose a method that is a federation, such as fedavg"
+
+
+def refuse_pooling(method: type[Method], advice: str = SITES_KEEP_THEIRS) -> None:
+    """Refuse a method that has everyone's graph in one place where clients keep theirs; `advice` ends the sentence."""
+    if method.pools_graphs:
+        raise FedquiltError(f"{method.name} has everyone's graph in one place; {advice}.")

@@ -18,7 +18,7 @@ from fedquilt.methods.settings import AdamSettings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Shapes, common_start
-from fedquilt.nn.optim import LearningRate, adam_start, adam_step, clip_gradients
+from fedquilt.nn.optim import DECAYED, LearningRate, adam_start, adam_step, clip_gradients
 
 MODEL = "model."
 PREVIOUS = "previous."  # in the server's state: what was sent before, where the averaging rule needs it
@@ -138,6 +138,10 @@ class AdamMethod(Method):
             if name.startswith(MODEL):
                 state[name].copy_(dense(value))
 
+    def received(self, state: State) -> Message:
+        """Copies of the model's weights as they are now: after `receive` what was sent, in round 0 the common start."""
+        return {name: tensor.clone() for name, tensor in state.items() if name.startswith(MODEL)}
+
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
         """Receive the download and train `epochs` full-batch epochs."""
         self.receive(state, down)
@@ -145,62 +149,86 @@ class AdamMethod(Method):
 
     def steps(self, round: int) -> range:
         """The training steps of a round, numbered through a client's whole training (its randomness depends on them)."""
-        return range(round * self.settings.epochs, (round + 1) * self.settings.epochs)
+        count = self.steps_of(self.settings.epochs)
+        return range(round * count, (round + 1) * count)
+
+    def steps_of(self, epochs: int) -> int:
+        """How many training steps a client with so many local epochs takes in a round."""
+        return epochs
+
+    def keys_for(self, state: State, steps: range) -> Tensor:
+        """The keys [M] of the clients' random numbers in these training steps; the clock then stands at their end."""
+        clock = state[CLOCK]
+        if not is_capturing(clock):  # a replayed CUDA graph goes on from the step at which the round before stopped
+            clock.fill_(steps.start)
+        keys = advanced(state[KEYS], clock)
+        clock += len(steps)
+        return keys
 
     def train(self, state: State, cohort: Cohort, down: Message, steps: range) -> Update:
         """Run these training steps; the upload, the personal models and the loss of the last one."""
         own = cohort.own_settings("epochs", self.settings.epochs)
         if own is not None:
-            return self._train_unequally(state, cohort, down, steps, [int(epochs) for epochs in own])
-        clock, loss = state[CLOCK], torch.zeros(cohort.clients)
-        if not is_capturing(clock):  # a replayed CUDA graph goes on from the step at which the round before stopped
-            clock.fill_(steps.start)
-        keys = advanced(state[KEYS], clock)
-        clock += len(steps)
+            return self._train_unequally(state, cohort, down, steps, [self.steps_of(int(epochs)) for epochs in own])
+        keys, loss = self.keys_for(state, steps), torch.zeros(cohort.clients)
         for epoch in range(len(steps)):
-            loss = self._step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
+            loss = self.step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, loss)
 
-    def _step(self, state: State, cohort: Cohort, down: Message, dropout: Dropout) -> Tensor:
+    def step(self, state: State, cohort: Cohort, down: Message, dropout: Dropout) -> Tensor:
         """One training step of all clients; each client's loss [M] before it."""
         grads, loss = self.gradients(state, cohort, dropout, down)
         if self.settings.clip:
-            clip_gradients(grads, self.settings.clip)
+            self.clip(grads, self.settings.clip)
         trained, rates, decay = self.trained(state), self.rates(cohort), self.settings.weight_decay
+        trained = {name: w for name, w in trained.items() if name in grads}
         lr = self.learning_rate(cohort)
         if isinstance(lr, Tensor):
             rates = {**dict.fromkeys(trained, lr), **rates}
         own = cohort.own_values("weight_decay", decay)
         if own is not None:  # added here, as Adam's kernels know one for all
             decay = 0.0
-            for name in (name for name in trained if name.startswith(MODEL)):
-                grads[name] = torch.addcmul(grads[name], _along(own.float(), grads[name]), trained[name])
-        adam_step(trained, grads, state, self.settings.lr, decay, rates)
+            for name in (name for name in trained if name.startswith(DECAYED)):
+                grads[name] = torch.addcmul(grads[name], along(own.float(), grads[name]), trained[name])
+        self.descend(trained, grads, state, decay, rates)
         self.after_step(state, down)
         return loss
 
-    def _train_unequally(self, state: State, cohort: Cohort, down: Message, steps: range, epochs: list[int]) -> Update:
-        """As `train`, where client m takes epochs[m] steps: the state of those who are done stays as it is."""
+    def clip(self, grads: Weights, norm: float) -> None:
+        """Cut each client's gradient to this norm, in place: one norm over all that is trained."""
+        clip_gradients(grads, norm)
+
+    def descend(
+        self, trained: Weights, grads: Weights, state: State, decay: float, rates: Mapping[str, LearningRate]
+    ) -> None:
+        """Move the weights along their gradients, in place: a step of Adam, whose moments are in the state."""
+        adam_step(trained, grads, state, self.settings.lr, decay, rates)
+
+    def _train_unequally(self, state: State, cohort: Cohort, down: Message, steps: range, taken: list[int]) -> Update:
+        """As `train`, where client m takes taken[m] steps: the state of those who are done stays as it is."""
         clock, loss = state[CLOCK], torch.zeros(cohort.clients, device=cohort.device)
-        counts = torch.tensor(epochs, device=clock.device, dtype=clock.dtype)
+        counts = torch.tensor(taken, device=clock.device, dtype=clock.dtype)
         if not is_capturing(clock):
-            clock.copy_(counts * (steps.start // self.settings.epochs))
+            clock.copy_(counts * (steps.start // self.steps_of(self.settings.epochs)))
         keys = advanced(state[KEYS], clock)
         clock += counts
-        for epoch in range(max(epochs)):
+        for epoch in range(max(taken)):
             at_work = counts > epoch
-            before = {name: tensor.clone() for name, tensor in state.items()} if epoch >= min(epochs) else {}
-            new = self._step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
+            before = {name: tensor.clone() for name, tensor in state.items()} if epoch >= min(taken) else {}
+            new = self.step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
             loss = torch.where(at_work.to(new.device), new, loss.to(new.device))
             for name, tensor in before.items():
-                state[name].copy_(torch.where(_along(at_work, tensor), state[name], tensor))
+                state[name].copy_(torch.where(along(at_work, tensor), state[name], tensor))
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, loss)
 
     @abstractmethod
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
-        """The gradient of the local objective by the names of `trained`, and each client's loss [M]."""
+        """The gradient of the local objective by the names of `trained`, and each client's loss [M].
+
+        What it leaves out stays as it is in this step.
+        """
 
     def after_step(self, state: State, down: Message) -> None:
         """Change the state after each of Adam's steps; does nothing unless a method overrides it."""
@@ -214,7 +242,7 @@ class AdamMethod(Method):
         return self.weights(state)
 
 
-def _along(values: Tensor, tensor: Tensor) -> Tensor:
+def along(values: Tensor, tensor: Tensor) -> Tensor:
     """Values [M] as a tensor that is broadcast over the other axes of `tensor` [M, ...]."""
     return values.view(-1, *[1] * (tensor.dim() - 1))
 

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
-from fedquilt.methods.base import RunContext, State, methods
+from fedquilt.methods.base import Method, RunContext, State, methods
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
-from fedquilt.methods.settings import BackboneSettings
+from fedquilt.methods.settings import BackboneSettings, MixedBackboneSettings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
+from fedquilt.nn.mixed_network import MixedNetwork
 from fedquilt.nn.models import Model, Network, Shapes
 from fedquilt.nn.module_backbone import ModuleNetwork
+
+NETWORK = ("model", "hidden", "layers")  # the settings that say what network it is
 
 
 class BackboneMethod(AdamMethod):
@@ -36,8 +42,20 @@ class BackboneMethod(AdamMethod):
         self.model = self.make_model()
 
     def make_model(self) -> Network:
-        """The backbone that the settings name."""
-        s, context = self.settings, self.context
+        """The backbone that the settings name, or several, of which each client has one."""
+        own = self._label(self.settings)
+        others = [label for label in getattr(self.settings, "networks", "").split(",") if label not in ("", own)]
+        if not others:
+            return self.network(self.settings)
+        networks = {own: self.network(self.settings)}
+        for label in others:
+            model, hidden, layers = label.rsplit("-", 2)
+            networks[label] = self.network(replace(self.settings, model=model, hidden=int(hidden), layers=int(layers)))
+        return MixedNetwork(networks, self._label_of, self.context.seed)
+
+    def network(self, s: BackboneSettings) -> Network:
+        """The backbone of these settings."""
+        context = self.context
         if s.model in Model.kinds:
             return Model.kinds[s.model](context.features, s.hidden, context.outputs, s.layers)
         if not self.any_module:
@@ -48,16 +66,64 @@ class BackboneMethod(AdamMethod):
             )
         return ModuleNetwork(s.model, context.features, context.outputs, s, context.seed)
 
+    # -- clients with networks of their own ----------------------------------------------------------------------------
+
+    def settings_with(self, own: Iterable[Mapping[str, Any]]) -> Any:
+        """With the networks that clients have by their own settings."""
+        s = self.settings
+        if not isinstance(s, MixedBackboneSettings):
+            return s
+        found = dict.fromkeys([*s.networks.split(","), *(self._label(self._with(one)) for one in own)])
+        return replace(s, networks=",".join(label for label in found if label not in ("", self._label(s))))
+
+    def as_client(self, own: Mapping[str, Any]) -> Method:
+        """With the client's own network in place of the run's."""
+        if not isinstance(self.model, MixedNetwork) and not any(name in own for name in NETWORK):
+            return self
+        return type(self)(self.settings_alone(own), self.context, self.averaging)
+
+    def settings_alone(self, own: Mapping[str, Any]) -> Any:
+        """The settings of a client's own network."""
+        s = self._with(own)
+        return replace(s, networks="") if isinstance(s, MixedBackboneSettings) else s
+
+    def client_weights(self, weights: State, own: Mapping[str, Any]) -> State:
+        """Those of its own network, and all that belongs to none."""
+        if not isinstance(self.model, MixedNetwork):
+            return weights
+        theirs = self.model.shapes()
+        mine = self.model.own_weights(weights, self._label(self._with(own)))
+        return mine | {name: w for name, w in weights.items() if name not in theirs}
+
+    def _with(self, own: Mapping[str, Any]) -> BackboneSettings:
+        return replace(self.settings, **{name: own[name] for name in NETWORK if name in own})
+
+    def _label(self, s: BackboneSettings) -> str:
+        return f"{s.model}-{s.hidden}-{s.layers}"
+
+    def _label_of(self, client: Client) -> str:
+        return self._label(self._with(client.settings))
+
     @property
     def one_by_one(self) -> bool:
         """Whether clients are computed one after the other."""
-        return isinstance(self.model, ModuleNetwork)
+        return isinstance(self.model, ModuleNetwork) or getattr(self.model, "one_by_one", False)
 
     def common_weights(self, clients: int, device: torch.device) -> Weights:
         """The common start; a user's module draws its own from the seed."""
-        if isinstance(self.model, ModuleNetwork):
+        if isinstance(self.model, ModuleNetwork | MixedNetwork):
             return self.model.start(clients, device)
         return super().common_weights(clients, device)
+
+    def start(self, cohort: Cohort) -> State:
+        """The common start; of several networks, a client has one, and zeros in place of the others."""
+        state = super().start(cohort)
+        if isinstance(self.model, MixedNetwork):
+            for label in self.model.networks:
+                has = self.model.has(label, cohort)
+                for name in self.model.networks[label].shapes():
+                    state[f"{MODEL}{label}.{name}"][~has] = 0.0
+        return state
 
     def ignores_edge_weights(self) -> str:
         """What the network says of itself, where it has an attribute of this name; else it uses them."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -34,3 +36,24 @@ def pair_median(similarity: Tensor) -> Tensor:
 def mean_norm(stack: Tensor) -> Tensor:
     """The mean over clients of a weight's norm: [n, ...] -> scalar, some clients at a time where they are offloaded to disk."""
     return torch.cat([torch.linalg.vector_norm(piece.flatten(1), dim=1) for _, piece in row_chunks(stack)]).mean()
+
+
+def spread(written: Mapping[str, Tensor], began: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """How far clients' weights are apart, over all of them: two scalars.
+
+    sqrt(mean_i |w_i - w|^2) / |w - w_0| (`fedquilt.methods.fedsheafhn.personal_share`), with w the mean over the clients and
+    w_0 the common start, and the root mean square distance between two different clients.
+
+    Args:
+        written: by name, [n, ...]. began: by the same names, [P].
+    """
+    count = len(next(iter(written.values())))
+    apart, moved = [], []
+    for name, w in written.items():
+        beside = (w - w[:1]).flatten(1)  # so that equal weights differ by nothing, not by rounding
+        mean = beside.mean(0)
+        moved.append(torch.linalg.vector_norm(w[0].flatten() + mean - began[name]))
+        apart.append(torch.linalg.vector_norm(beside.sub_(mean)))
+    squares = torch.stack(apart).square().sum()
+    share = (squares / count / torch.stack(moved).square().sum().clamp_min(1e-12)).sqrt()
+    return share, (squares * 2 / max(count - 1, 1)).sqrt()

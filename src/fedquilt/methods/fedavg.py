@@ -8,6 +8,8 @@ As in the subgraph papers, a client is evaluated with its model after its own lo
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
@@ -19,6 +21,7 @@ from fedquilt.methods.settings import BackboneSettings
 from fedquilt.methods.sums import mean_of_sums, weighted_summands
 
 TRAIN_NODES = TensorSpec("train_nodes", "How many training nodes the client has.", count=True)
+PRESENT = TensorSpec("present", "A one: added up, how many clients took part.", count=True)
 WEIGHTS = TensorSpec(
     MODEL + "*",
     "The client's model after training: an attacker with it may infer properties of the client's nodes.",
@@ -35,8 +38,8 @@ class FedAvg(BackboneMethod):
     paper = "McMahan et al., AISTATS 2017"
     Settings = BackboneSettings
     searched = (*BackboneMethod.searched, "hidden")
-    uploads = (WEIGHTS, TRAIN_NODES)
-    downloads = (AVERAGE,)
+    uploads: ClassVar[tuple[TensorSpec, ...]] = (WEIGHTS, TRAIN_NODES)
+    downloads: ClassVar[tuple[TensorSpec, ...]] = (AVERAGE,)
     any_module = True
     single_uploads = ""
 

@@ -32,7 +32,7 @@ class FedPer(FedAvg):
         shared = [name for name in self.shapes() if self.shares(name)]
         if len(shared) in (0, len(self.shapes())):
             raise FedquiltError(
-                "FedPer averages the layers whose names begin with 'conv' and leaves the others at home; the backbone "
+                f"{self.title} averages the layers whose names begin with 'conv' and leaves the others at home; the backbone "
                 f"'{settings.model}' has {', '.join(self.shapes())}: name its graph layers conv1, conv2, the last otherwise."
             )
 

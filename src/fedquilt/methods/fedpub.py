@@ -47,7 +47,6 @@ from torch import Tensor
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.random_streams import derive
 from fedquilt.devices.offload import row_chunks
-from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among
 from fedquilt.methods.base import EMBEDDING, RoundSizes, RunContext, State, register
@@ -57,7 +56,14 @@ from fedquilt.methods.diagnostics import effective_clients, mean_norm, pair_medi
 from fedquilt.methods.fedavg import TRAIN_NODES
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive, Share
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.functional_embedding import RandomGraph, functional_embedding, random_graph
+from fedquilt.nn.functional_embedding import (
+    Copies,
+    RandomGraph,
+    embedding_on_copies,
+    functional_embedding,
+    random_client,
+    random_graph,
+)
 from fedquilt.nn.kernel_average import RANK, shares
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import common_start, matrices
@@ -137,17 +143,6 @@ class FedPub(BackboneMethod):
 
     def __init__(self, settings: FedPubSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         super().__init__(settings, context, averaging)
-        if settings.similarity == "function" and settings.graph != "feature":
-            if settings.model != "gcn":
-                raise FedquiltError(
-                    f"FED-PUB's functional embeddings on random graphs are written for model=gcn, not {settings.model}: "
-                    "set model=gcn, graph=feature, or another similarity."
-                )
-            if settings.layers != 2:
-                raise FedquiltError(
-                    f"FED-PUB's functional embeddings on random graphs are written for two layers, not {settings.layers}: "
-                    "set layers=2, graph=feature, or another similarity."
-                )
         self.maskable = matrices(self.model.shapes()) if settings.masking else ()
 
     @classmethod
@@ -261,15 +256,24 @@ class FedPub(BackboneMethod):
 
     @torch.no_grad()
     def embed(self, weights: Weights, cohort: Cohort, down: Message) -> Tensor:
-        """The functional embedding: [M, H], the node mean of the second layer's output before its ReLU."""
-        if self.settings.graph == "feature":
+        """The functional embedding: [M, H], the node mean of the last graph layer's output before its ReLU."""
+        s = self.settings
+        if s.graph == "feature":
             return cohort.node_mean(self.model(cohort, weights).embedding)
-        graph: RandomGraph = cohort.once(("random graph", self.settings.graph), lambda c: self.common_graph(c, down))
-        return functional_embedding(graph, weights)
+        if (s.model, s.layers) == ("gcn", 2):
+            graph: RandomGraph = cohort.once(("random graph", s.graph), lambda c: self.common_graph(c, down))
+            return functional_embedding(graph, weights)
+        graphs: Copies = cohort.once(("random graphs", s.graph), lambda c: self.common_graphs(c, down))
+        return embedding_on_copies(graphs, self.model, weights)
 
     def common_graph(self, cohort: Cohort, down: Message) -> RandomGraph:
         """The random graph that everyone draws from the server's seed."""
         return random_graph(self.settings.graph, int(dense(down["graph_seed"])), self.context.features, cohort.device)
+
+    def common_graphs(self, cohort: Cohort, down: Message) -> Copies:
+        """The same as everyone's, for models that need more of it than two GCN layers do."""
+        client = random_client(self.settings.graph, int(dense(down["graph_seed"])), self.context.features)
+        return Copies(client, cohort.clients, cohort.device)
 
     # -- at the server ---------------------------------------------------------------------------------------------
 

@@ -154,9 +154,7 @@ class FedSheafHN(BackboneMethod):
             "classifier too): an attacker with it may infer properties of the client's nodes.",
             weights=True,
         ),
-        TensorSpec(
-            EMBEDDING, "The mean over the client's nodes of what its second graph layer gives, every few rounds."
-        ),
+        TensorSpec(EMBEDDING, "The mean over the client's nodes of what its last graph layer gives, every few rounds."),
     )
     downloads = (TensorSpec(MODEL + "*", "The weights that the server wrote for this client."),)
 
@@ -224,7 +222,7 @@ class FedSheafHN(BackboneMethod):
 
     @torch.no_grad()
     def embed(self, weights: Weights, cohort: Cohort) -> Tensor:
-        """Eq. 2: the node mean of the second layer's output before its ReLU, [M, H]."""
+        """Eq. 2: the node mean of the last graph layer's output before its ReLU, [M, H]."""
         return cohort.node_mean(self.model(cohort, weights).embedding)
 
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
@@ -274,7 +272,7 @@ class FedSheafHN(BackboneMethod):
         """Learn from how the senders' weights changed, take in new embeddings, write the receivers' weights."""
         changes = {n.removeprefix(UPDATE): dense(v).flatten(1) for n, v in uploads.items() if n.startswith(UPDATE)}
         if changes:
-            self.learn(server, self.bounded(changes), senders)
+            self.learn(server, bounded(self.averaging, changes), senders)
         if EMBEDDING in uploads:
             sent = dense(uploads[EMBEDDING])
             sent = sent if self.settings.scaling == "none" else F.normalize(sent, dim=1)
@@ -290,15 +288,6 @@ class FedSheafHN(BackboneMethod):
         began = {name: server[BEGAN + name.removeprefix(MODEL)] for name in down}
         server[PERSONAL_SHARE].copy_(personal_share({name: dense(w) for name, w in down.items()}, began))
         return down
-
-    def bounded(self, changes: Weights) -> Weights:
-        """What the senders' training added, as far as the averaging rule lets it count: by name, [n, P]."""
-        stacks = list(changes.values())
-        trust = self.averaging.trust(stacks, [torch.zeros_like(each[0]) for each in stacks], [None] * len(stacks))
-        limited = [self.averaging.limited(each) for each in stacks]
-        if trust is not None:
-            limited = [each * who.unsqueeze(1) for each, who in zip(limited, trust, strict=True)]
-        return dict(zip(changes, limited, strict=True))
 
     def vectors(self, server: State) -> Tensor:
         """The vectors from which the clients' weights are generated, [M, D]; shuffled where the settings say so."""
@@ -416,6 +405,16 @@ class FedSheafHN(BackboneMethod):
         theirs = dense(uploads.get(EMBEDDING, trained.new_zeros(count, trained.shape[1])))
         newcomers = torch.arange(len(trained), len(trained) + count, device=trained.device)
         return self.write(self.parameters(server), self.described(torch.cat([trained, theirs])), newcomers)
+
+
+def bounded(averaging: Averaging, changes: Weights) -> Weights:
+    """What the senders' training added, as far as the averaging rule lets it count: by name, [n, P]."""
+    stacks = list(changes.values())
+    trust = averaging.trust(stacks, [torch.zeros_like(each[0]) for each in stacks], [None] * len(stacks))
+    limited = [averaging.limited(each) for each in stacks]
+    if trust is not None:
+        limited = [each * who.unsqueeze(1) for each, who in zip(limited, trust, strict=True)]
+    return dict(zip(changes, limited, strict=True))
 
 
 def shuffled(clients: int, seed: int, turn: Tensor) -> Tensor:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedquilt.methods.base import register
-from fedquilt.methods.base_backbone import BackboneMethod
-from fedquilt.methods.settings import BackboneSettings, Positive
+from fedquilt.methods.base_backbone import NETWORK, BackboneMethod
+from fedquilt.methods.settings import MixedBackboneSettings, Positive
 
 
 @dataclass(frozen=True)
-class LocalSettings(BackboneSettings):
+class LocalSettings(MixedBackboneSettings):
     """The backbone's settings.
 
     Attributes:
@@ -29,3 +29,4 @@ class Local(BackboneMethod):
     Settings = LocalSettings
     searched = (*BackboneMethod.searched, "hidden")
     any_module = True
+    client_settings = (*BackboneMethod.client_settings, *NETWORK)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from fedquilt.graphs.prepare import normalise
 from fedquilt.graphs.split import NONE
 from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import as_dict, build_settings
+
+CLIENT_SETTINGS = "client_settings"  # in the facts of a run's models: each client's own settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,11 @@ class Personal:
             preparation=preparation,
             encoding=read,
         )
+
+    def of_client(self, own: Mapping[str, Any]) -> Personal:
+        """The model of a client with settings of its own, from its row of models that may be of several networks."""
+        weights = self.method.client_weights(self.weights, own)
+        return replace(self, method=self.method.as_client(own), weights=weights)
 
     def facts(self) -> dict[str, Any]:
         """All but the weights, in JSON's types; `restored` reads it."""

@@ -27,12 +27,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from fedquilt.cohort.client import Client
@@ -50,9 +51,11 @@ from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.filters import FILTER, IDENTITY, Basis, FilterNet, features_of, of_each_once, side_by_side
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import Network, matrices
+from fedquilt.nn.module_backbone import check_backbone
 from fedquilt.nn.optim import LearningRate
 from fedquilt.tasks.node_classification import training_class_counts
 
+FilterOrBackbone = Annotated[str, AfterValidator(partial(check_backbone, others=("filter",)))]
 MASK = "mask."
 EVIDENCE = FEATURES_SEEN, CLASSES_SEEN = "seen.features", "seen.classes"
 FLOOR = 1e-3  # evidence a training node for every patch, so that a patch without other evidence is averaged plainly
@@ -63,7 +66,7 @@ class QuiltSettings(BackboneSettings):
     """The backbone's settings and Quilt's own.
 
     Attributes:
-        model: filter (private polynomial filters, `fedquilt.nn.filters`), or a usual backbone: gcn, sage or mlp.
+        model: filter (private polynomial filters, `fedquilt.nn.filters`), or one of fedquilt's backbones, such as sage.
         order: how many steps away the filters reach.
         groups: groups of hidden units, each with a filter of its own; at the start they look at different distances.
         basis: the filters' basis: powers scaled to be equally loud, plain powers (monomial), or chebyshev.
@@ -77,7 +80,7 @@ class QuiltSettings(BackboneSettings):
         share: what is averaged: layer (what reads features), head (the classifier), filter; what is not named stays at home.
     """
 
-    model: Literal["filter", "gcn", "sage", "mlp"] = "filter"
+    model: FilterOrBackbone = "filter"
     order: Count = 4
     groups: Count = 5
     basis: Basis = "scaled"
@@ -126,7 +129,9 @@ class Quilt(BackboneMethod):
                 f"identity and share=filter are for model=filter, not {settings.model}; leave them out."
             )
         if settings.model == "filter" and settings.layers != QuiltSettings.layers:
-            raise FedquiltError("layers is for model=gcn, sage or mlp; model=filter reaches farther with order.")
+            raise FedquiltError(
+                "layers is for the usual backbones, such as sage; model=filter reaches farther with order."
+            )
         super().__init__(settings, context, averaging)
         self.maskable = matrices(self.model.shapes()) if settings.masks else ()
 
@@ -303,8 +308,8 @@ class Quilt(BackboneMethod):
             return None
         if name.startswith(MODEL + "classifier."):
             return CLASSES_SEEN, -1
-        first = name.startswith((MODEL + "hidden.", MODEL + "conv1.")) and not name.endswith(".bias")
-        return (FEATURES_SEEN, 0) if first else None
+        readers: tuple[str, ...] = getattr(self.model, "feature_weights", ())
+        return (FEATURES_SEEN, 0) if name.removeprefix(MODEL) in readers else None
 
 
 def of_each(cohort: Cohort, count: Callable[[Client], np.ndarray]) -> Tensor:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from typing import Annotated, Any
+from functools import lru_cache
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
@@ -21,6 +22,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Layers = Annotated[int, Field(ge=1, le=32)]
 Backbone = Annotated[str, AfterValidator(check_backbone)]
+Optimiser = Literal["adam", "sgd"]
 LARGEST_COUNT = 1_000_000  # of whole numbers
 
 
@@ -54,14 +56,37 @@ class BackboneSettings(AdamSettings):
     """Adam's settings and the backbone's.
 
     Attributes:
-        model: the backbone: gcn, sage, gat or mlp, with a linear classifier after its layers; or one that a plug-in registers.
+        model: the backbone: gcn, sage, gat, gin, gcnii or mlp, with layers and a linear classifier after them; sgc, appnp or
+            gamlp, which propagate without weights; or one that a plug-in registers.
         hidden: width of the layers.
-        layers: how many of them.
+        layers: how many of them; of sgc, appnp and gamlp, how many steps away they reach.
     """
 
     model: Backbone = "gcn"
     hidden: Count = 128
     layers: Layers = 2
+
+
+def check_networks(text: str) -> str:
+    """Networks such as "sage-64-2,mlp-32-1"; ValueError where one is none."""
+    for label in filter(None, text.split(",")):
+        name, *sizes = label.rsplit("-", 2)
+        if len(sizes) != 2 or not all(size.isdecimal() and int(size) > 0 for size in sizes):
+            raise ValueError(f"'{label}' is not a backbone with its width and its layers, such as sage-64-2")
+        check_backbone(name)
+    return text
+
+
+@dataclass(frozen=True)
+class MixedBackboneSettings(BackboneSettings):
+    """The backbone's settings, where clients may have different backbones.
+
+    Attributes:
+        networks: the other backbones that clients have, as name-hidden-layers, such as sage-64-2; filled in from the settings
+            of single clients (--set-client 3:model=sage).
+    """
+
+    networks: Annotated[str, AfterValidator(check_networks)] = ""
 
 
 def build_settings(method: type[Method], context: RunContext, given: Mapping[str, Any]) -> Any:
@@ -78,11 +103,17 @@ def build_settings(method: type[Method], context: RunContext, given: Mapping[str
             )
     values = {**method.defaults(context), **given}
     try:
-        return TypeAdapter(method.Settings).validate_python(values)
+        return _reader(method.Settings).validate_python(values)
     except ValidationError as error:
         problem = first_problem(error)
         setting = f"The setting {problem.field}={shown(given.get(problem.field))}"
         raise FedquiltError(problem.sentence(f"{setting} of method '{method.name}'")) from None
+
+
+@lru_cache(maxsize=256)
+def _reader(settings: type) -> TypeAdapter[Any]:
+    """What reads settings of this class; making it takes milliseconds, and a site's check reads those of all methods."""
+    return TypeAdapter(settings)
 
 
 def _too_large(value: Any) -> str | None:
@@ -127,7 +158,9 @@ def check_client_settings(method: Method, given: Mapping[str, Any], whose: str) 
                 f"The setting '{name}' of method '{method.name}' cannot be set for {whose} alone; {can} differ between clients."
             )
     built = build_settings(type(method), method.context, {**as_dict(method.settings), **given})
-    return {name: getattr(built, name) for name in given}
+    own = {name: getattr(built, name) for name in given}
+    method.as_client(own)  # refuses what the method cannot have
+    return own
 
 
 def as_dict(settings: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Training:
         cuda_graphs: bool = True,
     ) -> None:
         self.method, self.engine, self.store = method, engine, store
-        self.plan = replace(plan, rounds=1) if method.single_round else plan
+        self.plan = replace(plan, rounds=method.total_rounds(plan.rounds))
         self.on_round = on_round or (lambda record: None)
         self.metric = method.task.metric(method.context.metric)
         self.progress = Progress(best=BestRound(val=self.metric.worst))
@@ -79,7 +79,7 @@ class Training:
 
     def _can_capture(self) -> bool:
         """Whether rounds do the same work every time, which a CUDA graph requires."""
-        everyone = self.plan.participation == 1 and not self.method.single_round
+        everyone = self.plan.participation == 1 and self.plan.rounds > 1
         together = not getattr(self.method, "one_by_one", False)  # a user's module draws random numbers of its own
         return self.engine.supports_cuda_graphs and everyone and together and not self.runner.upload_transforms
 
@@ -197,6 +197,8 @@ class Training:
             "bytes_up": result.bytes_up,
             "bytes_down": result.bytes_down,
         }
+        if len(self.method.phases(self.method.context.rounds)) > 1:
+            record["phase"] = self.method.phase(result.round)[0].name
         if result.metrics is not None:
             record |= self._metric_entries(result, result.metrics)
         if result.diagnostics:

@@ -181,7 +181,7 @@ def _made(clients: Sequence[Client], nodes: int) -> list[Client]:
             ids=None,
             masks=None,
         )
-        made.append(Client(place, graph, client.split[rows]))
+        made.append(Client(place, graph, client.split[rows], settings=client.settings))
     return made
 
 
@@ -194,12 +194,13 @@ def _slope(method: Method, clients: Sequence[Client]) -> ClientMemory:
 
 
 def _try(method: Method, clients: Sequence[Client]) -> ClientMemory:
-    """Train two rounds with a cohort and count its memory, all of it."""
+    """Train two rounds of each phase with a cohort and count its memory, all of it."""
     settings = method.settings
     if hasattr(settings, "epochs"):  # memory does not depend on them
         settings = replace(settings, epochs=1)
     own = type(method)(settings, replace(method.context, clients=len(clients)), method.averaging)
-    clients = [replace(client) for client in clients]  # a client keeps what was computed of it
+    # A client keeps what was computed of it. A graph of all clients would count as one client's: here it is that of these few.
+    clients = [replace(client, pooled=None) for client in clients]
     everyone = torch.tensor([client.id for client in clients])
     server, down = own.server_start()
     meter = MemoryMeter()
@@ -208,13 +209,13 @@ def _try(method: Method, clients: Sequence[Client]) -> ClientMemory:
             engine = InProcess(own, clients)
             uploads, _ = engine.round(0, everyone, down, evaluate=True)
         first, later = meter.peak - meter.live, 0
-        if not own.single_round:
+        for round in own.example_rounds()[1:]:
             down = own.aggregate(server, uploads, everyone, everyone)
             del uploads
             meter.peak = meter.live
             with meter:
-                uploads, _ = engine.round(1, everyone, down, evaluate=True)
-            later = meter.peak - meter.live
+                uploads, _ = engine.round(round, everyone, down, evaluate=True)
+            later = max(later, meter.peak - meter.live)
     state, models = engine.state(), engine.personal()
     storages = _storages(state)
     extra = {name: tensor for name, tensor in models.items() if not _storages({name: tensor}) & storages}

@@ -103,12 +103,15 @@ class RoundRunner:
     def graph_key(self, round: int) -> Hashable:
         """The key of a round's CUDA graph: rounds with equal keys run the same kernels on the same memory."""
         addresses = tuple(tensor.data_ptr() for value in self.down.values() for tensor in each_tensor(value))
-        plan, kind = self.plan, self.method.round_kind(round)
-        return round == 0, kind, plan.evaluates(round), tuple(self.down), addresses
+        return self.method.round_key(round), self.evaluates(round), tuple(self.down), addresses
+
+    def evaluates(self, round: int) -> bool:
+        """Whether clients are evaluated after this round: as the plan says, in phases that are evaluated."""
+        return self.plan.evaluates(round) and self.method.phase(round)[0].evaluated
 
     def _train_clients(self, round: int, here: Tensor) -> tuple[Message, Evaluation | None]:
         """The clients' part of the round: uploads, and their metrics where the round is evaluated."""
-        step = partial(self.engine.round, round, here, self.down, self.plan.evaluates(round))
+        step = partial(self.engine.round, round, here, self.down, self.evaluates(round))
         if self.client_graphs is None:
             return step()
         out = self.client_graphs(self.graph_key(round), step)

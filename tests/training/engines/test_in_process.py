@@ -7,7 +7,7 @@ import torch
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.methods.base import methods
+from fedquilt.methods.base import federated_methods, methods
 from fedquilt.tasks.node_classification import accuracy, losses
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.engines.in_process import InProcess
@@ -30,7 +30,7 @@ def figures(report: Evaluation) -> dict[str, torch.Tensor]:
     return {name: getattr(report, name) for name in Evaluation.__dataclass_fields__}
 
 
-@pytest.mark.parametrize("cohort_size", SIZES)
+@pytest.mark.parametrize("cohort_size", [None, 2])
 @pytest.mark.parametrize("name", [n for n in methods() if n != "majority"])
 def test_only_participants_change(name: str, cohort_size: int | None) -> None:
     engine, down = start(name, cohort_size)
@@ -40,7 +40,7 @@ def test_only_participants_change(name: str, cohort_size: int | None) -> None:
     others = [m for m in range(5) if m not in SOME.tolist()]
     for key in (k for k in before if not k.startswith("figures.")):
         assert torch.equal(after[key][others], before[key][others]), key
-    weights = [key for key in before if key.startswith("model.")]
+    weights = [f"model.{key}" if f"model.{key}" in before else key for key in engine.personal()]
     for m in SOME.tolist():
         assert any(not torch.equal(after[key][m], before[key][m]) for key in weights), m
     for key, tensor in uploads.items():
@@ -92,8 +92,8 @@ def test_a_report_is_a_copy_and_comes_when_asked_for() -> None:
     assert not torch.equal(report.val_loss, kept)
 
 
-@pytest.mark.parametrize("sizes", [(None, None), (None, 2), (3, 1)])
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("sizes", [(None, None), (3, 1)])
+@pytest.mark.parametrize("name", federated_methods())
 def test_state_and_restore(name: str, sizes: tuple[int | None, int | None]) -> None:
     """What was saved with one cohort size can be gone on from with another."""
     engine, down = start(name, sizes[0])
