@@ -95,9 +95,10 @@ def compare(
     comparison = Comparison.create(configs, _path(out), given)
     with shown_progress(progress, watch) as callbacks:
         runs = list(comparison.runs(callbacks, log))
+    results = comparison.results([run.result for run in runs])
     if comparison.folder is not None:
-        write_comparison(comparison.folder, comparison.results([run.result for run in runs]))
-    return ComparedRuns(runs, comparison.folder, comparison.results([run.result for run in runs]))
+        write_comparison(comparison.folder, results)
+    return ComparedRuns(runs, comparison.folder, results)
 
 
 def compare_to_folder(

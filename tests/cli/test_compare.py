@@ -47,7 +47,10 @@ def test_json_and_methods_from_a_config_file(call: Callable, here: Path) -> None
         ("-m local,fedavg --set tua=3", "There is no setting of these methods 'tua'"),
         ("-m majority --set lr=3", "None of these methods has settings"),
         ("-m local,fedpub --set tau=-3", "The setting tau=-3 of method 'fedpub' is not possible"),
-        ("-m local,fedpub --set model=sage", "FED-PUB's functional embeddings"),
+        (
+            "-m local,fedlit --set model=sage",
+            "FedLIT has a graph convolution for each type of links, which model=sage has not",
+        ),
         ("-m local --clients 0", "The option clients=0 is not possible"),
     ],
 )

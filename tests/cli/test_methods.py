@@ -71,3 +71,14 @@ def test_meanings_come_from_the_docstrings_of_the_class_and_its_bases() -> None:
     assert meanings(Parent) == {"lr": "the learning rate", "low": "the ends: both", "high": "the ends: both"}
     assert meanings(Child)["lr"] == "another meaning"
     assert meanings(Child)["low"] == "the ends: both"
+
+
+def test_a_method_that_is_no_federation_is_marked(call: Callable) -> None:
+    listed = call("methods").out
+    assert "Centralised (no federation)" in listed
+    assert "its whole graph" in listed
+    told = call("methods centralised")
+    assert "It is no federation: features, labels and edges of all clients are in one place" in " ".join(
+        told.out.split()
+    )
+    assert "A client uploads: nothing" not in told.out

@@ -39,6 +39,7 @@ def test_a_file_is_overwritten_only_when_told_to(call: Callable, refused: Callab
 def test_what_is_wrong_is_one_sentence(refused: Callable, here: Path) -> None:
     _, _, client, _ = make_site(here)
     assert "has to end in .csv" in refused("predict site.yaml --out out.txt")
+    assert refused("predict gone") == "There is no file or folder 'gone'; name a run's folder or a site's site.yaml."
     assert "--client and --seed are for a run's folder" in refused("predict site.yaml --client 0")
     assert "There is no file or folder 'new.npz'" in refused("predict site.yaml --graph new.npz --out out.csv")
     np.savez(here / "narrow.npz", edge_index=client.graph.edges, x=client.graph.x[:, :4])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedquilt.tuning.storage import CONFIG
 from support.cli import SMALL, interrupt_at, outcome, without_seconds
 
 
@@ -71,7 +72,10 @@ def test_sizes_say_how_many_clients(call: Callable) -> None:
         ("--set hiden=8", "There is no setting of quilt 'hiden'; did you mean 'hidden'?"),
         ("--set lr=-1", "The setting lr=-1 of method 'quilt' is not possible"),
         ("--set lr", "--set lr is not of the form name=value"),
-        ("-m fedpub --set model=sage", "FED-PUB's functional embeddings"),
+        (
+            "-m fedlit --set model=sage",
+            "FedLIT has a graph convolution for each type of links, which model=sage has not",
+        ),
         ("--method majority --set lr=1", "Method 'majority' has no settings"),
         ("--dataset patchwrk", "There is no dataset 'patchwrk'; did you mean 'patchwork'?"),
         ("--dataset nothing.npz", "There is no file or folder 'nothing.npz'"),
@@ -162,3 +166,6 @@ def test_resume_of_something_else_is_one_sentence(refused: Callable, here: Path)
     assert refused("resume nothing") == "There is no run folder at nothing."
     (here / "empty").mkdir()
     assert "is not a run folder" in refused("resume empty")
+    (here / "search").mkdir()
+    (here / "search" / CONFIG).write_text("{}")
+    assert refused("resume search") == "search holds a search; go on with the 'fedquilt tune' command that began it."

@@ -11,12 +11,13 @@ import torch
 import yaml
 
 from fedquilt.federation.site.budget import Budget
+from fedquilt.federation.site.check import check_site
 from fedquilt.federation.site.config import SiteConfig, read_site
 from fedquilt.federation.site.ledger import Ledger
 from fedquilt.federation.site.log import SiteLog
 from fedquilt.federation.site.state import SiteState
 from fedquilt.messages.message import TensorSpec
-from fedquilt.methods.base import methods
+from fedquilt.methods.base import federated_methods
 from fedquilt.privacy.accountant import spent_epsilon
 from fedquilt.privacy.dp import DpConfig
 from fedquilt.runs.config import RunConfig
@@ -34,19 +35,23 @@ def test_a_site_that_is_ready_says_what_would_leave_it(call: Callable, here: Pat
     assert called.status == 0, called.err
     assert called.err == ""
     assert sorted(here.rglob("*")) == before
-    assert all(name in called.out for name in methods())
+    assert all(name in called.out for name in federated_methods())
     assert "How many training nodes the client has." in called.out
     assert "model (not permitted in part)" in called.out
-    assert "│ model.conv* │ model.conv1.weight, model.conv1.bias, model.conv2.weight, model.conv2.bias │" in called.out
+    assert re.search(r"│ model\.conv\* +│ .*model\.conv1\.weight, .*model\.conv2\.bias", called.out)
     assert "14 train, 12 val, 13 test" in called.out
+    assert "\nFeatures: Numeric columns are standardised by this site's own statistics" in called.out
     assert "no differential privacy" in called.out
     assert (
         "Not ready for fedpub, which sends 'model.classifier.weight', 'model.classifier.bias', 'embedding' too"
         in called.out
     )
+    found = check_site(here / "site.yaml")
+    assert {"fedper", "local", "majority"} <= set(found.permitted)
+    others = [name for name in federated_methods() if name not in found.permitted]
+    assert {"fedavg", "fedhero", "fediih", "fedprox", "fedpub", "fedsheafhn", "fedssa", "quilt"} <= set(others)
     assert called.out.endswith(
-        "Permitted: fedper, local, majority.\nSite 'st-anna' is ready for these, and not for fedavg, fedhero, fediih, fedprox, "
-        "fedpub, fedsheafhn, fedssa, quilt.\n"
+        f"Permitted: {', '.join(found.permitted)}.\nSite 'st-anna' is ready for these, and not for {', '.join(others)}.\n"
     )
     write_site(here, as_file(CLIENT), permits="all")
     assert call("site check site.yaml").out.endswith("Site 'st-anna' is ready.\n")
@@ -73,7 +78,8 @@ def test_a_site_that_says_nothing_about_permits_is_told_what_to_write(
 def test_a_site_that_permits_nothing_is_told_what_that_means(call: Callable, here: Path) -> None:
     write_site(here, as_file(CLIENT), permits=[])
     called = call("site check site.yaml")
-    assert "no method may run here but those that send nothing: local, majority." in called.out
+    silent = ", ".join(name for name, kind in federated_methods().items() if not kind.uploads)
+    assert f"no method may run here but those that send nothing: {silent}." in called.out
 
 
 def test_brackets_in_names_are_no_markup(call: Callable, here: Path) -> None:
@@ -150,7 +156,9 @@ def test_a_site_that_demands_masks_is_told_which_methods_run(call: Callable, her
         file.write("permits: all\nsecure_aggregation: required\n")
     out = call("site check sites/site-0/site.yaml").out
     assert "not masked" in out
-    assert "Permitted: fedavg, fedhero, fedper, fedprox, local, majority, quilt." in out
+    able = [name for name, kind in federated_methods().items() if not (kind.uploads and kind.single_uploads)]
+    assert {"fedavg", "fedhero", "fedper", "fedprox", "local", "majority", "quilt"} <= set(able)
+    assert f"Permitted: {', '.join(able)}." in out
 
 
 def test_the_help_says_what_a_site_is(call: Callable) -> None:

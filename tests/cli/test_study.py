@@ -58,11 +58,11 @@ def test_show_says_what_would_be_run_and_what_is_done(call: Callable, tiny: str)
 
 def test_show_names_what_is_missing(call: Callable, here: Path, tiny: str) -> None:
     write_study(
-        here, "gone", axes={"method": ["local", "fedsageplus"], "dataset": ["cora", "patchwork"]}, columns=["dataset"]
+        here, "gone", axes={"method": ["local", "tomorrows"], "dataset": ["cora", "patchwork"]}, columns=["dataset"]
     )
     called = call("study show gone.yaml")
     assert called.status == 0, called.err
-    assert "methods that are not in fedquilt yet (fedsageplus)" in called.out
+    assert "methods that are not in fedquilt yet (tomorrows)" in called.out
     assert "cora" in called.out.partition("cells with")[2]
 
 

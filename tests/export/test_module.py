@@ -22,7 +22,7 @@ from fedquilt.methods.base import methods
 from fedquilt.methods.personal_model import Personal, model_facts
 from support.clients import assert_near, client_lists, random_client
 from support.federations import make_method, make_task, ragged_clients
-from support.trained_sites import grown, logits_of, personal_of, trained
+from support.trained_sites import grown_since, logits_of, personal_of, trained
 
 HERO = {"k": 4, "learner_hidden": 8}
 # Whatever changes the forward pass of a method.
@@ -61,7 +61,7 @@ def test_a_module_says_what_its_method_says(name: str, settings: dict[str, Any],
     method, clients, models = trained(name, sparse=sparse, **settings)
     for client in clients:
         module = module_of_personal(personal_of(method, client, models))
-        for now in (client, grown(client)):  # nodes added since: what it remembers of training stays
+        for now in (client, grown_since(method, client)):  # nodes added since: what it remembers of training stays
             assert_near(module(now.graph.to_data()).detach(), logits_of(method, now, models), 1e-5)
 
 

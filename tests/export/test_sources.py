@@ -16,25 +16,21 @@ from fedquilt.export.sources import module_of
 from fedquilt.federation.site.config import read_site
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import TEST
-from fedquilt.methods.base import methods
+from fedquilt.methods.base import federated_methods
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.resolve import ResolvedRun
 from support.clients import assert_near
-from support.federations import registered
+from support.federations import registered, small_settings
 from support.small_runs import SMALL, own_graph
 from support.trained_sites import logits_of, make_site
 
 
-def small(name: str) -> dict[str, Any]:
-    return SMALL | {"settings": {} if name == "majority" else SMALL["settings"]}
-
-
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("name", federated_methods())
 def test_a_run_gives_each_client_its_model(name: str, tmp_path: Path) -> None:
     """The exported models have the test accuracy of the run's result, in this process and from the folder."""
-    graph, options = own_graph(), small(name) | {"seeds": [0, 1]}
+    graph, options = own_graph(), SMALL | {"settings": small_settings(name), "rounds": 2, "seeds": [0, 1]}
     run = fedquilt.run(name, graph, out=tmp_path / "run", **options)
     loaded = fedquilt.load_run(tmp_path / "run")
     for seed in (0, 1):

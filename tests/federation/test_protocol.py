@@ -27,7 +27,7 @@ def test_a_request_comes_back_from_json() -> None:
         *("secure", "prepare"),
     }
     assert set(header["task"]) == {
-        *("dataset", "partition", "metric", "features", "classes", "clients", "epochs", "seed")
+        *("dataset", "partition", "metric", "features", "classes", "clients", "epochs", "seed", "rounds")
     }
 
 

@@ -144,7 +144,7 @@ def test_commands_take_them_and_a_comparison_gives_them_to_those_that_can(
     assert called.status == 0, called
     assert '"lr"' not in Path("three/fedpub/config.json").read_text().partition('"resolved"')[0]
     assert "None of these methods lets 'hidden' differ" in refused(
-        f"compare --methods local,fedavg --set-client 0:hidden=2 {line}"
+        f"compare --methods fedper,fedavg --set-client 0:hidden=2 {line}"
     )
 
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere")
         (["local", "fedpub"], {"tua": 3}, "did you mean 'tau'?"),
         (["majority"], {"lr": 1}, "None of these methods has settings"),
         (["local", "fedpub"], {"tau": -3}, "The setting tau=-3 of method 'fedpub' is not possible"),
-        (["local", "fedpub"], {"model": "sage"}, "FED-PUB's functional embeddings"),
+        (["local", "fedsheafhn"], {"stalk": 3}, "stalk=3 does not divide width=128"),
         (["local", "nobody"], {}, "There is no method 'nobody'"),
     ],
 )

@@ -44,8 +44,9 @@ def test_there_is_no_second_try_where_it_is_unwanted_spends_a_budget_or_changes_
 def test_a_seed_that_diverges_is_trained_again_and_everything_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with pytest.raises(DivergedError):
+    with pytest.raises(DivergedError) as caught:
         fedquilt.run("fedssa", settings=WILD, on_divergence="stop", **OPTIONS)
+    assert caught.value.__cause__ is not caught.value
     caplog.set_level(logging.WARNING)
     run = fedquilt.run("fedssa", settings=WILD, out=tmp_path / "out", **OPTIONS)
     words = "lr=0.1 filter_lr=0.005 clip=1"

@@ -16,6 +16,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, weighted_mean
 from fedquilt.methods.base import methods
+from fedquilt.methods.fedavg import FedAvg
 from fedquilt.scenarios import robust_aggregation
 from fedquilt.scenarios.guarded_aggregation import GuardedAverage
 from fedquilt.scenarios.robust_aggregation import RobustAverage, averaging_rule, check_averages
@@ -23,7 +24,11 @@ from fedquilt.training.plan import Plan
 from support.federations import assert_same, make_method, make_training, ragged_clients
 
 RULES = ("median", "trimmed", "clipped")
-AVERAGING = ("fedavg", "fedhero", "fedper", "fedprox", "quilt")
+# What these send is the average itself: those that average as FedAvg does, and some that do it in their own way.
+AVERAGING = (
+    *(name for name, kind in methods().items() if getattr(kind, "aggregate", None) is FedAvg.aggregate),
+    *("fedhero", "fednova", "quilt", "scaffold"),
+)
 MIXING = ("fedpub", "fediih")  # an average for each client
 
 
@@ -247,18 +252,21 @@ GUARDED = ("fedssa", "fedsheafhn")  # which do not average
 
 def test_methods_that_do_not_average_are_refused() -> None:
     clients = ragged_clients()
-    for name in methods():
+    assert all(make_method(name, clients).averages() for name in AVERAGING + MIXING)
+    assert not any(make_method(name, clients).averages() for name in (*GUARDED, "local", "majority"))
+    for name, kind in methods().items():
         method = make_method(name, clients)
-        if name in AVERAGING + MIXING:
+        if method.averages():
             check_averages(method, "median")
             check_averages(method, "guarded")
             continue
-        instead = "choose aggregation=guarded, or" if name in GUARDED else "leave out aggregation, or"
+        assert bool(kind.guarded) or name not in GUARDED
+        instead = "choose aggregation=guarded, or" if kind.guarded else "leave out aggregation, or"
         with pytest.raises(
-            FedquiltError, match=f"The server of method '{name}' does not average .*{instead}.*: fedavg,"
+            FedquiltError, match=f"The server of method '{name}' does not average .*{instead}.*: .*fedavg,"
         ):
             check_averages(method, "median")
-        if name in GUARDED:
+        if kind.guarded:
             check_averages(method, "guarded")
         else:
             with pytest.raises(FedquiltError, match=r"does not average .*robust by .guarded.; leave out aggregation"):

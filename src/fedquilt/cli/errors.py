@@ -125,10 +125,20 @@ def usage_sentence(error: Any) -> str:
     if unknown and context is not None:
         return _nearest("command", unknown[1], context.command.commands, command)
     text = " ".join(error.format_message().split()).rstrip(".")
-    options = [name for parameter in context.command.params for name in parameter.opts] if context is not None else []
-    if "unexpected extra argument" in text and "--clients-from" in options:
-        text += "; a pattern after --clients-from, such as 'hospital-*/', needs quotes"
+    if "unexpected extra argument" in text and context is not None:
+        text += _about_extra(context)
     return f"{text}; see '{command} --help'."
+
+
+def _about_extra(context: Any) -> str:
+    """What to say of a word that belongs to no option: it is what a pattern stood for, or a name without its option."""
+    if context.params.get("clients_from"):
+        return "; a pattern after --clients-from, such as 'hospital-*/', needs quotes"
+    options = [name for parameter in context.command.params for name in parameter.opts]
+    if "--dataset" not in options:
+        return ""
+    methods = "methods with --methods" if "--methods" in options else "a method with --method"
+    return f"; name {methods} and a graph with --dataset"
 
 
 def _as_setting(wrong: str, known: Sequence[str]) -> str:

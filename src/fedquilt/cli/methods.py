@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from fedquilt.messages.message import TensorSpec
     from fedquilt.methods.base import Method
 
+POOLED = (
+    "It is no federation: features, labels and edges of all clients are in one place, so it runs in simulations only, where "
+    "you hold the whole graph."
+)
+
 
 def methods(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One method, in detail.")] = None,
@@ -39,6 +44,8 @@ def methods(
         table.add_column(heading)
     for key, method in known().items():
         uploads = ", ".join(short(spec.name) for spec in method.uploads)
+        if method.pools_graphs:
+            uploads = "its whole graph"
         origin = [METHODS.origin(key)] if added else []
         table.add_row(key, method.title, method.paper, uploads or "nothing", *origin)
     results().print(table)
@@ -94,6 +101,9 @@ def _print_method(method: type[Method]) -> None:
         if varies:
             say("* follows the dataset or the partition unless you set it.")
     console.print()
+    if method.pools_graphs:
+        say(POOLED)
+        return
     _print_messages("A client uploads", method.uploads)
     console.print()
     _print_messages("A client downloads", method.downloads)
@@ -108,6 +118,8 @@ def against_hostile_clients(method: type[Method]) -> str:
 
     if method.guarded:
         return method.guarded
+    if method.pools_graphs:
+        return "There is no rule: a wrong label in the joined graph counts as any other."
     if method.averages is Base.averages:
         return "Nothing is taken from others." if not method.uploads else "There is no robust rule for its server."
     return "--aggregation guarded, or median, trimmed, clipped (see fedquilt docs privacy)."

@@ -70,6 +70,8 @@ def predict(
     check_target(out, ENDINGS, force)
     if out is not None:
         check_ending(out)
+    if not path.exists():
+        raise FedquiltError(f"There is no file or folder '{path}'; name a run's folder or a site's site.yaml.")
     predictions = _of_run(path, client, nodes, seed) if path.is_dir() else _of_site(path, nodes, client, seed)
     for warning in predictions.warnings:
         say(f"Warning: {warning}")

@@ -13,10 +13,13 @@ from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
 from fedquilt.cli.errors import resumable
 from fedquilt.cli.progress import watching
+from fedquilt.errors import FedquiltError
 from fedquilt.runs.config import RunConfig
 
 if TYPE_CHECKING:
     from fedquilt.runs.finished import Run
+
+_SEARCH = "tune.json"  # as `fedquilt.tuning.storage` calls it, which needs Optuna
 
 
 @o.takes_run_options()
@@ -68,6 +71,8 @@ def resume(
         compare.show_results(folder, table, as_json)
         compare.fail_where_any_did(folder, table)
         return
+    if (folder / _SEARCH).is_file():
+        raise FedquiltError(f"{folder} holds a search; go on with the 'fedquilt tune' command that began it.")
     from fedquilt.runs.execute import resume_run
 
     with resumable([folder]), watching(quiet) as watch:

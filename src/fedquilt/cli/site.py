@@ -64,6 +64,7 @@ def check(
     _describe(report)
     _permits_table(report)
     _uploads_table(report)
+    say(f"Features: {report.preparation}")
     for sentence in (*report.privacy, *report.masking):
         say(f"Privacy: {sentence}")
     for warning in report.graph.warnings:

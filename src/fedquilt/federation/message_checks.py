@@ -47,38 +47,41 @@ class ExpectedMessages:
     @property
     def downloads(self) -> Message:
         """All that a client is ever sent: before the first round, and after it."""
-        first, later = self._downloads
-        return first | later
+        return {name: value for down in self._downloads.values() for name, value in down.items()}
 
     @cached_property
-    def _downloads(self) -> tuple[Message, Message]:
-        """What a client is sent before the first round, and after it."""
-        server, first = self.method.server_start()
-        first = slice_message(first, self.method.downloads, 0, 1)
-        upload = self.upload_form(0, first)
-        later = self.method.aggregate(server, upload, self.cohort.ids, self.cohort.ids)
-        return first, slice_message(later, self.method.downloads, 0, 1)
+    def _downloads(self) -> dict[int, Message]:
+        """What a client is sent before each of the method's example rounds."""
+        method = self.method
+        server, down = method.server_start()
+        rounds, found = method.example_rounds(), {}
+        for round, after in zip(rounds, [*rounds[1:], None], strict=True):
+            found[round] = slice_message(down, method.downloads, 0, 1)
+            if after is not None:
+                down = method.aggregate(server, self.upload_form(round, found[round]), self.cohort.ids, self.cohort.ids)
+        return found
 
     @cached_property
     def upload_names(self) -> list[str]:
         """The name of every tensor that a client uploads in some round.
 
-        They are the dummy client's in its first round, in the second one where the first has nothing of an upload that is
-        declared as a pattern, and all that the method says it sends, which may be in other rounds only.
+        They are the dummy client's in the first example rounds, until nothing is missing of an upload that is declared as a
+        pattern, and all that the method says it sends, which may be in other rounds only.
         """
-        first, later = self._downloads
-        names = list(self.upload_form(0, first))
+        names: list[str] = []
         sent = self.method.sent_uploads()
-        if any("*" in spec.name and not any(declared([spec], name) for name in names) for spec in sent):
-            names += self.upload_form(1, later)
+        for round, down in self._downloads.items():
+            if round and all("*" not in spec.name or any(declared([spec], name) for name in names) for spec in sent):
+                break
+            names += self.upload_form(round, down)
         return list(dict.fromkeys([*names, *(spec.name for spec in sent if "*" not in spec.name)]))
 
     def upload_form(self, round: int, down: Message) -> Message:
         """An upload of this round after `down` (one client's); only names, dtypes and shapes mean anything.
 
-        The dummy client trains once for each kind of round: round 0, and each value of `Method.round_kind`.
+        The dummy client trains once for each `Method.round_key`.
         """
-        kind = (round == 0, self.method.round_kind(round), tuple(down))
+        kind = (self.method.round_key(round), tuple(down))
         if kind not in self._forms:
             self._forms[kind] = self._train_dummy(round, down)
         return self._forms[kind]

@@ -17,7 +17,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.config import is_site_name
 from fedquilt.federation.site.permits import MAX_PERMIT_LETTERS, MAX_PERMITS
 from fedquilt.graphs.preparation import KINDS, PrepareKind
-from fedquilt.methods.base import Method, RunContext, find_method
+from fedquilt.methods.base import Method, RunContext, find_method, refuse_pooling
 from fedquilt.methods.settings import as_dict, build_settings
 from fedquilt.tasks.metric import Metric
 from fedquilt.training.engines.base import EVALUATION_FIELDS
@@ -110,14 +110,19 @@ class Request:
                 "itself, under 'plugins:' in its site.yaml."
             ) from None
         try:
+            refuse_pooling(method)
+        except FedquiltError as error:
+            raise RefusedError(str(error)) from None
+        try:
             context = RunContext.from_dict(self.task)
-            sizes = (context.features, context.outputs, context.clients, context.epochs, context.seed)
+            sizes = (context.features, context.outputs, context.clients, context.epochs, context.seed, context.rounds)
             names = (context.dataset, context.partition, context.metric, context.task, context.class_weights)
             possible = (
                 all(type(size) is int for size in sizes)
                 and all(isinstance(name, str) for name in names)
                 and self.client < context.clients <= MAX_CLIENTS
                 and 0 < context.epochs <= MAX_EPOCHS
+                and 0 < context.rounds <= MAX_ROUNDS
             )
         except TypeError:
             possible = False

@@ -12,6 +12,7 @@ from fedquilt.errors import FedquiltError, unknown
 from fedquilt.reports.figures import convergence_figure
 from fedquilt.reports.names import method_title
 from fedquilt.reports.tables import comparison_table
+from fedquilt.runs.failed_method import FAILED
 from fedquilt.runs.finished import Run
 from fedquilt.runs.frames import Row, frame, html_table
 
@@ -97,4 +98,4 @@ def _row(result: dict[str, Any]) -> Row:
         for name in ("upload", "download"):
             each = [seed[f"{name}_bytes"] / count / 1e6 for seed, count in zip(seeds, rounds, strict=True)]
             known[f"{name}_mb_per_round"] = sum(each) / len(each)
-    return known | {name: result[name] for name in ("failed", "error") if result.get(name)}
+    return known | ({FAILED: result[FAILED]} if result.get(FAILED) else {})

@@ -32,7 +32,7 @@ class Callback:
         """A seed starts, or is resumed; it has at most so many rounds."""
 
     def round(self, record: Record) -> None:
-        """A round is done: `round`, `val`, `test`, `train_loss`, `clients`, `bytes_up`, ... as in a line of metrics.jsonl."""
+        """A round is done: `round`, `bytes_up`, ... as in a line of metrics.jsonl; `val`, `test`, ... if it was evaluated."""
 
     def end(self, summary: Record | None) -> None:
         """A seed is done, with this summary (summary.json). None: it was stopped, by Ctrl-C, an error or `StopRun`."""

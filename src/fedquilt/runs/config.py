@@ -160,8 +160,8 @@ class RunConfig(BaseModel):
         BeforeValidator(as_client_settings),
         Option(
             HOW,
-            "A setting of one client, such as 3:lr=0.005, or a csv file with the columns client, lr, ...; may be repeated "
-            "(see `fedquilt docs plugins`).",
+            "A setting of one client, such as 3:lr=0.005 or 3:model=sage, or a csv file with the columns client, lr, ...; may "
+            "be repeated (see `fedquilt docs plugins`).",
             flag="--set-client",
             metavar="CLIENT:NAME=VALUE",
         ),

@@ -15,7 +15,10 @@ RAW = 30.0  # a feature with values of this size is in raw units; prepared ones 
 
 
 def explained(error: DivergedError, clients: Sequence[Client]) -> DivergedError:
-    """The same error with its cause, where it is a feature's scale; `clients` are all of the training, as they trained."""
+    """An error that names the feature whose scale is the cause; `error` itself where none is.
+
+    `clients` are all of the training, as they trained.
+    """
     named = set(error.clients)
     found = [
         (size, client.id, column)

@@ -78,7 +78,7 @@ def execute_run(
             run = run_seeds(resolved, None, watch, loggers)
         run.origin = resolved.config, given
         return run
-    resolved.announce_memory(config.seeds[0])  # nothing is written where it cannot fit
+    resolved.announce(config.seeds[0])  # nothing is written where it cannot fit
     folder = create_folder(resolved, out, given)
     if on_folder is not None:
         on_folder(folder.path)
@@ -252,8 +252,7 @@ def _train_told(
 ) -> dict[str, Any] | None:
     """Train a seed and tell the callbacks of it; its summary, None where a callback stopped the run before it began."""
     config = resolved.config
-    assert config.rounds is not None
-    told.start(config, seed, 1 if resolved.method.single_round else config.rounds)
+    told.start(config, seed, resolved.total_rounds(seed))
     done = None
     try:
         if told.stop is not None:

@@ -65,7 +65,7 @@ class FailedMethod:
 def _free_frames(error: BaseException | None) -> None:
     """Let go of what the functions that raised an error held: the tensors of a training that ran out of memory."""
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:  # an error may be its own cause
+    while error is not None and id(error) not in seen:  # errors may name each other
         seen.add(id(error))
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__

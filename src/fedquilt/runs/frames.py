@@ -15,14 +15,19 @@ Row = dict[str, Any]
 Records = Mapping[int, Sequence[Mapping[str, Any]]]
 
 
-def frame(rows: Sequence[Row]) -> pandas.DataFrame:
-    """A DataFrame of the rows; an error that says what to install where pandas is missing."""
+def pandas_module() -> Any:
+    """The module pandas; an error that says what to install where it is missing."""
     try:
         import pandas
     except ImportError as error:
         raise FedquiltError("DataFrames need pandas; install it with: pip install 'fedquilt[pandas]'.") from error
+    return pandas
+
+
+def frame(rows: Sequence[Row]) -> pandas.DataFrame:
+    """A DataFrame of the rows."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    return pandas.DataFrame(rows, columns=columns)
+    return pandas_module().DataFrame(rows, columns=columns)
 
 
 def history_rows(records: Records) -> list[Row]:

@@ -19,7 +19,7 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol as GraphProtocol
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.methods.base import State
-from fedquilt.methods.personal_model import Personal
+from fedquilt.methods.personal_model import CLIENT_SETTINGS, Personal
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.ground import cut_differences, ground_differences
@@ -99,11 +99,18 @@ def predict_run(
 def personal_of_run(run: TrainedRun, client: int | None = None, seed: int | None = None) -> Personal:
     """One client's personal model of a finished run; the client may be left out where there is only one."""
     chosen = chosen_seed(run, seed)
-    models, facts = run.models[chosen], run.facts.get(chosen, {})
     clients = client_count(run, chosen)
     if client is None and clients > 1:
         raise FedquiltError(f"The run has {clients} clients; say whose model you want with client=0 to {clients - 1}.")
     (number,) = _numbers(run, chosen, client or 0)
+    settings = run.facts.get(chosen, {}).get(CLIENT_SETTINGS)
+    row = _row_of_models(run, number, chosen)
+    return row.of_client(settings[number]) if settings else row
+
+
+def _row_of_models(run: TrainedRun, number: int, seed: int) -> Personal:
+    """A client's row of a run's models, which may be of several networks (`Personal.of_client`)."""
+    models, facts = run.models[seed], run.facts.get(seed, {})
     constants, preparations = facts.get("constants"), facts.get("preparations")
     own = {
         "client": number,
@@ -163,25 +170,30 @@ def _listed(run: TrainedRun, seed: int) -> str:
     return "0" if clients == 1 else f"0 to {clients - 1}"
 
 
-def _new_nodes(
-    personal: Personal, nodes: NewNodes, device: torch.device, client_names: list[str] | None
-) -> Predictions:
+def predictions_for(nodes: NewNodes, personal: Personal, device: torch.device, whose: str) -> Predictions:
+    """The predictions of one model for a graph that fits it; an error says `whose` model it is."""
     task, graph = personal.method.task, nodes.graph
-    values = finite(task.predict(personal.logits(graph, device)).cpu().numpy(), personal.client)
+    values = finite(task.predict(personal.logits(graph, device)).cpu().numpy(), whose)
     return Predictions(
         task=task,
         ids=np.arange(graph.nodes) if graph.ids is None else graph.ids,
         values=values,
         names=personal.class_names or tuple(map(str, range(values.shape[1]))),
         warnings=nodes.warnings,
-        clients=_column(graph.nodes, personal.client, client_names),
     )
+
+
+def _new_nodes(
+    personal: Personal, nodes: NewNodes, device: torch.device, client_names: list[str] | None
+) -> Predictions:
+    found = predictions_for(nodes, personal, device, f"client {personal.client}")
+    return replace(found, clients=_column(nodes.graph.nodes, personal.client, client_names))
 
 
 def _own_nodes(run: TrainedRun, seed: int, numbers: Sequence[int], device: torch.device) -> Predictions:
     resolved = _resolved_again(run, seed)
     clients, held = resolved.clients(seed), _positions(resolved, seed)
-    method, names = personal_of_run(run, numbers[0], seed).method, _names(run, seed)
+    method, names = _row_of_models(run, numbers[0], seed).method, _names(run, seed)
     each = []
     for first in range(0, len(numbers), _AT_ONCE):
         some = list(numbers[first : first + _AT_ONCE])
@@ -190,7 +202,7 @@ def _own_nodes(run: TrainedRun, seed: int, numbers: Sequence[int], device: torch
         with torch.no_grad():
             outputs = method.task.predict(method.logits(weights, cohort)).cpu()
         for number, mine in zip(some, cohort.parts_of(outputs), strict=True):
-            values = finite(mine.numpy(), number)
+            values = finite(mine.numpy(), f"client {number}")
             each.append(_of_client(method.task, clients[number], held[number], values, names))
     return joined(each)
 
@@ -244,8 +256,8 @@ def _resolved_again(run: TrainedRun, seed: int) -> ResolvedRun:
     return resolved
 
 
-def finite(values: np.ndarray, client: int) -> np.ndarray:
+def finite(values: np.ndarray, whose: str) -> np.ndarray:
     """The values; refused where one is not a number."""
     if not np.isfinite(values).all():
-        raise FedquiltError(f"The model of client {client} gives no finite numbers; train it again, with a smaller lr.")
+        raise FedquiltError(f"The model of {whose} gives no finite numbers; train it again, with a smaller lr.")
     return values

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedquilt.common.private_files import write_private_bytes
 from fedquilt.errors import FedquiltError
+from fedquilt.runs.frames import pandas_module
 from fedquilt.tasks.base import Task
 
 ENDINGS = (".csv", ".json", ".parquet")
@@ -77,11 +78,7 @@ class Predictions:
 
     def to_frame(self) -> Any:
         """A pandas DataFrame with a row a node."""
-        try:
-            import pandas
-        except ImportError as error:
-            raise FedquiltError("A DataFrame needs pandas; install it, or take columns().") from error
-        return pandas.DataFrame(self.columns())
+        return pandas_module().DataFrame(self.columns())
 
     def write(self, path: Path) -> None:
         """As a file that only its owner may read; it appears complete or not at all. The ending says which kind."""
@@ -120,7 +117,7 @@ def check_ending(path: Path) -> None:
         raise FedquiltError(f"'{path}' has to end in {' or '.join(ENDINGS)}; rename it.")
     if ending == ".parquet" and find_spec("pyarrow") is None:
         raise FedquiltError(
-            f"{path} needs pyarrow to be written; install it with `pip install 'fedquilt[parquet]'`, or write a .csv file."
+            f"{path} needs pyarrow to be written; install it with `pip install 'fedquilt[tables]'`, or write a .csv file."
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedquilt.cohort.client import Client, prepared_clients
+from fedquilt.cohort.pool import pooled_clients
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.common.registry import load_plugins
 from fedquilt.datasets.catalogue import choose, in_catalogue, known_copies
@@ -26,7 +27,7 @@ from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
 from fedquilt.graphs.split import Given, format_split, parse_split
-from fedquilt.methods.base import Method, RunContext, find_method
+from fedquilt.methods.base import Method, RunContext, find_method, refuse_pooling
 from fedquilt.methods.settings import as_dict, check_client_settings, resolve_settings
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
@@ -94,7 +95,7 @@ class ResolvedRun:
         self._splits: dict[int, np.ndarray] = {}
         self.statistics_bytes: Bytes = {}  # of shared statistics of features, before the first round
         self._preparations: dict[int, list[Preparation]] = {}
-        self._memory_announced = False  # once is enough: seeds differ little
+        self._announced = False  # once is enough: seeds differ little
         self._cut_clients: dict[int, list[Client]] = {}  # of a seed that trains next
         plugins = load_plugins(config.plugins, named=False)  # in a worker process, the first time
         self.method = find_method(config.method)
@@ -151,7 +152,8 @@ class ResolvedRun:
                 getattr(self.settings, "model", ""),
             )
         self.config = self.config.model_copy(update={"epochs": method.context.epochs})
-        self._own_settings(self.cut(config.seeds[0])[0].clients, method)
+        by_client = self._own_settings(self.cut(config.seeds[0])[0].clients, method)
+        self.settings = method.settings_with(by_client[number] for number in sorted(by_client))
         self.attack(config.seeds[0])
         self.protection(method)
         if config.workers is not None:
@@ -182,6 +184,7 @@ class ResolvedRun:
             raise FedquiltError(
                 f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another method or task."
             )
+        self._check_pooled(method, config)
         if config.attack is not None:
             check_attackable(method, config.attack)
         if config.hold_out_clients:
@@ -190,6 +193,20 @@ class ResolvedRun:
             check_averages(method, config.aggregation)
         for client, given in config.client_settings.items():
             check_client_settings(method, given, f"client {client}")
+
+    def _check_pooled(self, method: Method, config: RunConfig) -> None:
+        """Refuse what makes no sense where everyone's graph is in one place."""
+        clients = method.context.clients
+        wrong = {
+            "workers": config.workers is not None,
+            "participation": config.participation < 1,
+            "hold_out_clients": config.hold_out_clients > 0,
+            "cohort_size": (config.cohort_size or clients) < clients,
+            "dp_clip": config.dp_clip is not None,
+        }
+        for option in (option for option, given in wrong.items() if given):
+            why = "nothing is sent that could be protected" if option == "dp_clip" else "all clients train as one"
+            refuse_pooling(type(method), f"leave out {option}, since {why}")
 
     def _usual_metric(self, class_weights: str) -> str:
         """The dataset's metric where the task has it, else the task's first; balanced accuracy where classes are weighted.
@@ -254,7 +271,17 @@ class ResolvedRun:
 
     def clients(self, seed: int) -> list[Client]:
         """The clients of a seed as they train: their features are prepared; see `raw_clients` for their order."""
-        return prepared_clients(self.raw_clients(seed), self.preparations(seed))
+        prepared = prepared_clients(self.raw_clients(seed), self.preparations(seed))
+        if not self.method.pools_graphs:
+            return prepared
+        partition = self.cut(seed)[0]
+        if self._has_own_graphs():
+            return pooled_clients(prepared)
+        return pooled_clients(prepared, [partition.nodes[m] for m in self.order(seed, partition.clients)], self.graph)
+
+    def _has_own_graphs(self) -> bool:
+        """Whether the clients are owners with graphs of their own, between which there are no edges."""
+        return self.owners is not None and not np.diff(self.owners.owner[self.graph.edges], axis=0).any()
 
     def raw_clients(self, seed: int) -> list[Client]:
         """The clients of a seed, with noise on their edges where the run asks for it: those that train come first.
@@ -285,6 +312,10 @@ class ResolvedRun:
             return [Preparation(kind)] * partition.clients
         if seed not in self._preparations:
             order = self.order(seed, partition.clients)
+            if self.method.pools_graphs:  # who has everyone's features has everyone's statistics
+                held = np.unique(np.concatenate(partition.nodes))
+                self._preparations[seed] = [Preparation.of(self.graph.x[held], kind)] * len(order)
+                return self._preparations[seed]
             features = [self.graph.x[partition.nodes[m]] for m in order]
             if self._shares_statistics():  # held-out clients tell nothing
                 how, self.statistics_bytes = shared_preparation(features[: self.context(seed).clients])
@@ -319,7 +350,13 @@ class ResolvedRun:
         outputs = self.task.outputs(self.graph)
         kind = self.source.kind
         sizes = (self.graph.features, outputs, clients, c.epochs)
-        return RunContext(name, kind, c.metric, *sizes, seed, c.task, c.class_weights)
+        assert c.rounds is not None
+        return RunContext(name, kind, c.metric, *sizes, seed, c.task, c.class_weights, c.rounds)
+
+    def total_rounds(self, seed: int) -> int:
+        """The rounds of one seed's training, over all phases of the method."""
+        assert self.config.rounds is not None
+        return self._method(seed).total_rounds(self.config.rounds)
 
     def training(
         self, seed: int, folder: SeedFolder | None = None, on_round: Callable[[Record], None] | None = None
@@ -328,7 +365,7 @@ class ResolvedRun:
         c = self.config
         assert c.rounds is not None
         method = self._method(seed)
-        self.announce_memory(seed)
+        self.announce(seed)
         clients = self._cut_clients.pop(seed, None) or self.clients(seed)
         engine = make_engine(method, clients[: method.context.clients], self._engine_options())
         protection = self.protection(method)
@@ -339,25 +376,37 @@ class ResolvedRun:
         capture = self.cohort_size == c.cohort_size
         return Training(method, engine, plan, folder, on_round, transforms, cuda_graphs=capture)
 
-    def announce_memory(self, seed: int) -> None:
-        """Log, once, how features are prepared where the user did not say, whether edge weights are used, and how much memory
-        the training of a seed needs.
+    def announce(self, seed: int) -> None:
+        """Log, once, what a user should know before a seed trains; refused where it cannot fit into memory.
 
-        Refused where it cannot fit.
+        It is whether edge weights are used, how features are prepared where the user did not say, and the memory it takes.
         """
-        if self._memory_announced:
+        if self._announced:
             return
-        self._memory_announced = True
+        self._announced = True
         c, method = self.config, self._method(seed)
         announce_edge_weights(method, self.graph)
+        if method.pools_graphs:
+            _log.info("%s", self._pooling_notice())
         if self._says_preparation:
-            _log.info("%s", notice(self.preparations(seed)[: method.context.clients], c.prepare_statistics))
+            statistics = "shared" if method.pools_graphs else c.prepare_statistics
+            _log.info("%s", notice(self.preparations(seed)[: method.context.clients], statistics))
         self._cut_clients[seed] = self.clients(seed)
         clients, changes = (
             self._cut_clients[seed][: method.context.clients],
             c.dp_clip is not None or c.attack is not None,
         )
         announce_memory(method, clients, self._engine_options(), c.participation, changes)
+
+    def _pooling_notice(self) -> str:
+        """A sentence about what is pooled, and whether there are edges between clients."""
+        if self._has_own_graphs():
+            between = (
+                "; clients brought graphs of their own, between which there are no edges, so the whole is their union."
+            )
+        else:
+            between = ", with the edges that the cut went through."
+        return f"{self.method.title}: everyone's graph is in one place{between}"
 
     def _method(self, seed: int) -> Method:
         c = self.config
@@ -391,7 +440,7 @@ class ResolvedRun:
         if c.dp_clip is None:
             return None
         assert c.rounds is not None
-        rounds = 1 if method.single_round else c.rounds
+        rounds = method.total_rounds(c.rounds)
         sent = np.zeros((rounds, context.clients), dtype=np.int64)
         if method.sent_uploads():
             for round in range(rounds):

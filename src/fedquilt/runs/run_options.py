@@ -79,8 +79,8 @@ class RunOptions(TypedDict, total=False):
     """
 
     client_settings: dict[str, dict[str, Any]]
-    """A setting of one client, such as 3:lr=0.005, or a csv file with the columns client, lr, ...; may be repeated
-    (see `fedquilt docs plugins`).
+    """A setting of one client, such as 3:lr=0.005 or 3:model=sage, or a csv file with the columns client, lr, ...;
+    may be repeated (see `fedquilt docs plugins`).
     """
 
     participation: float

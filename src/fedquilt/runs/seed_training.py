@@ -14,7 +14,7 @@ from fedquilt.devices.device import using_threads
 from fedquilt.devices.threads import use_available_cpus
 from fedquilt.errors import DivergedError, MachineLimitError
 from fedquilt.methods.base import Method
-from fedquilt.methods.personal_model import constants_of, training_facts
+from fedquilt.methods.personal_model import CLIENT_SETTINGS, constants_of, training_facts
 from fedquilt.runs.divergence import explained
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import SeedFolder
@@ -132,7 +132,10 @@ def _train_once(
     try:
         return with_smaller_cohorts(train, resolved.cohort_size, resolved.largest_cohort(seed))[0]
     except DivergedError as error:
-        raise explained(error, resolved.clients(seed)[: resolved.context(seed).clients]) from error
+        found = explained(error, resolved.clients(seed)[: resolved.context(seed).clients])
+        if found is error:
+            raise
+        raise found from error
 
 
 def _final_figures(resolved: ResolvedRun, training: Training) -> FinalFigures:
@@ -159,13 +162,16 @@ def _final_figures(resolved: ResolvedRun, training: Training) -> FinalFigures:
 def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict[str, Any]:
     """The facts that `fedquilt.export` needs to use the models of a seed."""
     seed, trained, graph = method.context.seed, method.context.clients, resolved.graph
+    owned = bool(resolved.config.client_settings)
     needed = method.constants() or graph.edge_weights is not None
-    clients = resolved.clients(seed)[:trained] if needed else []
+    clients = resolved.clients(seed)[:trained] if needed or owned else []
     return training_facts(
         method, resolved.protocol.normalise_features, graph.class_names, graph.feature_names, graph.encoding
     ) | {
         "round": best_round,
-        "constants": [constants_of(method, client) for client in clients],
+        "constants": [constants_of(method, client) for client in clients] if needed else [],
+        # In the order of the models, too; none where no client has settings of its own.
+        **({CLIENT_SETTINGS: [dict(client.settings) for client in clients]} if owned else {}),
         # In the order of the models; none where features are used as they are.
         "preparations": []
         if resolved.config.prepare == "none"

@@ -8,7 +8,7 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 
 import torch
 
@@ -34,7 +34,8 @@ def shared_preparation(features: Sequence[Features]) -> tuple[Preparation, Bytes
     """The preparation by sums over the features [n_m, F] of M clients, and the bytes up and down by name, of all of them."""
     sums = [ColumnSums.of(x) for x in features]
     uploads: Message = {
-        name: torch.stack([torch.from_numpy(asdict(one)[name]) for one in sums]) for name in asdict(sums[0])
+        part.name: torch.stack([torch.from_numpy(getattr(one, part.name)) for one in sums])
+        for part in fields(ColumnSums)
     }
     check(uploads, UPLOADS, "prepare", "upload")
     how = Preparation.of_sums(ColumnSums.added(sums))

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from fedquilt.common.writable import check_folder_writable
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.budget import Budget
-from fedquilt.federation.site.check import check_site
-from fedquilt.methods.base import methods
+from fedquilt.federation.site.check import MethodUploads, check_site
+from fedquilt.methods.base import federated_methods
 from fedquilt.privacy.accountant import spent_epsilon
 from fedquilt.privacy.dp import DpConfig
 from support.federations import ragged_clients
@@ -26,6 +30,13 @@ def report(folder: Path, **fields: Any) -> Any:
     return check_site(write_site(folder, as_file(CLIENT), **fields))
 
 
+@cache
+def silent_lines() -> dict[str, MethodUploads]:
+    """What each method would send from a site that says nothing about permits."""
+    with TemporaryDirectory() as folder:
+        return {line.method: line for line in report(Path(folder)).methods}
+
+
 def test_a_site_that_is_ready(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("*"))
     found = report(tmp_path, permits="all")
@@ -33,10 +44,29 @@ def test_a_site_that_is_ready(tmp_path: Path) -> None:
     assert found.split == "given"
     labelled = CLIENT.graph.y >= 0
     assert found.parts == tuple(int(np.count_nonzero((CLIENT.split == part) & labelled)) for part in (0, 1, 2))
-    assert found.permitted == list(methods())
+    assert found.permitted == list(federated_methods())
     assert found.reports_metrics
     assert found.privacy == ["Uploads leave as they are: no differential privacy is asked for (dp)."]
     assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "graph.npz", tmp_path / "site.yaml"])
+
+
+def test_how_features_will_be_prepared_is_said(tmp_path: Path) -> None:
+    found = report(tmp_path)
+    assert found.prepare == "standard"
+    assert found.preparation.startswith(
+        "Numeric columns are standardised by this site's own statistics, which stay here (prepare: standard, as its graph "
+        "suggests), unless "
+    )
+    counts = replace(CLIENT, graph=replace(CLIENT.graph, x=sp.csr_matrix(np.eye(40, 10, dtype=np.float32))))
+    path = write_site(tmp_path, as_file(counts))
+    assert check_site(path).preparation.startswith(
+        "Each node's are divided by their sum, as counts are (prepare: rows, as its graph suggests), unless "
+    )
+    for said, words in (("none", "They are used as they are"), ("standard", "Numeric columns are standardised")):
+        found = check_site(write_site(tmp_path, as_file(counts), prepare=said))
+        assert found.prepare == said
+        assert found.preparation.startswith(words)
+        assert f"(prepare: {said}, as site.yaml says)" in found.preparation
 
 
 def test_each_method_says_what_it_would_send(tmp_path: Path) -> None:
@@ -47,18 +77,23 @@ def test_each_method_says_what_it_would_send(tmp_path: Path) -> None:
     assert [spec.name for spec, _ in lines["fedavg"].uploads] == ["model.*", "train_nodes"]
     assert (lines["fedper"].refused, lines["fedper"].needs) == ([], None)
     assert lines["local"].uploads == []
-    layers = ["model.conv1.weight", "model.conv1.bias", "model.conv2.weight", "model.conv2.bias"]
-    assert found.permits == {"train_nodes": ["train_nodes"], "model.conv*": layers}
+    layers = {"model.conv1.weight", "model.conv1.bias", "model.conv2.weight", "model.conv2.bias"}
+    sent = {name for line in found.methods for name in line.names if name.startswith("model.conv")}
+    assert set(found.permits) == {"train_nodes", "model.conv*"}
+    assert found.permits["train_nodes"] == ["train_nodes"]
+    assert sorted(found.permits["model.conv*"]) == sorted(sent)
+    assert sent >= layers
 
 
 def test_a_site_that_says_nothing_lets_weights_and_counts_leave(tmp_path: Path) -> None:
     found = report(tmp_path)
     assert not found.says_permits
     assert found.site.permits == ["weights", "counts"]
-    assert found.permitted == ["fedavg", "fedhero", "fedper", "fedprox", "local", "majority", "quilt"]
+    assert {"fedavg", "fedhero", "fedper", "fedprox", "local", "majority", "quilt"} <= set(found.permitted)
     assert not found.reports_metrics
     needs = {line.method: line.needs for line in found.methods if line.refused}
-    assert needs == {
+    assert sorted([*needs, *found.permitted]) == list(federated_methods())
+    assert {name: needs.get(name) for name in ("fediih", "fedpub", "fedsheafhn", "fedssa")} == {
         "fediih": "permits: [weights, counts, latent.mean, latent.logvar]",
         "fedpub": "permits: [weights, counts, embedding]",
         "fedsheafhn": "permits: [weights, counts, embedding]",
@@ -68,9 +103,10 @@ def test_a_site_that_says_nothing_lets_weights_and_counts_leave(tmp_path: Path) 
     assert "embedding" not in found.permits["weights"]
 
 
-@pytest.mark.parametrize("method", methods())
+@pytest.mark.parametrize("method", federated_methods())
 def test_the_line_that_a_method_needs_makes_the_site_ready_for_it(tmp_path: Path, method: str) -> None:
-    line = next(line for line in report(tmp_path).methods if line.method == method)
+    write_site(tmp_path, as_file(CLIENT))
+    line = silent_lines()[method]
     if line.needs is not None:
         with pytest.raises(FedquiltError, match=f"'st-anna' is not ready for {method}, which sends .*write 'permits: "):
             check_site(tmp_path / "site.yaml", method)
@@ -104,7 +140,7 @@ def test_a_method_is_checked_with_its_settings(tmp_path: Path) -> None:
         ({"device": "abacus"}, "There is no device 'abacus'"),
         ({"device": "meta"}, "There is no device 'meta'; use auto, cpu or cuda"),
         ({"device": "cuda:x"}, "There is no device 'cuda:x'"),
-        ({"permits": ["model.conv"]}, "write 'model.conv*' to permit 'model.conv1.bias'"),
+        ({"permits": ["model.conv"]}, "write 'model.conv*' to permit 'model.conv1."),
         ({"quota": {"rums": 3}}, "there is no field of quota 'rums'; did you mean 'runs'?"),
         ({"quota": {"runs": 0}}, "quota.runs=0 is not possible"),
         ({"quota": 3}, "it has to hold names and values, such as {runs: 100"),
@@ -171,7 +207,10 @@ def test_a_state_folder_that_may_not_be_looked_into(tmp_path: Path, monkeypatch:
 
 def test_a_site_that_demands_masks_permits_methods_that_do_with_sums(tmp_path: Path) -> None:
     found = report(tmp_path, permits="all", secure_aggregation="required")
-    assert found.permitted == ["fedavg", "fedhero", "fedper", "fedprox", "local", "majority", "quilt"]
+    able = [name for name, kind in federated_methods().items() if not kind.single_uploads or not kind.uploads]
+    assert found.permitted == able
+    assert {"fedavg", "fedhero", "fedper", "fedprox", "local", "majority", "quilt"} <= set(able)
+    assert not {"fedpub", "fediih", "fedssa", "fedsheafhn"} & set(able)
     assert "Uploads leave only masked, as parts of sums over three or more sites" in found.masking[0]
     assert "fedpub" in report(tmp_path, permits="all").permitted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.config import SiteConfig
 from fedquilt.federation.site.permits import (
@@ -24,12 +26,14 @@ from fedquilt.federation.site.permits import (
     upload_names,
 )
 from fedquilt.messages.message import COUNTS, OTHER, WEIGHTS, TensorSpec, declared
-from fedquilt.methods.base import Method, methods
+from fedquilt.methods.base import Method, federated_methods
 from fedquilt.methods.fedavg import FedAvg
 from support.federations import make_method, make_task, ragged_clients, registered, tapped_run
 
 NAMES = sorted({name for names in default_names().values() for name in names})
 SPECS = FedAvg.uploads
+CLIENTS = ragged_clients((12, 9, 14))
+FIRST = "adam.first."
 
 
 def refuse(permits: Any, method: Method) -> str:
@@ -63,7 +67,9 @@ def test_weights_and_counts_are_what_methods_declare_to_be_that() -> None:
 
 
 def test_every_upload_is_of_the_kind_that_its_sentence_says() -> None:
-    kinds = {f"{name}: {spec.name}": spec.kind for name, method in methods().items() for spec in method.uploads}
+    kinds = {
+        f"{name}: {spec.name}": spec.kind for name, method in federated_methods().items() for spec in method.uploads
+    }
     other = {
         "fediih: latent.mean",
         "fediih: latent.logvar",
@@ -74,17 +80,37 @@ def test_every_upload_is_of_the_kind_that_its_sentence_says() -> None:
         "fedssa: class.mean",
         "fedssa: class.covariance",
     }
-    assert {name for name, kind in kinds.items() if kind == OTHER} == other
-    counts = ("nodes", "train_nodes", "seen.features", "seen.classes", "class.count")
-    assert {name for name, kind in kinds.items() if kind == COUNTS} == {k for k in kinds if k.split(": ")[1] in counts}
+    assert {kinds[name] for name in other} == {OTHER}
+    assert {kind for name, kind in kinds.items() if name.split(": ")[1] in ("nodes", "train_nodes")} == {COUNTS}
     assert TensorSpec("new", "A method's own.").kind == OTHER  # unless it says what it is
     assert TensorSpec("new", "Both.", count=True, weights=True).kind == COUNTS
+
+
+@pytest.mark.parametrize("name", federated_methods())
+def test_what_leaves_by_default_is_a_weight_or_a_count(name: str) -> None:
+    """A weight is one that is trained, or a change of one; a count says of what. All else needs a permit of its own."""
+    method = make_method(name, CLIENTS)
+    state = method.start(Cohort(CLIENTS))
+    trained = {*method.personal(state), *(key.removeprefix(FIRST) for key in state if key.startswith(FIRST))}
+    for sent in upload_names(method):
+        spec = declared(method.uploads, sent)
+        assert spec is not None
+        if spec.kind == WEIGHTS:
+            parts = sent.split(".")
+            ends = {".".join(parts[first:]) for first in range(len(parts))}
+            assert ends & trained or any(weight.endswith("." + ".".join(parts[1:])) for weight in trained), sent
+        elif spec.kind == COUNTS:
+            assert re.search(r"\bhow many\b|nothing about its data", spec.reveals, re.IGNORECASE), sent
 
 
 def test_by_default_weights_and_counts_leave() -> None:
     silent = SiteConfig(name="st-anna", graph="g", state="s")
     assert silent.permits == [WEIGHTS, COUNTS]
-    assert permitted_methods(silent.permits) == ["fedavg", "fedhero", "fedper", "fedprox", "local", "majority", "quilt"]
+    able = permitted_methods(silent.permits)
+    assert {"fedavg", "fedhero", "fedper", "fedprox", "local", "majority", "quilt"} <= set(able)
+    for name, kind in federated_methods().items():
+        specs = [declared(kind.uploads, sent) for sent in default_names()[name]]
+        assert (name in able) == all(spec is not None and spec.kind in (WEIGHTS, COUNTS) for spec in specs), name
     method = make_method("fedpub", ragged_clients((9,)))
     with pytest.raises(FedquiltError, match="does not permit 'embedding' to leave, which fedpub sends"):
         check_permits(silent.name, silent.permits, method, upload_names(method))
@@ -94,21 +120,27 @@ def test_by_default_weights_and_counts_leave() -> None:
 def test_permitted_methods_send_permitted_names_only(permits: set[str]) -> None:
     allowed = permitted_methods(sorted(permits))
     assert {"local", "majority"} <= set(allowed)
-    for name, method in methods().items():
+    for name, method in federated_methods().items():
         refused = refused_names(sorted(permits), default_names()[name], method.uploads)
         assert (name in allowed) == (not refused)
         assert not set(refused) & permits
 
 
 def test_everything_is_permitted_to_whoever_says_so() -> None:
-    assert permitted_methods("all") == list(methods())
-    assert permitted_methods([]) == ["local", "majority"]
-    assert permitted_methods(["model.conv*", "train_nodes"]) == ["fedper", "local", "majority"]
-    assert permitted_methods("all", ["weights", "train_nodes"]) == ["fedavg", "fedper", "fedprox", "local", "majority"]
+    assert permitted_methods("all") == list(federated_methods())
+    silent = [name for name, kind in federated_methods().items() if not kind.uploads]
+    assert {"local", "majority"} <= set(silent)
+    assert permitted_methods([]) == silent
+    some = permitted_methods(["model.conv*", "train_nodes"])
+    assert {"fedper", *silent} <= set(some)
+    assert not {"fedavg", "fedprox", "fedpub", "quilt"} & set(some)
+    both = permitted_methods("all", ["weights", "train_nodes"])
+    assert {"fedavg", "fedprox", *some} <= set(both)
+    assert not {"fedpub", "fedssa", "quilt"} & set(both)
 
 
 CASES: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in methods()),
+    *((name, {}) for name in federated_methods()),
     *(("fedpub", {"similarity": kind}) for kind in ("label", "parameter")),
     ("fedpub", {"matching": False}),
     ("fedavg", {"model": "gat"}),
@@ -137,10 +169,17 @@ def test_the_names_that_are_asked_about_are_those_that_leave(name: str, settings
 
 def test_a_refused_upload_is_named_with_the_methods_that_would_work() -> None:
     method = make_method("fedavg", ragged_clients((9,)))
-    assert refuse(["train_nodes", "model.conv*"], method) == (
-        "Site 'st-anna' does not permit 'model.classifier.weight', 'model.classifier.bias' to leave, which fedavg sends; "
-        "permitted methods: fedper, local, majority."
+    permits = ["train_nodes", "model.conv*"]
+    said, _, named = refuse(permits, method).rpartition(" permitted methods: ")
+    assert said == (
+        "Site 'st-anna' does not permit 'model.classifier.weight', 'model.classifier.bias' to leave, which fedavg sends;"
     )
+    able = named.removesuffix(".").split(", ")
+    assert {"fedper", "fedrep", "local", "majority"} <= set(able)
+    assert not {"fedavg", "fedprox", "ditto", "quilt", "fedpub"} & set(able)
+    for name in able:
+        made = make_method(name, ragged_clients((9,)))
+        assert refused_names(permits, upload_names(made), made.uploads) == [], name
     assert "'model.conv1.weight', 'model.conv1.bias', 'model.conv2.weight' and 3 more to" in refuse(["counts"], method)
     check_permits("st-anna", ["train_nodes", "model"], method, upload_names(method))
 
@@ -148,7 +187,9 @@ def test_a_refused_upload_is_named_with_the_methods_that_would_work() -> None:
 def test_settings_decide_what_is_sent() -> None:
     clients = ragged_clients((9,))
     only = ["model", "embedding"]
-    assert refused_names(only, upload_names(make_method("fedpub", clients)), methods()["fedpub"].uploads) == []
+    assert (
+        refused_names(only, upload_names(make_method("fedpub", clients)), federated_methods()["fedpub"].uploads) == []
+    )
     assert "'label_share'" in refuse(only, make_method("fedpub", clients, similarity="label"))
     assert "'train_nodes'" in refuse(only, make_method("fedpub", clients, matching=False))
     assert upload_names(make_method("fedhero", clients, share="none")) == []
@@ -157,7 +198,7 @@ def test_settings_decide_what_is_sent() -> None:
 
 def test_the_line_to_add_is_the_one_that_works() -> None:
     clients = ragged_clients((9,))
-    for name in methods():
+    for name in federated_methods():
         method = make_method(name, clients)
         sent = upload_names(method)
         for before in ([], ["weights", "counts"], ["model.conv1"], ["figures"]):
@@ -203,9 +244,10 @@ def test_a_permit_that_stands_for_nothing_is_refused_with_the_one_that_was_meant
     """The docs once had it: it is how FedPer's uploads begin, and no name of any of them."""
     with pytest.raises(FedquiltError) as error:
         check_permit_names(["model.conv", "train_nodes", "figures"], default_names())
+    names = sorted(name for name in NAMES if name.startswith("model.conv"))
     assert str(error.value) == (
         "The permit 'model.conv' is neither a name nor the part of one before a dot; write 'model.conv*' to permit "
-        "'model.conv1.bias', 'model.conv1.weight', 'model.conv2.bias' and 1 more."
+        f"{', '.join(map(repr, names[:3]))} and {len(names) - 3} more."
     )
     with pytest.raises(FedquiltError, match=r"There is no upload 'model\.'; did you mean 'model'"):
         check_permit_names(["model."], default_names())

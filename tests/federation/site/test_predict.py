@@ -19,12 +19,12 @@ from fedquilt.federation.site.predict import predict
 from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
-from fedquilt.methods.base import methods
+from fedquilt.methods.base import federated_methods
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.personal_model import model_facts
 from support.clients import assert_near
 from support.federations import registered
-from support.trained_sites import as_file, grown, logits_of, make_site, trained, write_site
+from support.trained_sites import as_file, grown, grown_since, logits_of, make_site, trained, write_site
 
 
 def probabilities(method: Any, client: Any, models: Any) -> torch.Tensor:
@@ -32,7 +32,7 @@ def probabilities(method: Any, client: Any, models: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("name", federated_methods())
 def test_every_method_predicts_for_its_graph_and_for_one_that_has_grown(
     name: str, sparse: bool, tmp_path: Path
 ) -> None:
@@ -42,7 +42,7 @@ def test_every_method_predicts_for_its_graph_and_for_one_that_has_grown(
     assert_near(torch.from_numpy(here.values), probabilities(method, client, models))
     assert list(here.ids[:2]) == ["node-0", "node-1"]
     assert here.names == ("blue", "green", "red")
-    later = grown(client)
+    later = grown_since(method, client)
     write_npz(later.graph, tmp_path / "later.npz")
     there = predict(site, tmp_path / "later.npz")
     assert_near(torch.from_numpy(there.values), probabilities(method, later, models))

@@ -18,7 +18,7 @@ from fedquilt.federation.site.quota import GIGABYTE, QuotaError, QuotaKeeper, us
 from fedquilt.federation.site.request_handler import RequestHandler
 from fedquilt.federation.site.state import SiteState, run_folders
 from fedquilt.messages.message import TensorSpec
-from fedquilt.methods.base import methods
+from fedquilt.methods.base import federated_methods
 from fedquilt.privacy.dp import DpConfig
 from support.federations import make_method, make_task, ragged_clients
 from support.flower_doubles import edit_site, write_open_sites
@@ -136,7 +136,7 @@ def test_requests_are_limited_and_the_first_too_many_is_an_incident(tmp_path: Pa
     quota.count("round")
 
 
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("name", federated_methods())
 def test_a_model_that_is_too_large_is_refused_before_it_is_made(tmp_path: Path, name: str) -> None:
     clients = ragged_clients((9,))
     quota = keeper(tmp_path)
@@ -150,7 +150,7 @@ def test_a_model_that_is_too_large_is_refused_before_it_is_made(tmp_path: Path, 
 
 def test_the_size_is_at_least_that_of_what_is_held(tmp_path: Path) -> None:
     clients = ragged_clients((9,))
-    for name in methods():
+    for name in federated_methods():
         method = make_method(name, clients)
         shapes = method.personal_shapes() or {}
         assert method.size(0) >= sum(torch.Size(shape).numel() for shape in shapes.values())

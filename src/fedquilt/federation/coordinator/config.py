@@ -16,7 +16,7 @@ from fedquilt.common.json_text import parse_json
 from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.protocol import MAX_RANGE
-from fedquilt.methods.base import find_method
+from fedquilt.methods.base import find_method, refuse_pooling
 from fedquilt.runs.config import Count, RunConfig, Seed
 from fedquilt.runs.options import Option, options_of
 from fedquilt.scenarios.kinds import AggregationRule
@@ -145,7 +145,7 @@ class FederationConfig(BaseModel):
             raise FedquiltError(problem.sentence(f"The run config's '{problem.field or 'settings'}'")) from None
         except ValueError:
             raise FedquiltError("The run config's 'settings' is not JSON, such as '{\"hidden\": 64}'.") from None
-        find_method(config.method)
+        refuse_pooling(find_method(config.method))
         find_task(NODE_CLASSIFICATION).metric(config.metric)
         if config.min_sites > config.sites:
             raise FedquiltError(f"min-sites is {config.min_sites} and there are {config.sites} sites; ask for fewer.")

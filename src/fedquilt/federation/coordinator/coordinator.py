@@ -59,6 +59,7 @@ class Coordinator:
 
     def __init__(self, config: FederationConfig, grid: Grid, say: Callable[[str], None] = print) -> None:
         self.config, self.say = config, say
+        self.rounds = config.rounds  # those of all phases, once the method is known
         path = Path(config.out).expanduser()
         self.resumed = (path / "config.json").is_file()
         # A coordinator that was stopped before it began to train leaves only these files.
@@ -188,7 +189,7 @@ class Coordinator:
     def _training(self, method: Method, run: str, restarts: int) -> tuple[Training, FlowerEngine]:
         config = self.config
         rules = RoundRules(config.timeout, config.min_sites, config.tries, config.norm_limit, config.size_limit)
-        about = (method, self.roster, rules, run, config.rounds, restarts)
+        about = (method, self.roster, rules, run, method.total_rounds(config.rounds), restarts)
         aggregate: Aggregate
         if config.secure_aggregation:
             store = PendingSum(self.folder.path / PENDING, run)
@@ -201,6 +202,7 @@ class Coordinator:
         training = Training(
             method, engine, plan, self.folder.seed(config.seed), self._report_round, aggregate=aggregate
         )
+        self.rounds = training.plan.rounds
         engine.best_round = lambda: training.progress.best.round
         engine.prepare = self.prepare
         return training, engine
@@ -212,7 +214,7 @@ class Coordinator:
         metrics = "".join(f", {name} {record[name]:.2f}" for name in ("val", "test") if record.get(name) is not None)
         epsilon = f"epsilon {record['epsilon']:.2f}, " if "epsilon" in record else ""
         self.say(
-            f"Round {record['round'] + 1} of {self.config.rounds}: {count} of {len(self.roster.names)} sites{metrics}, "
+            f"Round {record['round'] + 1} of {self.rounds}: {count} of {len(self.roster.names)} sites{metrics}, "
             f"{sum(record['bytes_up'].values()):,} bytes up, {epsilon}{record['seconds']:.1f} s"
         )
 

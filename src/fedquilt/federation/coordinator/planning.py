@@ -9,7 +9,14 @@ from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FederationConfig
 from fedquilt.federation.coordinator.secure_planning import check_secure_aggregation
 from fedquilt.federation.protocol import Introduction
-from fedquilt.federation.site.permits import in_words, line_to_add, permitted_methods, refused_names, upload_names
+from fedquilt.federation.site.permits import (
+    about_nodes,
+    in_words,
+    line_to_add,
+    permitted_methods,
+    refused_names,
+    upload_names,
+)
 from fedquilt.graphs.preparation import PrepareKind, agreed_kind
 from fedquilt.methods.averaging import Averaging
 from fedquilt.methods.base import Method, RunContext, find_method
@@ -23,7 +30,9 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
     first = sites[0]
     sizes = (first.features, first.classes, len(sites))
     names = (config.dataset, config.partition, config.metric)
-    context = RunContext(*names, *sizes, config.epochs or 1, config.seed, class_weights=config.class_weights)
+    context = RunContext(
+        *names, *sizes, config.epochs or 1, config.seed, class_weights=config.class_weights, rounds=config.rounds
+    )
     find_task(context.task).check("the sites have", context.outputs, context.metric)
     kind = find_method(config.method)
     method = kind(*resolve_settings(kind, context, config.settings, config.epochs or None), averaging_of(config))
@@ -58,8 +67,9 @@ def check_permitted(sites: Sequence[Introduction], method: Method) -> None:
         if refused:
             possible = permitted_methods(*(site.permits for site in sites))
             raise FedquiltError(
-                f"Site '{site.name}' does not permit {in_words(refused)} to leave, which {method.name} sends; choose a method "
-                f"that all sites permit ({', '.join(possible)}), or ask that site to write "
+                f"Site '{site.name}' does not permit {in_words(refused)} to leave, which {method.name} sends"
+                f"{about_nodes(refused, method.uploads)}; choose a method that all sites permit "
+                f"({', '.join(possible)}), or ask that site to write "
                 f"'{line_to_add(site.permits, names, method.uploads)}' in its site.yaml."
             )
 

@@ -31,14 +31,20 @@ from fedquilt.federation.site.permits import (
 )
 from fedquilt.graphs.check import GraphReport, describe_graph
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.preparation import PrepareKind, suggested_kind
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.messages.message import TensorSpec, declared
-from fedquilt.methods.base import Method, find_method
+from fedquilt.methods.base import Method, find_method, refuse_pooling
 from fedquilt.methods.settings import build_settings
 from fedquilt.privacy.accountant import affordable_uploads, noise_for, spent_epsilon
 
 MANY_UPLOADS = 10**6
 EXAMPLE_ROUNDS = (1, 10, 100)
+_PREPARED: dict[PrepareKind, str] = {
+    "none": "They are used as they are",
+    "standard": "Numeric columns are standardised by this site's own statistics, which stay here",
+    "rows": "Each node's are divided by their sum, as counts are",
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,7 @@ class SiteReport:
     Attributes:
         site: its configuration; graph: the statistics of its graph.
         split: how nodes are split; parts: how many train, validate and test.
+        prepare: how the site suggests to prepare features.
         methods: what each method would send.
         permits: each permit, with the names of the tensors that it lets leave.
         says_permits: whether site.yaml says what is permitted, or leaves it to the default.
@@ -90,6 +97,7 @@ class SiteReport:
     graph: GraphReport
     split: str
     parts: tuple[int, int, int]
+    prepare: PrepareKind
     methods: list[MethodUploads]
     permits: dict[str, list[str]]
     says_permits: bool
@@ -110,6 +118,15 @@ class SiteReport:
             for line in self.methods
             if demanded and line.uploads and find_method(line.method).single_uploads
         ]
+
+    @property
+    def preparation(self) -> str:
+        """How features will be prepared, in a sentence."""
+        whose = "its graph suggests" if self.site.prepare is None else "site.yaml says"
+        return (
+            f"{_PREPARED[self.prepare]} (prepare: {self.prepare}, as {whose}), unless the coordinator decides otherwise for "
+            "all sites."
+        )
 
     @property
     def masking(self) -> list[str]:
@@ -136,7 +153,9 @@ def check_site(
     check_folder_writable(Path(site.state), name="The state folder")
     chosen, sent = default_methods(), default_names()
     if method is not None:
-        kind, context = find_method(method), chosen[method].context
+        kind = find_method(method)
+        refuse_pooling(kind)
+        context = chosen[method].context
         chosen = {method: kind(build_settings(kind, context, settings or {}), context)}
         sent = {method: upload_names(chosen[method])}
     methods = [MethodUploads.of(each, sent[name], site.permits) for name, each in chosen.items()]
@@ -146,6 +165,7 @@ def check_site(
         graph=describe_graph(graph),
         split=split_name(site, graph),
         parts=parts,
+        prepare=site.prepare or suggested_kind(graph.x),
         methods=methods,
         permits=_matches(site.permits, methods),
         says_permits="permits" in site.model_fields_set,

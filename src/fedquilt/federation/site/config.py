@@ -96,7 +96,7 @@ class SiteConfig(SiteData):
     secure_aggregation: Literal["allowed", "required"] = "allowed"
     secure_peers: list[str] | None = None
     quota: Quota = Quota()
-    settings: dict[str, float] = Field(default_factory=dict)
+    settings: dict[str, int | float | str] = Field(default_factory=dict)
     plugins: list[str] = Field(default_factory=list)
 
     @field_validator("name")

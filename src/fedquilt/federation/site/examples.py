@@ -40,6 +40,8 @@ def write_sites(folder: Path, clients: Sequence[Client], **fields: Any) -> list[
         site = folder / name
         masks = {part: client.split == code for part, code in zip(PARTS, (TRAIN, VAL, TEST), strict=True)}
         values = {"name": name, "graph": "graph.npz", "split": "given", "state": "state", **fields}
+        if client.settings:
+            values["settings"] = dict(client.settings)
         try:
             make_private_folder(site)
             write_npz(replace(client.graph, name=name, masks=masks), site / "graph.npz", private=True)

@@ -14,8 +14,8 @@ from typing import Literal
 
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.federation.message_checks import ExpectedMessages
-from fedquilt.messages.message import COUNTS, WEIGHTS, TensorSpec, declared
-from fedquilt.methods.base import Method, RunContext, methods
+from fedquilt.messages.message import COUNTS, NODES, WEIGHTS, TensorSpec, declared
+from fedquilt.methods.base import Method, RunContext, federated_methods
 from fedquilt.methods.settings import build_settings
 
 Permits = list[str] | Literal["all"]
@@ -70,8 +70,8 @@ def check_permits(site: str, permits: Permits, method: Method, names: Sequence[s
     if refused:
         possible = ", ".join(permitted_methods(permits))
         raise FedquiltError(
-            f"Site '{site}' does not permit {in_words(refused)} to leave, which {method.name} sends; "
-            f"permitted methods: {possible}."
+            f"Site '{site}' does not permit {in_words(refused)} to leave, which {method.name} sends"
+            f"{about_nodes(refused, method.uploads)}; permitted methods: {possible}."
         )
 
 
@@ -85,19 +85,19 @@ def check_upload_names(site: str, permits: Permits, names: Iterable[str], specs:
 def permitted_methods(*permits: Permits) -> list[str]:
     """The methods whose uploads, with default settings, are all permitted by each of these."""
     sent = default_names()
-    kinds = methods().items()
+    kinds = federated_methods().items()
     return [name for name, kind in kinds if not any(refused_names(p, sent[name], kind.uploads) for p in permits)]
 
 
 def default_methods(features: int = 8, classes: int = 2) -> dict[str, Method]:
-    """Every method by name, with its default settings for a user's own graph."""
+    """Every method that a site can train, by name, with its default settings for a user's own graph."""
     context = RunContext("site", "sites", "accuracy", features, classes, clients=2, epochs=1, seed=0)
-    return {name: cls(build_settings(cls, context, {}), context) for name, cls in methods().items()}
+    return {name: cls(build_settings(cls, context, {}), context) for name, cls in federated_methods().items()}
 
 
 def default_names() -> Mapping[str, list[str]]:
     """The names of the tensors that each method uploads with its default settings."""
-    return _names_of(tuple(methods().items()))
+    return _names_of(tuple(federated_methods().items()))
 
 
 @lru_cache(maxsize=4)
@@ -157,6 +157,12 @@ def check_permit_names(permits: Permits, sent: Mapping[str, Sequence[str]]) -> N
             )
         heads = {name.split(".")[0] for name in known}
         raise unknown("upload", permit, {*known, *heads, *DEFAULT_PERMITS})
+
+
+def about_nodes(names: Iterable[str], specs: Sequence[TensorSpec]) -> str:
+    """Where tensors of these names have rows of single nodes: that, as a part of a sentence which names them; else nothing."""
+    single = [name for name in names if (spec := declared(specs, name)) is not None and spec.kind == NODES]
+    return f" ({in_words(single)} with a row for each of some single nodes, such as persons)" if single else ""
 
 
 def in_words(names: Sequence[str]) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from torch import Tensor
 
 from fedquilt.cohort.client import Client
@@ -17,6 +17,7 @@ from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.personal_model import Personal
 from fedquilt.runs.new_nodes import read_new_nodes
+from fedquilt.runs.predict import predictions_for
 from fedquilt.runs.predictions import Predictions
 
 if TYPE_CHECKING:
@@ -32,15 +33,9 @@ def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | Non
     """
     personal = personal_of(site)
     asked = read_new_nodes(load_site_graph(site) if graph is None else graph, personal)
-    task, own = personal.method.task, asked.graph
-    values = task.predict(personal.logits(own, pick_device(site.device, asked="device:"))).cpu().numpy()
-    if not np.isfinite(values).all():
-        raise FedquiltError(
-            f"The model of site '{site.name}' gives no finite numbers; train it again, with a smaller lr."
-        )
-    names = personal.class_names or tuple(map(str, range(values.shape[1])))
-    ids = np.arange(own.nodes) if own.ids is None else own.ids
-    return Predictions(task, ids, values, names, (*_skipped_models(site), *asked.warnings))
+    device = pick_device(site.device, asked="device:")
+    found = predictions_for(asked, personal, device, f"site '{site.name}'")
+    return replace(found, warnings=(*_skipped_models(site), *found.warnings))
 
 
 def personal_of(site: SiteConfig) -> Personal:

@@ -65,10 +65,12 @@ class RunClient:
         context, graph = self.method.context, site.graph
         if (graph.features, self.method.task.outputs(graph)) != (context.features, context.outputs):
             raise RefusedError(f"Site '{site.config.name}' has other features or classes than the run.")
+        with _refused():
+            own = check_client_settings(self.method, site.config.settings, f"site '{site.config.name}'")
+        self.method = self.method.as_client(own)
         site.quota.check_size(self.method)
         with _refused():
             check_permits(site.config.name, site.config.permits, self.method, self.expected.upload_names)
-            check_client_settings(self.method, site.config.settings, f"site '{site.config.name}'")
 
     def serves(self, request: Request) -> bool:
         """Whether a request is of the run, the method and the client that this was made for."""

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from fedquilt.reports.confusion import class_table, confusion_of, figures_table, matrix_table
+from fedquilt.reports.confusion import Confusion, class_table, confusion_of, figures_table, matrix_table
 from fedquilt.reports.page.data import PageCell, PageTable
 from fedquilt.reports.page.rich_table import page_table
 from fedquilt.reports.read_run import StoredRun
@@ -37,7 +37,7 @@ def run_class_tables(run: StoredRun) -> tuple[PageTable, ...]:
     if matrix is not None:
         how = f"Test nodes by true class (rows) and predicted class (columns). {confusion.left_out}".strip()
         tables.append(page_table(matrix, f"Confusion matrix ({confusion.whose})", how, bold="diagonal"))
-    return (*tables, *_client_tables(run))
+    return (*tables, *_client_tables(run, confusion))
 
 
 def metric_tables(results: Sequence[Mapping[str, Any]]) -> tuple[PageTable, ...]:
@@ -60,14 +60,12 @@ def _with_note(cell: PageCell) -> PageCell:
     return replace(cell, text=mean, note=f"± {deviation}") if sign else cell
 
 
-def _client_tables(run: StoredRun) -> list[PageTable]:
+def _client_tables(run: StoredRun, whole: Confusion) -> list[PageTable]:
     """A row a client, of the first seed that has figures, and the matrices of few clients; folded."""
     seed = next((one for one in run.seeds if one.summary and one.summary.get("confusion")), None)
     counts = None if seed is None else (seed.folder.load_arrays("confusion") or {}).get("counts")
     if seed is None or seed.summary is None or counts is None:
         return []
-    whole = confusion_of(run)
-    assert whole is not None
     classes = whole.shown if len(whole.shown) <= MOST_CLASSES else []
     figures = seed.summary["figures"]
     shown = [name for name in ("accuracy", "balanced-accuracy", "macro-f1") if name in figures]
