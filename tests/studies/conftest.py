@@ -24,7 +24,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         "method": [
             {"label": "Local", "method": "local"},
             {"label": "FED-PUB", "method": "fedpub", "candidates": [{"lr": 0.01}, {"lr": 1e30}]},
-            {"label": "FedSage+", "method": "fedsageplus"},
+            {"label": "Of tomorrow", "method": "tomorrows"},
         ],
         "clients": [2, 3],
     }

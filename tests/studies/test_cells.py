@@ -157,6 +157,25 @@ def test_the_identity_of_a_cell_of_the_first_version_is_unchanged() -> None:
     assert cell(**options).identity == "ed9cddd7694dd9a32b16c9822e4adc4a"
 
 
+def test_of_an_own_graph_the_content_is_the_identity_and_its_path_where_it_cannot_be_read(elsewhere: Path) -> None:
+    found: dict[str, set[str]] = {"file": set(), "clients": set()}
+    for graph in changed(own_graph(masks=True)).values():
+        for name in ("here.npz", "there.npz"):
+            write_npz(graph, elsewhere / name)
+        fresh()
+        assert cell(dataset="here.npz").identity == cell(dataset="there.npz").identity
+        found["file"].add(cell(dataset="here.npz").identity)
+        found["clients"].add(cell(dataset="@clients", clients_from=["*.npz"]).identity)
+    assert {name: len(each) for name, each in found.items()} == {"file": 7, "clients": 7}
+    for name in ("here.npz", "there.npz"):
+        (elsewhere / name).unlink()
+    fresh()
+    gone = {cell(dataset=name).identity for name in ("here.npz", "there.npz")}
+    assert gone == {cell(dataset=name).named for name in ("here.npz", "there.npz")}
+    assert len(gone) == 2
+    fresh()
+
+
 # -- the key: content and code -----------------------------------------------------------------------
 
 
@@ -239,7 +258,7 @@ def test_places_without_a_method_or_with_a_reason_have_no_cells(tmp_path: Path) 
     axes = {
         "method": [
             "local",
-            {"label": "FedSage+", "method": "fedsageplus"},
+            {"label": "Of tomorrow", "method": "tomorrows"},
             {"label": "X", "method": "fedavg", "missing": "why not"},
         ],
         "dataset": ["communities-3", "cora"],
@@ -249,7 +268,7 @@ def test_places_without_a_method_or_with_a_reason_have_no_cells(tmp_path: Path) 
     assert [one.at["dataset"] for one in cells] == ["communities-3", "cora"]  # no graph is looked for
     why = {tuple(one.at.values()): (one.why, one.method) for one in missing}
     assert len(missing) == len(why) == 4
-    assert why["FedSage+", "cora"] == ("the method fedsageplus is not in fedquilt yet", "fedsageplus")
+    assert why["Of tomorrow", "cora"] == ("the method tomorrows is not in fedquilt yet", "tomorrows")
     assert why["X", "cora"] == ("why not", "")
 
 
@@ -279,7 +298,9 @@ def test_all_other_methods_get_a_row_where_a_study_asks_for_them(tmp_path: Path)
     assert with_others(study) is study
     more = with_others(study_of(tmp_path, others=True))
     levels = more.axes["method"]
-    assert sorted(level.options["method"] for level in levels) == sorted(methods())
+    listed = {level.options["method"] for level in study.axes["method"]}
+    wanted = {name for name, method in methods().items() if name in listed or not method.baseline}
+    assert sorted(level.options["method"] for level in levels) == sorted(wanted)
     floor = [name for name, method in methods().items() if method.single_round]
     assert [level.options["method"] for level in levels[: len(floor)]] == floor
     assert levels[len(floor) : len(floor) + 3] == study.axes["method"]

@@ -58,6 +58,26 @@ def test_graphs_without_edges_have_a_digest(elsewhere: Path) -> None:
     assert len(graph_digest("none.npz", None)) == 32
 
 
+def test_weights_of_edges_count(elsewhere: Path) -> None:
+    edges = own_graph().edges.shape[1]
+    found = set()
+    for weights in (None, np.ones(edges, np.float32), np.arange(1, edges + 1, dtype=np.float32)):
+        digests._digest_or_error.cache_clear()
+        write_npz(replace(own_graph(), edge_weights=weights), elsewhere / "mine.npz")
+        found.add(graph_digest("mine.npz", None))
+    assert len(found) == 3
+
+
+def test_what_sites_call_themselves_and_how_they_prepare_features_counts(elsewhere: Path) -> None:
+    write_npz(own_graph(), elsewhere / "mine.npz")
+    found = set()
+    for site in ("name: anna", "name: berta", "name: berta\nprepare: none", "name: berta\nprepare: rows"):
+        digests._digest_or_error.cache_clear()
+        (elsewhere / "site.yaml").write_text(f"{site}\ngraph: mine.npz\nstate: state\n")
+        found.add(graph_digest("@clients", None, ["site.yaml"]))
+    assert len(found) == 4
+
+
 def test_a_graph_is_read_once(elsewhere: Path) -> None:
     write_npz(own_graph(), elsewhere / "mine.npz")
     before = graph_digest("mine.npz", None)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from fedquilt.runs.compute_version import compute_version
+from fedquilt.studies import digests
 from fedquilt.studies.cells import Missing
 from fedquilt.studies.gather import gather, summarise
 from fedquilt.studies.plan import plan_study
 from fedquilt.studies.published import read_published
 from fedquilt.studies.spec import find_study
 from fedquilt.studies.store import CellStore
+from support.hospitals import CLASSES, WARDS, write_hospital, write_hospitals
 from support.tiny_studies import PUBLISHED, cells_of, no_network, store_cell, study_of, write_study
 
 
@@ -96,7 +99,7 @@ def test_a_method_that_is_not_here_on_a_graph_that_is_not_here_is_missing_once(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     no_network(monkeypatch)
-    axes = {"method": ["local", {"label": "X", "method": "fedsageplus"}], "dataset": ["cora", "communities-3"]}
+    axes = {"method": ["local", {"label": "X", "method": "tomorrows"}], "dataset": ["cora", "communities-3"]}
     name = write_study(elsewhere, axes=axes, columns=["dataset"], options={"clients": 2})
     places = [tuple(one.at.values()) for one in gather(plan_study(name), elsewhere / "studies").missing]
     assert sorted(places) == [("X", "communities-3"), ("X", "cora"), ("local", "cora")]
@@ -106,3 +109,31 @@ def test_the_value_after_some_rounds_is_in_the_summary(ran_study: Path) -> None:
     summary = gather(plan_study("tiny.yaml"), Path("studies"))
     found = [entry for entry in summary.of("test@2") if entry.at["method"] == "Local"]
     assert all(len(entry.by_seed) == 2 for entry in found)
+
+
+def test_a_folder_that_changed_has_results_of_its_own(elsewhere: Path) -> None:
+    """Also where it is as it was, and another one's result is newer; where it is gone, the newest counts."""
+
+    def test(seed: int | None) -> float | None:
+        digests._digest_or_error.cache_clear()
+        if seed is not None:
+            write_hospital(elsewhere / "hospital-a", CLASSES, seed=seed)
+        return gather(plan_study(name), store.into).entries[0].by_seed.get(0)
+
+    def finish(result: float) -> None:
+        store_cell(store, plan_study(name).cells[0], finished=result, test=result)
+
+    write_hospitals(elsewhere)
+    data = [{"label": "all", "clients_from": ["hospital-*"]}]
+    axes = {"method": ["local"], "data": data}
+    name = write_study(elsewhere, options={"rounds": 1}, axes=axes, columns=["data"], seeds=1)
+    store = CellStore(elsewhere / "studies")
+    assert test(seed=7) is None
+    finish(50.0)
+    assert test(seed=8) is None
+    finish(60.0)
+    assert (test(seed=8), test(seed=7)) == (60.0, 50.0)
+    for ward in WARDS:
+        shutil.rmtree(elsewhere / ward)
+    assert test(None) == 60.0
+    digests._digest_or_error.cache_clear()

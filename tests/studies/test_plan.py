@@ -40,7 +40,7 @@ def test_places_without_a_graph_are_named_in_the_order_of_the_table_and_the_rest
     axes = {
         "method": [
             "local",
-            {"label": "FedSage+", "method": "fedsageplus"},
+            {"label": "Of tomorrow", "method": "tomorrows"},
             {"label": "X", "method": "fedavg", "missing": "why not"},
         ],
         "dataset": ["cora", "communities-3"],
@@ -50,13 +50,13 @@ def test_places_without_a_graph_are_named_in_the_order_of_the_table_and_the_rest
     assert [cell.at for cell in cells] == [{"method": "local", "dataset": "communities-3"}]
     assert [tuple(one.at.values()) for one in missing] == [
         ("local", "cora"),
-        ("FedSage+", "cora"),
-        ("FedSage+", "communities-3"),
+        ("Of tomorrow", "cora"),
+        ("Of tomorrow", "communities-3"),
         ("X", "cora"),
         ("X", "communities-3"),
     ]
     assert missing[0].why == "the graph cora cannot be had here (see 'fedquilt datasets')"
-    assert missing[1].why == "the method fedsageplus is not in fedquilt yet"
+    assert missing[1].why == "the method tomorrows is not in fedquilt yet"
     assert missing[3].why == "why not"
 
 

@@ -19,6 +19,6 @@ def test_a_report_is_written_in_all_its_forms_without_absolute_paths(ran_study: 
         assert str(ran_study) not in text, path
         assert "FED-PUB" in text
     assert "    fedquilt study run tiny.yaml\n" in written[0].read_text()
-    assert "methods that are not in fedquilt yet (fedsageplus)" in written[0].read_text()
+    assert "methods that are not in fedquilt yet (tomorrows)" in written[0].read_text()
     again = write_report(summary, plan.command, tmp_path / "again")
     assert [path.read_bytes() for path in written] == [path.read_bytes() for path in again]

@@ -13,7 +13,7 @@ from fedquilt.runs.compute_version import compute_version
 from fedquilt.runs.config import RunConfig, copies_kept, copies_kept_before
 from fedquilt.runs.seal import plugin_hashes
 from fedquilt.scenarios.link_inference import VIEWS
-from fedquilt.studies.digests import file_digest, graph_digest, json_digest
+from fedquilt.studies.digests import content_digest, file_digest, graph_digest, json_digest
 from fedquilt.studies.latent_graphs import NAMES as LATENT
 from fedquilt.studies.spec import MACHINE_OPTIONS, Coordinates, Level, Settings, Study
 
@@ -31,6 +31,7 @@ _FIRST_OPTIONS = frozenset({
     "attack", "attack_scale", "attack_ratio", "aggregation", "aggregation_trim", "aggregation_clip",
     "dp_clip", "dp_noise", "dp_epsilon", "dp_delta", "precision",
 })  # fmt: skip
+_PATHS = ("dataset", "clients_from")  # options that name a user's own graph
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,30 @@ class Cell:
 
     @property
     def identity(self) -> str:
-        """A hash of what is computed. The same run in two studies or on two machines has the same identity."""
+        """A hash of what is computed. The same run in two studies or on two machines has the same identity.
+
+        Of a user's own graph the content counts, not where it lies; only where it cannot be read it is `named`.
+        """
+        config = self.config
+        own = config.clients_from is not None or not in_catalogue(config.dataset)
+        content = content_digest(config.dataset, config.data, config.clients_from) if own else None
+        if content is None:
+            return self.named
+        return self._digest({k: v for k, v in self._options().items() if k not in _PATHS} | {"graph": content})
+
+    @property
+    def named(self) -> str:
+        """As `identity`, but with a user's own graph as the study names it, whatever lies there now."""
+        return self._digest(self._options())
+
+    def _options(self) -> dict[str, Any]:
         options = {name: value for name, value in self.config.model_dump().items() if _identifies(name, value)}
         options |= _kept_copies(self.config) | _prepared(self.config)
         if "plugins" in options:  # what they say counts, not where they lie
             options["plugins"] = plugin_hashes(options)
+        return options
+
+    def _digest(self, options: dict[str, Any]) -> str:
         # The key "dear" is part of the hash of every finished cell, so it keeps this name.
         return json_digest({"kind": self.kind, "alone": self.alone, "dear": self.extra, **options})
 
@@ -119,16 +139,17 @@ class Missing:
 
 
 def with_others(study: Study) -> Study:
-    """The study with a row for each of our methods that the paper does not have, where the study asks for them."""
+    """The study with a row for each method that the paper does not have, baselines apart, where the study asks for them."""
     if not study.others or "method" not in study.axes:
         return study
     levels = study.axes["method"]
     named = {level.options.get("method") for level in levels}
-    more = [Level(label=m.title, options={"method": name}) for name, m in methods().items() if name not in named]
-    # Methods that learn nothing are the baseline and come first.
-    baselines = [level for level in more if methods()[level.options["method"]].single_round]
-    trained = [level for level in more if level not in baselines]
-    return study.model_copy(update={"axes": {**study.axes, "method": baselines + levels + trained}})
+    others = {name: m for name, m in methods().items() if name not in named and not m.baseline}
+    more = [Level(label=m.title, options={"method": name}) for name, m in others.items()]
+    # Methods that learn nothing are the floor and come first.
+    floor = [level for level in more if others[level.options["method"]].single_round]
+    trained = [level for level in more if level not in floor]
+    return study.model_copy(update={"axes": {**study.axes, "method": floor + levels + trained}})
 
 
 def expand(

@@ -13,7 +13,6 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.preparation import Preparation
 from fedquilt.methods.base import State
-from fedquilt.methods.settings import resolve_settings
 from fedquilt.partition.statistics import statistics
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.finished import Run
@@ -63,7 +62,9 @@ def at_neighbours(resolved: ResolvedRun, run: Run) -> float | None:
     between = statistics(resolved.graph, resolved.cut(seed)[0]).missing_between.toarray()
     np.fill_diagonal(between, -1)
     clients = resolved.raw_clients(seed)
-    nearest = [clients[number] for number in between.argmax(axis=1)]
+    # A client's model has the client's network, wherever it is evaluated.
+    pairs = zip(clients, between.argmax(axis=1), strict=True)
+    nearest = [replace(clients[number], settings=own.settings) for own, number in pairs]
     nearest = prepared_clients(nearest, preparations_of_models(run, seed))  # a model takes what its own training took
     return _evaluate(resolved, run.models[seed], nearest)["test"]
 
@@ -79,7 +80,7 @@ def _evaluate(resolved: ResolvedRun, models: State, clients: Sequence[Client]) -
     """Validation and test metric in percent, means over clients: model m of `models` [M, ...] at client m of `clients`."""
     config = resolved.config
     context = resolved.context(config.seeds[0])
-    method = resolved.method(*resolve_settings(resolved.method, context, config.settings, config.epochs))
+    method = resolved.method(resolved.settings, context)
     cohort = Cohort([replace(client, id=place) for place, client in enumerate(clients)], resolved.device)
     metric = resolved.task.metric(context.metric)
     parts: tuple[Part, ...] = ("val", "test")

@@ -47,6 +47,12 @@ def graph_digest(dataset: str, data: str | None, clients_from: Sequence[str] | N
     return found
 
 
+def content_digest(dataset: str, data: str | None, clients_from: Sequence[str] | None = None) -> str | None:
+    """As `graph_digest`; None where the graph is not available."""
+    found = _digest_or_error(dataset, str(data_folder(data)), tuple(clients_from or ()))
+    return None if isinstance(found, FedquiltError) else found
+
+
 def why_no_graph(dataset: str, data: str | None, clients_from: Sequence[str] | None = None) -> str | None:
     """Why a graph is not available, as the end of a sentence; None where it is."""
     found = _digest_or_error(dataset, str(data_folder(data)), tuple(clients_from or ()))
@@ -81,6 +87,8 @@ def _digest_or_error(dataset: str, data: str, clients_from: tuple[str, ...] = ()
         flat = np.ascontiguousarray(array)
         digest.update(f"{flat.dtype}{flat.shape}".encode())
         digest.update(flat.data)
+    if isinstance(graph, FederatedGraph):  # names, by which clients have settings, and what their site.yaml says
+        digest.update(json.dumps([graph.client_names, graph.prepare]).encode())
     return digest.hexdigest()
 
 
@@ -91,5 +99,7 @@ def _arrays(graph: Graph) -> Iterator[np.ndarray]:
     yield from (graph.masks or {}).values()
     if graph.copies is not None:
         yield graph.copies
+    if graph.edge_weights is not None:
+        yield graph.edge_weights
     if isinstance(graph, FederatedGraph):
         yield graph.owner

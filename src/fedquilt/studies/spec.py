@@ -141,7 +141,7 @@ class Study(BaseModel):
         alone: time is measured, so one cell runs at a time.
         tuned: methods without candidates of their own get those of catalogue/candidates.yaml, the same number each.
         choose_on: the number of seeds on which candidates are compared; other seeds run only the chosen one.
-        others: every method that the paper does not have gets a row as well.
+        others: every method that the paper does not have gets a row as well, but for baselines (`Method.baseline`).
         options: the options of all runs.
         axes: by name, the levels; all combinations are the places of the table.
         rows, columns: the axes of the table's rows and columns; each place of the other axes gets a table of its own.

@@ -82,6 +82,7 @@ class CellStore:
     def finish(self, cell: Cell, facts: dict[str, Any], keep_models: bool) -> None:
         """Mark a cell as done, then clean up its folder."""
         own = {"identity": cell.identity, "code": compute_version(), "models": keep_models}
+        own |= {} if cell.named == cell.identity else {"named": cell.named}
         whole = plain({**own, **facts})
         write_json(self.folder(cell) / "cell.json", {**whole, _SEAL: facts_sha256(whole)})
         self.clean_up(cell)
@@ -109,14 +110,16 @@ class CellStore:
         write_json(self.folder(cell) / "failed.json", {"identity": cell.identity, "why": sentence})
 
     def by_identity(self) -> dict[str, StoredCell]:
-        """All finished cells by identity; of several with the same one, the present version's, then the newest."""
+        """All finished cells by identity; of several with the same one, the present version's, then the newest.
+
+        Those on a user's own graph stand there as `Cell.named` too, which a machine without the graph asks for.
+        """
         found: dict[str, StoredCell] = {}
-        for folder in self._folders():
-            stored = _read(folder)
-            if stored is not None:
-                before = found.get(stored.facts["identity"])
+        for stored in filter(None, map(_read, self._folders())):
+            for name in {stored.facts["identity"], stored.facts.get("named", stored.facts["identity"])}:
+                before = found.get(name)
                 if before is None or _preference(stored) > _preference(before):
-                    found[stored.facts["identity"]] = stored
+                    found[name] = stored
         return found
 
     def failures(self) -> dict[str, str]:
