@@ -90,7 +90,8 @@ def random_clients(point: Point) -> list[Client]:
 def make_method(point: Point) -> Method:
     """The method with its defaults, but for the hidden width where it has one."""
     kind = find_method(point.method)
-    context = RunContext("random", "natural", "accuracy", point.features, CLASSES, point.clients, 1, 0)
+    sizes = (point.features, CLASSES, point.clients)
+    context = RunContext("random", "natural", "accuracy", *sizes, epochs=1, seed=0, rounds=point.rounds)
     hidden = {"hidden": point.hidden} if "hidden" in {field.name for field in fields(kind.Settings)} else {}
     return kind(*resolve_settings(kind, context, hidden, 1))
 
@@ -123,8 +124,9 @@ def _measure(point: Point, method: Method, clients: Sequence[Client]) -> tuple[f
     training = Training(method, engine, Plan(1_000_000, point.participation))
     training.advance(1)
     began = time.perf_counter()
-    training.advance(0 if method.single_round else point.rounds - 1)
-    return _status("VmHWM") - before, (time.perf_counter() - began) / max(1, point.rounds - 1)
+    rest = method.total_rounds(point.rounds) - 1  # of all its phases
+    training.advance(rest)
+    return _status("VmHWM") - before, (time.perf_counter() - began) / max(1, rest)
 
 
 def _status(name: str) -> int:

@@ -3,10 +3,12 @@
     python -m benchmarks.threads                       # Local on Cora with five clients, beside 0, 2 and 4 busy loops
     python -m benchmarks.threads --busy 0,4 --repeats 3 --run "--method quilt --dataset pubmed --clients 10"
 
-Each way is a process of its own, `fedquilt run`, because OpenMP reads its environment once. They take turns. "Before" is what
-OpenMP does by itself (threads spin 300,000 times before they sleep), "now" is what fedquilt sets (they sleep at once), "one" is
-OMP_NUM_THREADS=1. Printed are seconds of training, by the run's own clock, the median over repeats; the ratio is loaded over
-unloaded. The load average that is printed includes the processes of others.
+Each way is a process of its own, `fedquilt run`, because OpenMP reads its environment once. They take turns. "spin" has a
+thread for each CPU as OpenMP has them wait by itself (they spin 300,000 times before they sleep), "sleep" as many that sleep
+at once, as fedquilt sets it, and "now" is what fedquilt does by default: as many threads as the work is worth, one on a small
+graph. The number has to be asked for in the first two, since a run chooses its own. Printed are seconds of training, by the
+run's own clock, the median over repeats; the ratio is loaded over unloaded. The load average that is printed includes the
+processes of others.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ from pathlib import Path
 
 from fedquilt.devices.threads import available_cpus
 
+_ALL = {"OMP_NUM_THREADS": str(available_cpus())}
 WAYS: dict[str, dict[str, str]] = {
-    "before": {"GOMP_SPINCOUNT": "300000"},  # GNU's own default
+    "spin": _ALL | {"GOMP_SPINCOUNT": "300000"},  # GNU's own default
+    "sleep": _ALL,
     "now": {},
-    "one": {"OMP_NUM_THREADS": "1"},
 }
 _THREADS = ("OMP_", "GOMP_", "KMP_", "MKL_")
 

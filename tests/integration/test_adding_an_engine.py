@@ -111,7 +111,7 @@ def training(method: str, engine: str | None, plan: Plan, **options: Any) -> Tra
 
 @pytest.mark.parametrize("method", methods())
 def test_every_method_trains_as_in_process(method: str) -> None:
-    plan = Plan(3, participation=0.6)
+    plan = Plan(2, participation=0.6)
     mine, other = (training(method, engine, plan) for engine in (NAME, None))
     mine.run()
     other.run()

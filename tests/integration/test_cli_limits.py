@@ -84,6 +84,9 @@ def test_a_file_that_may_not_grow_ends_a_run_with_a_sentence(call: Callable, her
         "partition patchwork --clients 2 --out made.npz",
         "report whole --out made.html",
         "show whole --format svg",
+        "predict whole --out made.csv",
+        "predict whole --out made.json",
+        "predict whole --out made.parquet",
         "rehearse --sites sites/*/site.yaml --rounds 1 -q --out made",
     ],
 )
@@ -122,6 +125,7 @@ def test_too_many_open_files(call: Callable) -> None:
     assert "Too many open files" in called.sentence
 
 
+@pytest.mark.e2e
 def test_output_that_cannot_be_written_and_no_memory(here: Path) -> None:
     command = [sys.executable, "-m", "fedquilt.cli"]
     with open("/dev/full", "w") as full:  # as a log on a full disk

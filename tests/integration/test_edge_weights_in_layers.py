@@ -58,7 +58,8 @@ def apart(cohort: Cohort, rows: Tensor) -> list[np.ndarray]:
 
 def test_the_operators_of_a_cohort(cohort: Cohort) -> None:
     x = cohort.rows_of([numbers(m, n, 3) for m, n in enumerate(cohort.sizes)], 0.0)
-    for operator, by_hand in ((cohort.gcn, gcn_operator), (cohort.mean, mean_operator)):
+    of_sums = lambda client: dense_adjacency(client) + np.eye(client.graph.nodes)  # noqa: E731
+    for operator, by_hand in ((cohort.gcn, gcn_operator), (cohort.mean, mean_operator), (cohort.sums, of_sums)):
         for client, mine, given in zip(cohort.members, apart(cohort, operator @ x), apart(cohort, x), strict=True):
             assert np.allclose(mine, by_hand(client) @ given, atol=1e-5)
     for client in cohort.members:
@@ -70,7 +71,7 @@ def test_the_operators_of_a_cohort(cohort: Cohort) -> None:
 
 def test_training_rows_are_rows_of_the_weighted_operators(cohort: Cohort) -> None:
     rows, h = cohort.training, numbers(1, cohort.rows, 4)
-    for mine, whole in ((rows.gcn, cohort.gcn), (rows.mean, cohort.mean)):
+    for mine, whole in ((rows.gcn, cohort.gcn), (rows.mean, cohort.mean), (rows.sums, cohort.sums)):
         assert_near((mine @ h)[rows.real], (whole @ h)[cohort.train])
 
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from fedquilt.methods.base import methods
+from fedquilt.methods.base import federated_methods
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from support.clients import assert_near
 from support.federations import make_method, make_task, make_training, ragged_clients
 from support.flower_doubles import federation, site_models, site_states
 
-ROUNDS, SIZES = 4, (25, 14, 31)
+ROUNDS, SIZES = 3, (25, 14, 31)
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in methods()),
+    *((name, {}) for name in federated_methods()),
     ("fedpub", {"threshold": 0.5}),
     ("fedpub", {"similarity": "label"}),
     ("fedpub", {"similarity": "gradient"}),
@@ -30,7 +30,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 
 def in_process(name: str, settings: dict[str, Any], participation: float) -> Training:
     clients = ragged_clients(SIZES)
-    method = make_method(name, clients, make_task(clients), **settings)
+    method = make_method(name, clients, make_task(clients, rounds=ROUNDS), **settings)
     training = make_training(method, clients, Plan(ROUNDS, participation))
     training.run()
     return training
@@ -40,10 +40,11 @@ def assert_alike(there: Any, here: Training, folder: Path) -> None:
     records = there.folder.seed(3).records()
     assert len(records) == len(here.records)
     for mine, other in zip(records, here.records, strict=True):
-        for key in ("val", "test", "train_loss", "val_loss"):
-            assert mine[key] == pytest.approx(other[key], rel=1e-5, abs=1e-5), (mine["round"], key)
-        for part in ("val", "test"):
-            assert mine["clients"][part] == pytest.approx(other["clients"][part], abs=1e-5)
+        if here.method.phase(other["round"])[0].evaluated:
+            for key in ("val", "test", "train_loss", "val_loss"):
+                assert mine[key] == pytest.approx(other[key], rel=1e-5, abs=1e-5), (mine["round"], key)
+            for part in ("val", "test"):
+                assert mine["clients"][part] == pytest.approx(other["clients"][part], abs=1e-5)
         for key in ("participants", "bytes_up", "bytes_down"):
             assert mine[key] == other[key], key
     best = here.progress.best

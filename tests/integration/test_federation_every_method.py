@@ -8,11 +8,11 @@ import pytest
 
 from fedquilt.federation.local.rehearsal import Rehearsal
 from fedquilt.federation.site.state import SiteState
-from fedquilt.methods.base import methods
+from fedquilt.methods.base import federated_methods
 from fedquilt.runs.folder import RunFolder
 from fedquilt.training.plan import Plan
 from support.clients import assert_near
-from support.federations import make_method, make_task, make_training, ragged_clients
+from support.federations import make_method, make_task, make_training, ragged_clients, small_settings
 from support.flower_doubles import write_open_sites
 from support.rehearsals import SIZES, USUAL, until
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.long
 def test_every_method_trains_over_flower_as_in_process(tmp_path: Path) -> None:
     clients, rounds = ragged_clients(SIZES), 2
     with Rehearsal(write_open_sites(tmp_path, clients), tmp_path / "logs") as rehearsal:
-        for name in methods():
-            settings = {} if name == "majority" else {"hidden": 8}
-            order = {**USUAL, "out": str(tmp_path / name), "method": name, "rounds": rounds, "settings": settings}
+        for name in federated_methods():
+            order = {**USUAL, "out": str(tmp_path / name), "method": name, "rounds": rounds}
+            order["settings"] = small_settings(name)
             run = rehearsal.start_run(order, name)
             until(lambda run=run: run.poll() is not None, 120, f"{name} ends")
             assert (tmp_path / name / "result.json").exists(), rehearsal.group.output(name)
-    for name in methods():
+    for name in federated_methods():
         here = make_training(make_method(name, clients, make_task(clients)), clients, Plan(rounds))
         here.run()
         folder = RunFolder.open(tmp_path / name)

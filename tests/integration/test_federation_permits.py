@@ -19,7 +19,7 @@ from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.ledger import Ledger
 from fedquilt.federation.site.state import run_folders
 from fedquilt.federation.site.status import site_status
-from fedquilt.methods.base import methods
+from fedquilt.methods.base import federated_methods
 from support.federations import ragged_clients
 from support.flower_doubles import MemoryGrid, federation
 
@@ -81,7 +81,7 @@ def test_every_documented_list_of_permits_is_one_and_lets_its_methods_train(tmp_
     assert left(paths[0].parent) == names | ({"figures"} if "figures" in permits else set())
 
 
-@pytest.mark.parametrize("method", methods())
+@pytest.mark.parametrize("method", federated_methods())
 def test_a_site_that_says_nothing_sends_weights_and_counts_only(tmp_path: Path, method: str) -> None:
     """And what the check says is what happens in a round: a method is either trained, or refused before anything leaves."""
     clients = ragged_clients((14, 18))

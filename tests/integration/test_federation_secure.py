@@ -14,6 +14,8 @@ from fedquilt.federation.secure.fixed_point import FixedPoint
 from fedquilt.federation.site.examples import write_sites
 from fedquilt.federation.site.site import open_site
 from fedquilt.messages.wire import decode
+from fedquilt.methods.base import federated_methods
+from fedquilt.nn import optim
 from support.federations import ragged_clients
 from support.flower_doubles import MemoryGrid, federation, loaded_sites, site_states
 from support.tampering import header_of
@@ -26,6 +28,8 @@ from fedquilt.federation.flower_messages import unpack
 
 SIZES = (12, 9, 14, 10)
 NEAR = 2e-6  # float32's rounding over the rounds; the sum's own is below 1e-9
+USUAL_METHODS = ("fedavg", "quilt")  # the others are in `make test-long`
+CALM = 1e-4  # Adam's epsilon for them: it makes full steps of rounding where a weight has hardly any gradient
 STAGES = ("secure-setup", "secure-share", "round", "secure-confirm", "secure-unmask")
 
 
@@ -51,9 +55,20 @@ class LossyGrid(MemoryGrid):
         return STAGES[site:] if "secure" in str(self.sites[1000]) else ("round",) if site < 3 else ()
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fedper", "fedprox", "quilt"])
-def test_a_secure_run_with_drop_outs_is_the_plain_run_without_their_uploads(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in USUAL_METHODS else [pytest.mark.long])
+        for name, kind in federated_methods().items()
+        if kind.uploads and not kind.single_uploads
+    ],
+)
+def test_a_secure_run_with_drop_outs_is_the_plain_run_without_their_uploads(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A site that drops out after its masked upload came is in the sum: nothing is lost."""
+    if name not in USUAL_METHODS:
+        monkeypatch.setattr(optim, "EPSILON", CALM)
     clients, runs = ragged_clients(SIZES), []
     options = {"method": name, "rounds": 5, "timeout": 0.2, "tries": 1, "min_sites": 3}
     for folder in (tmp_path / "secure", tmp_path / "plain"):
@@ -62,10 +77,12 @@ def test_a_secure_run_with_drop_outs_is_the_plain_run_without_their_uploads(name
         runs[-1].run()
     one, two = runs
     there = [record["participants"] for record in one.folder.seed(3).records()]
-    assert there == ["all", [1, 2, 3], [0, 2, 3], [0, 1, 3], "all"]
+    assert there[:5] == ["all", [1, 2, 3], [0, 2, 3], [0, 1, 3], "all"]
+    assert set(there[5:]) <= {"all"}  # of later phases
     for mine, other in zip(one.folder.seed(3).records(), two.folder.seed(3).records(), strict=True):
         for key in ("val", "test", "train_loss", "val_loss"):
-            assert mine[key] == pytest.approx(other[key], abs=1e-5), (mine["round"], key)
+            assert (key in mine) == (key in other)
+            assert key not in mine or mine[key] == pytest.approx(other[key], abs=1e-5), (mine["round"], key)
         assert mine["participants"] == other["participants"]
         assert mine["bytes_up"] == {name: 2 * count for name, count in other["bytes_up"].items()}
     for mine, other in zip(site_states(tmp_path / "secure"), site_states(tmp_path / "plain"), strict=True):

@@ -8,15 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from fedquilt.methods.base import methods
+from fedquilt.methods.base import federated_methods, methods
 from fedquilt.nn import optim
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from support.federations import make_method, make_task, make_training, ragged_clients
 
-ROUNDS = 4
+ROUNDS = 3
+# Epochs, sparse features, the share that takes part: each pair of them once, and in `make test-long` all of them. Cohorts of
+# three are between all and one; they are trained where features are dense and some sit out.
+TASKS = [(1, False, 1.0), (2, False, 0.6), (2, True, 1.0), (1, True, 0.6)]
+REST = [(1, False, 0.6), (2, False, 1.0), (2, True, 0.6), (1, True, 1.0)]
 # Attention's gradients are sums of terms that cancel, which Adam divides by their own size: rounding becomes a step (PyG's
-# own layer in single precision is as far from double precision). A larger epsilon takes that out for the GAT variant.
+# own layer in single precision is as far from double precision). A larger epsilon takes that out, here and in what else
+# divides by small numbers.
 # FedIIH divides a factor's part of a node by its length: where dropout leaves one number of it, that is a sign, whose
 # gradient is rounding alone. It shows where a weight is read by one node only, as with sparse features (without dropout it
 # does not); factors are eight wide there and epsilon is larger, too.
@@ -109,10 +114,12 @@ def train(
 def assert_alike(one: Training, two: Training) -> None:
     assert len(one.records) == len(two.records) == one.plan.rounds
     for mine, other in zip(one.records, two.records, strict=True):
-        for key in ("val", "test", "train_loss", "val_loss"):
-            assert mine[key] == pytest.approx(other[key], rel=1e-5, abs=1e-5), (mine["round"], key)
-        for part in ("val", "test"):
-            assert mine["clients"][part] == pytest.approx(other["clients"][part], abs=1e-5)
+        assert set(mine) == set(other)
+        if one.method.phase(mine["round"])[0].evaluated:
+            for key in ("val", "test", "train_loss", "val_loss"):
+                assert mine[key] == pytest.approx(other[key], rel=1e-5, abs=1e-5), (mine["round"], key)
+            for part in ("val", "test"):
+                assert mine["clients"][part] == pytest.approx(other["clients"][part], abs=1e-5)
         for key in ("participants", "bytes_up", "bytes_down"):
             assert mine[key] == other[key]
     ours, theirs = one.engine.personal(), two.engine.personal()
@@ -121,19 +128,17 @@ def assert_alike(one: Training, two: Training) -> None:
         assert float((ours[name] - theirs[name]).abs().max()) <= 1e-5, name
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.6])
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("epochs", [1, 2])
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize(
+    ("epochs", "sparse", "participation"), TASKS + [pytest.param(*task, marks=pytest.mark.long) for task in REST]
+)
+@pytest.mark.parametrize("name", federated_methods())
 def test_a_cohort_trains_as_its_clients_alone(
     name: str, epochs: int, sparse: bool, participation: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings: dict[str, Any] = {}
-    if name == "fediih" and sparse:
-        monkeypatch.setattr(optim, "EPSILON", CALM)
-        settings = {"hidden": 32}
+    monkeypatch.setattr(optim, "EPSILON", CALM)
+    settings: dict[str, Any] = {"hidden": 32} if name == "fediih" and sparse else {}
     whole = train(name, settings, sparse, participation, None, epochs)
-    for size in (1, 3):
+    for size in (1, 3) if (sparse, participation) == (False, 0.6) else (1,):
         assert_alike(train(name, settings, sparse, participation, size, epochs), whole)
 
 
@@ -200,6 +205,7 @@ def test_clients_learn_and_use_dropout(name: str) -> None:
     plain = train(name, calm, False, 1.0, None, 2)
     first = next(n for n in before if n.endswith(".weight"))
     assert not torch.equal(plain.engine.personal()[first], trained.engine.personal()[first])
-    losses = [record["train_loss"] for record in plain.records]
+    losses = [record["train_loss"] for record in plain.records if "train_loss" in record]
+    assert len(losses) >= ROUNDS
     # After FedSheafHN's warm-up, which is round 0, the graph layers begin at the common start again.
     assert np.diff(losses[1:] if name == "fedsheafhn" else losses).max() < 0

@@ -54,7 +54,7 @@ def relabelled(clients: list[Client]) -> list[Client]:
     return changed
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.6])
+@pytest.mark.parametrize("participation", [pytest.param(1.0, marks=pytest.mark.long), 0.6])
 @pytest.mark.parametrize(
     ("name", "settings"),
     [pytest.param(n, s, id=f"{n}{s or ''}") for n, s in VARIANTS],
@@ -63,7 +63,7 @@ def test_hidden_labels_change_nothing(name: str, settings: dict[str, Any], parti
     found = []
     for clients in (ragged_clients(), relabelled(ragged_clients())):
         method = make_method(name, clients, make_task(clients, epochs=2), **settings)
-        training = make_training(method, clients, Plan(4, participation))
+        training = make_training(method, clients, Plan(3, participation))
         tap = Wiretap(training.engine)
         training.run()
         found.append((tap, training))

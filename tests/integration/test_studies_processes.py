@@ -134,6 +134,7 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.e2e
 def test_two_processes_at_one_study_do_each_cell_once(tmp_path: Path) -> None:
     import json
 

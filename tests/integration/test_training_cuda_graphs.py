@@ -10,6 +10,7 @@ import torch
 from fedquilt.messages.message import Factored
 from fedquilt.methods import fedpub
 from fedquilt.methods.base import methods
+from fedquilt.nn.models import Model
 from fedquilt.training import captured_rounds
 from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.loop import Training
@@ -30,6 +31,8 @@ NOT_REPRODUCIBLE = {
 NOT_CAPTURED = {"majority": "it has a single round"}
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in methods()),
+    *(("fedavg", {"model": kind}) for kind in Model.kinds),
+    *(("fedpub", {"model": kind}) for kind in ("gin", "gamlp")),
     ("fedpub", {"threshold": 0.5}),
     ("fedsheafhn", {"refresh": 2, "fresh_moments": False}),
     ("quilt", {"share": "layer,head,filter", "identity": 4}),
@@ -56,7 +59,8 @@ def test_captured_rounds_are_those_one_by_one(name: str, settings: dict[str, Any
         assert replayed.captured is None or replayed.captured.startswith("nothing: ")
     else:
         assert replayed.captured == ("clients" if replayed.method.host_server else "rounds")
-    near = 2.0 if name in NOT_REPRODUCIBLE else 1e-3
+    loose = name in NOT_REPRODUCIBLE or settings.get("model") == "gat"  # attention adds atomically
+    near = 2.0 if loose else 1e-3
     assert len(replayed.records) == len(single.records)
     for mine, other in zip(replayed.records, single.records, strict=True):
         assert set(mine) == set(other)
@@ -68,7 +72,7 @@ def test_captured_rounds_are_those_one_by_one(name: str, settings: dict[str, Any
             if other["train_loss"] is not None:
                 assert mine["train_loss"] == pytest.approx(other["train_loss"], rel=1e-2)
     assert set(replayed.similarities) == set(single.similarities)
-    if name not in NOT_REPRODUCIBLE:
+    if not loose:
         assert replayed.progress.best.round == single.progress.best.round
         for weight, model in replayed.progress.best.models.items():
             assert_near(model, single.progress.best.models[weight], 1e-3)

@@ -134,7 +134,7 @@ def lay(clients: Sequence[Client], rows: str = "padded", features: str | None = 
     assert (cohort.length is not None) == (rows == "padded")
     if features is not None:
         with mock.patch.object(features_module, "SPARSE_LIMIT", FEATURES[features]):
-            matrices = [cohort.x, cohort.smoothed, cohort.mean_x]
+            matrices = [cohort.x, cohort.smoothed, cohort.mean_x, cohort.sum_x]
         assert all((matrix.sparse is not None) == (features == "sparse") for matrix in matrices)
     return cohort
 

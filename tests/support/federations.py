@@ -27,6 +27,15 @@ from support.clients import dense_features, edge_index
 
 SIZES = (25, 14, 31, 9, 18)
 FEATURES, CLASSES = 10, 3
+# Wherever a method has a setting of this name: small enough for tests, large enough for each of its parts to act.
+SMALL = {
+    "hidden": 8,
+    "generator_rounds": 4,
+    "generator_epochs": 2,
+    "impairments": 2,
+    "head_epochs": 2,
+    "pseudo_nodes": 24,
+}
 
 
 def ragged_clients(
@@ -72,8 +81,15 @@ def make_task(clients: Sequence[Client], **changes: Any) -> RunContext:
         "clients": len(clients),
         "epochs": 1,
         "seed": 3,
+        "rounds": 3,
     }
     return RunContext(**(facts | changes))
+
+
+def small_settings(name: str) -> dict[str, Any]:
+    """The settings with which a method by this name is small."""
+    own = {field.name for field in fields(find_method(name).Settings)}
+    return {setting: value for setting, value in SMALL.items() if setting in own}
 
 
 def make_method(
@@ -83,10 +99,9 @@ def make_method(
     averaging: Averaging = WEIGHTED_MEAN,
     **settings: Any,
 ) -> Method:
-    """A method by name; backbone methods are small unless told otherwise."""
+    """A method by name, small unless told otherwise."""
     cls, context = find_method(name), context or make_task(clients)
-    small = {"hidden": 8} if "hidden" in {field.name for field in fields(cls.Settings)} else {}
-    return cls(build_settings(cls, context, small | settings), context, averaging)
+    return cls(build_settings(cls, context, small_settings(name) | settings), context, averaging)
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from fedquilt.federation.site.request_handler import RequestHandler
 from fedquilt.federation.site.site import open_site
 from fedquilt.federation.site.worker_process import ENABLED
 from fedquilt.methods.base import State
+from support.federations import small_settings
 
 Tamper = Callable[[int, Message, Message], Message | Exception | None]
 
@@ -128,8 +129,9 @@ def federation(
     """A federation of these clients in memory, as the tests of methods have theirs."""
     if grid is None:
         grid = MemoryGrid(write_open_sites(folder, clients, **(site or {})))
-    small: dict[str, Any] = {} if options.get("method") == "majority" else {"hidden": 8}
-    given = small | options.pop("settings", {})
+    given = small_settings(options.get("method", FederationConfig.model_fields["method"].default)) | options.pop(
+        "settings", {}
+    )
     defaults = {"seed": 3, "dataset": "ragged", "partition": "disjoint", "timeout": 5.0, "wait": 5.0, "rounds": 3}
     defaults |= {"prepare": "none"}  # as the clients that they are compared with
     config = FederationConfig(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import GATConv, GCNConv, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
@@ -16,7 +16,7 @@ Weights = dict[str, Tensor]
 Layer = Callable[[Client, Tensor, Weights], Tensor]
 
 
-def _call(module: torch.nn.Module, parameters: Weights, *arguments: Tensor) -> Tensor:
+def call(module: torch.nn.Module, parameters: Weights, *arguments: Tensor) -> Tensor:
     """The module's output with these tensors in place of its parameters, so that gradients reach them."""
     assert set(parameters) == {name for name, _ in module.named_parameters()}
     return torch.func.functional_call(module.double(), parameters, arguments)
@@ -24,18 +24,18 @@ def _call(module: torch.nn.Module, parameters: Weights, *arguments: Tensor) -> T
 
 def linear(client: Client, h: Tensor, w: Weights) -> Tensor:
     module = torch.nn.Linear(*w["weight"].shape)
-    return _call(module, {"weight": w["weight"].T, "bias": w["bias"]}, h)
+    return call(module, {"weight": w["weight"].T, "bias": w["bias"]}, h)
 
 
 def gcn(client: Client, h: Tensor, w: Weights) -> Tensor:
     module = GCNConv(*w["weight"].shape)
-    return _call(module, {"lin.weight": w["weight"].T, "bias": w["bias"]}, h, edge_index(client))
+    return call(module, {"lin.weight": w["weight"].T, "bias": w["bias"]}, h, edge_index(client))
 
 
 def sage(client: Client, h: Tensor, w: Weights) -> Tensor:
     module = SAGEConv(*w["weight"].shape, aggr="mean")
     parameters = {"lin_l.weight": w["weight"].T, "lin_l.bias": w["bias"], "lin_r.weight": w["root"].T}
-    return _call(module, parameters, h, edge_index(client))
+    return call(module, parameters, h, edge_index(client))
 
 
 def gat(client: Client, h: Tensor, w: Weights) -> Tensor:
@@ -47,10 +47,23 @@ def gat(client: Client, h: Tensor, w: Weights) -> Tensor:
         "att_dst": w["target"].unsqueeze(0),
         "bias": w["bias"],
     }
-    return _call(module, parameters, h, edge_index(client))
+    return call(module, parameters, h, edge_index(client))
 
 
-LAYERS: dict[str, Layer] = {"mlp": linear, "gcn": gcn, "sage": sage, "gat": gat}
+def gin(client: Client, h: Tensor, w: Weights) -> Tensor:
+    inside, out = w["weight"].shape
+    norm = torch.nn.LayerNorm(out, elementwise_affine=False)
+    mlp = torch.nn.Sequential(torch.nn.Linear(inside, out), norm, torch.nn.ReLU(), torch.nn.Linear(out, out))
+    parameters = {
+        "nn.0.weight": w["weight"].T,
+        "nn.0.bias": w["bias"],
+        "nn.3.weight": w["second.weight"].T,
+        "nn.3.bias": w["second.bias"],
+    }
+    return call(GINConv(mlp), parameters, h, edge_index(client))
+
+
+LAYERS: dict[str, Layer] = {"mlp": linear, "gcn": gcn, "sage": sage, "gat": gat, "gin": gin}
 
 
 def model(

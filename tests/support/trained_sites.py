@@ -19,7 +19,7 @@ from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.split import NONE
 from fedquilt.graphs.validate import PARTS
 from fedquilt.methods.base import Method, State
-from fedquilt.methods.personal_model import Personal, model_facts
+from fedquilt.methods.personal_model import Personal, constants_of, model_facts
 from fedquilt.tasks.node_classification import NodeClassification
 from fedquilt.training.plan import Plan
 from support.federations import make_method, make_task, make_training, ragged_clients
@@ -62,6 +62,14 @@ def grown(client: Client, more: int = 5) -> Client:
         y=np.concatenate([graph.y, np.full(more, -1)]),
     )
     return Client(client.id, larger, np.concatenate([client.split, np.full(more, NONE, dtype=np.int8)]))
+
+
+def grown_since(method: Method, client: Client) -> Client:
+    """The same, with what a model trained on the client remembers of its training graph (`Method.constants`)."""
+    later = grown(client)
+    for name, value in constants_of(method, client).items():
+        later.preset(name, value)
+    return later
 
 
 def as_file(client: Client, named: bool = True) -> Graph:
