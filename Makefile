@@ -51,8 +51,8 @@ test: install    ## all tests but the next
 test-e2e: install  ## real processes: a federation of Flower with TLS and node keys, workers that are killed; about ten minutes
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m e2e -n $(TEST_WORKERS)
 
-test-long: install  ## every method over Flower's real processes, against the same in one process; about eight minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long tests/integration
+test-long: install  ## what is too slow for make test: every method over Flower's real processes, and further variants of suites
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m long -n $(TEST_WORKERS) --dist worksteal
 
 fuzz: install    ## attacks by generators (docs/results/attacks.md): FUZZ_SECONDS=60, FUZZ_SEED=N, FUZZ_ONLY=kill,damage; findings in .fuzz
 	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED)) $(if $(FUZZ_ONLY),--only $(FUZZ_ONLY))
