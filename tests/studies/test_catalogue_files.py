@@ -55,6 +55,5 @@ def test_every_shipped_study_loads_and_says_what_it_shows(name: str) -> None:
     study = find_study(name)
     assert study.name == name
     assert study.title.partition(": ")[2]
-    assert study.claim.endswith(".")
     assert list(study.places())
-    assert study.paper in SHIPPED
+    assert study.claim.endswith(".") if study.paper in SHIPPED else study.question.endswith("?")

@@ -1,4 +1,4 @@
-"""Which candidate counts: by validation on the first seeds, whatever the test says."""
+"""Which candidate counts: by validation on the seeds and at the places that the study names, whatever the test says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.gather import summarise
-from fedquilt.studies.selection import selected_candidates, selected_cells
+from fedquilt.studies.selection import (
+    compared_cells,
+    later_cells,
+    later_count,
+    selected_candidates,
+    selected_cells,
+)
 from fedquilt.studies.spec import Study
 from fedquilt.studies.store import CellStore, StoredCell
 from support.tiny_studies import cells_of, store_cell, study_of
@@ -86,3 +92,35 @@ def test_permuting_the_test_values_changes_nothing_in_what_is_chosen(
         rng.shuffle(tests)
     assert settings[0] == settings[1]
     assert means[0] != means[1]
+
+
+ELSEWHERE: dict[str, Any] = {"choose_on": [7], "choose_at": {"clients": {3: 2}}, "seeds": [4, 5], "axes": AXES}
+
+
+def test_another_seed_and_another_place_may_choose_and_are_not_reported(tmp_path: Path) -> None:
+    study = study_of(tmp_path, **ELSEWHERE)
+    cells = cells_of(study)
+    compared = compared_cells(study, cells)
+    assert {(c.place, c.seed) for c in compared} == {(("A", "2"), 7), (("fedavg", "2"), 7)}
+    assert {c.candidate for c in compared if c.place[0] == "A"} == {0, 1, 2}
+    assert {c.seed for c in cells if c.place[1] == "3"} == {4, 5}  # nothing is compared there
+    assert later_count(study, cells) == 8  # two methods, two client counts, two seeds
+    store = CellStore(tmp_path / "studies")
+    for cell in compared:
+        store_cell(store, cell, val=[1.0, 3.0, 2.0][cell.candidate], test=0.0)
+    later = later_cells(study, cells, store.by_identity())
+    assert {(c.place, c.candidate, c.seed) for c in later if c.place[0] == "A"} == {
+        (("A", clients), 1, seed) for clients in "23" for seed in (4, 5)
+    }
+    for cell in later:
+        store_cell(store, cell, val=0.0, test=float(cell.seed))
+    summary = summarise(study, cells, [], [], store)
+    assert {tuple(entry.by_seed.items()) for entry in summary.entries} == {((4, 4.0), (5, 5.0))}
+    assert [entry.settings for entry in summary.entries if entry.at["method"] == "A"] == [{"lr": 0.2}] * 2
+    assert summary.seeds == 2
+    assert summary.done == (8, 8)
+
+
+def test_fewer_seeds_than_a_study_names_are_its_first(tmp_path: Path) -> None:
+    study = study_of(tmp_path, **ELSEWHERE)
+    assert {cell.seed for cell in cells_of(study, seeds=1)} == {4, 7}

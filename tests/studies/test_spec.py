@@ -57,6 +57,14 @@ def refusal(folder: Path, **changes: Any) -> str:
         ({"overrides": [{"where": {"clients": [2, 7]}, "rounds": 5}]}, "the axis clients has no level '7'"),
         ({"figures": [{"kind": "convergence", "where": {"method": "fedpub"}}]}, "the axis method has no level 'fedpub'"),
         ({"figures": [{"kind": "lines"}]}, "there is no axis x"),
+        ({"choose_at": {"colour": {"red": "blue"}}}, "there is no axis colour"),
+        ({"choose_at": {"clients": {3: 7}}}, "the axis clients has no level '7'"),
+        ({"choose_at": {"clients": [3]}}, "clients must be names with something each"),
+        ({"seeds": [3, 3]}, "seeds must list seeds, each once"),
+        ({"choose_on": []}, "choose_on must list seeds, each once"),
+        ({"seeds": [-1]}, "at seed_list.0: Input should be greater than or equal to 0"),
+        ({"claim": None}, "it needs a claim (a paper's conclusion) or a question (of your own), and not both"),
+        ({"question": "Does it?"}, "and not both"),
         ({"figures": [{"kind": "bars", "x": "clients", "by": "colour"}]}, "there is no axis colour"),
         ({"figures": [{"kind": "pie"}]}, "at figures.0.kind: Input should be 'convergence'"),
         ({"figures": [{"kind": "convergence", "value": "cost"}]}, "a figure draws cost, which is not among the values"),
@@ -224,3 +232,15 @@ def test_only_tells_the_nearest_name(tmp_path: Path) -> None:
         study.only({"clients": ["77"]})
     with pytest.raises(FedquiltError, match=r"There is no axis of tiny 'metod'; did you mean 'method'\?"):
         study.only({"metod": ["local"]})
+
+
+def test_only_asks_for_the_level_at_which_settings_are_chosen(tmp_path: Path) -> None:
+    study = study_of(tmp_path, choose_at={"clients": {3: 2}})
+    with pytest.raises(FedquiltError, match=r"settings of clients=3 are chosen at clients=2; add that to --only\.$"):
+        study.only({"clients": ["3"]})
+    assert len(study.only({"clients": ["2"]}).axes["clients"]) == 1
+
+
+def test_the_sentence_under_the_title_is_the_papers_claim_or_the_studys_question(tmp_path: Path) -> None:
+    assert study_of(tmp_path).lead == "The paper says: Nobody claims anything."
+    assert study_of(tmp_path, claim=None, question="Who wins?").lead == "The question: Who wins?"

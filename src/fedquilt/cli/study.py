@@ -57,7 +57,7 @@ def list_studies(
     table = Table("Name", "What", "What the paper says")
     for name in names:
         found = find_study(name)
-        table.add_row(name, found.title.partition(": ")[2], found.claim)
+        table.add_row(name, found.title.partition(": ")[2], found.claim or found.question)
     results().print(table)
 
 
@@ -69,7 +69,7 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO, 
 
     from fedquilt.studies.plan import plan_study
     from fedquilt.studies.published import read_published, wrong_averages
-    from fedquilt.studies.selection import selected_cells
+    from fedquilt.studies.selection import compared_cells, later_cells, later_count
     from fedquilt.studies.sentences import left_out
     from fedquilt.studies.spec import find_study
     from fedquilt.studies.store import CellStore
@@ -77,7 +77,7 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO, 
     plan = plan_study(name, parse_only(only or []), data=_text(data))
     shown = plan.study
     say(shown.title)
-    say(f"The paper says: {shown.claim}")
+    say(shown.lead)
     for note in shown.notes:
         say(f"- {note}")
     table = Table("Axis", "Levels")
@@ -86,13 +86,11 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO, 
     results().print(table)
     cells, missing = plan.available()
     stored = CellStore(into).by_identity()
-    first = [cell for cell in cells if cell.seed < shown.choose_on]
-    later = {(cell.place, cell.seed) for cell in cells if cell.seed >= shown.choose_on}
-    selected = [cell for cell in selected_cells(shown, cells, stored) if cell.seed >= shown.choose_on]
-    done = sum(cell.identity in stored for cell in [*first, *selected])
+    first, later = compared_cells(shown, cells), later_cells(shown, cells, stored)
+    done = sum(cell.identity in stored for cell in [*first, *later])
     whole = find_study(name)
     published = read_published(whole, name)
-    total = len(first) + len(later)
+    total = len(first) + later_count(shown, cells)
     say(f"{total} cells with {shown.seeds} seeds, of which {done} are done; {len(published)} published numbers.")
     for sentence in wrong_averages(whole, published):
         say(f"A published average is not that of its cells: {sentence}.")
@@ -193,7 +191,7 @@ def _report(plan: StudyPlan, into: Path) -> Path:
             f"Nothing of {plan.name} has been run in {into}; run it with 'fedquilt study run {plan.name}'."
         )
     say(summary.study.title)
-    say(f"The paper says: {summary.study.claim}")
+    say(summary.study.lead)
     for table in all_tables(summary):
         results().print(for_terminal(table))
     say(LEGEND)

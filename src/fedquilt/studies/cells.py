@@ -161,7 +161,7 @@ def expand(
 
     Args:
         study: with the rows that `with_others` adds, where they are wanted.
-        seeds: how many, instead of the study's number.
+        seeds: how many of those that are reported, instead of the study's number.
         data: the folder with graphs. device: where to compute.
     """
     cells: list[Cell] = []
@@ -174,16 +174,18 @@ def expand(
         elif (why := study.missing_at(at)) is not None:
             missing.append(Missing(at, why))
         else:
-            cells += _cells_at(study, at, options | {"data": data, "device": device}, seeds or study.seeds)
+            cells += _cells_at(study, at, options | {"data": data, "device": device}, study.reported_seeds(seeds))
     # Seed by seed, so that a study that is stopped early has a whole table of fewer seeds.
     return sorted(cells, key=lambda cell: cell.seed), missing
 
 
-def _cells_at(study: Study, at: Coordinates, options: dict[str, Any], seeds: int) -> Iterator[Cell]:
+def _cells_at(study: Study, at: Coordinates, options: dict[str, Any], reported: list[int]) -> Iterator[Cell]:
+    compared = [seed for seed in study.choosing_seeds() if study.compares(at, seed)]
+    seeds = list(dict.fromkeys([*compared, *reported]))
     extra = tuple(value for value in study.values if value in EXTRA_EVALUATIONS)
     for number, candidate in enumerate(study.candidates_at(at)):
         settings = options.get("settings", {}) | candidate
-        for seed in range(seeds):
+        for seed in seeds:
             config = RunConfig.build({**options, "settings": settings, "seeds": [seed]})
             yield Cell(study.name, at, number, candidate, seed, study.of, study.alone, config, extra)
 

@@ -26,8 +26,10 @@ def gather(plan: StudyPlan, into: Path) -> Summary:
     stored = store.by_identity()
     cells = plan.cells
     if plan.seeds is None:
-        started = max((cell.seed + 1 for cell in cells if cell.identity in stored), default=plan.study.seeds)
-        cells = [cell for cell in cells if cell.seed < started]
+        reported = plan.study.reported_seeds()
+        begun = [reported.index(c.seed) + 1 for c in cells if c.seed in reported and c.identity in stored]
+        counted = {*plan.study.choosing_seeds(), *reported[: max(begun, default=len(reported))]}
+        cells = [cell for cell in cells if cell.seed in counted]
     done = {cell.place for cell in cells if cell.identity in stored}
     missing = [*plan.missing, *plan.without_graph(cell for cell in cells if cell.place not in done)]
     published = within(plan.study, read_published(find_study(plan.name), plan.name))
@@ -53,7 +55,7 @@ def summarise(
     used: list[StoredCell] = []
     for at in study.places():
         place = tuple(at.values())
-        candidates = by_place.get(place, [])
+        candidates = [cell for cell in by_place.get(place, []) if study.reports(cell.seed)]
         chosen = [cell for cell in candidates if cell.candidate == selected.get(place)]
         done = {cell.seed: stored[cell.identity] for cell in chosen if cell.identity in stored}
         used += done.values()

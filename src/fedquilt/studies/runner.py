@@ -11,7 +11,7 @@ from fedquilt.studies.cell_times import CellTimes
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.progress import StudyProgress
 from fedquilt.studies.run_cell import BROKEN, DONE, FAILED, HELD
-from fedquilt.studies.selection import selected_cells
+from fedquilt.studies.selection import compared_cells, later_cells, later_count
 from fedquilt.studies.spec import Study
 from fedquilt.studies.store import CellStore
 from fedquilt.studies.workers import DIED, LIMIT, ROUND, WorkerPool
@@ -28,14 +28,13 @@ def run_study(
     progress: StudyProgress | None = None,
     threads: int | None = None,
 ) -> None:
-    """Run all candidates on the first seeds, then on the other seeds the candidates that validation chose."""
-    first = [cell for cell in cells if cell.seed < study.choose_on]
-    later = {(cell.place, cell.seed) for cell in cells if cell.seed >= study.choose_on}
+    """Run all candidates on the seeds that choose, then the candidates that validation chose on the others."""
+    first, later = compared_cells(study, cells), later_count(study, cells)
 
     def chosen() -> list[Cell]:
-        return [cell for cell in selected_cells(study, cells, store.by_identity()) if cell.seed >= study.choose_on]
+        return later_cells(study, cells, store.by_identity())
 
-    run_cells(first, store, jobs, keep_models, progress, chosen if later else None, len(later), threads)
+    run_cells(first, store, jobs, keep_models, progress, chosen if later else None, later, threads)
 
 
 def run_cells(

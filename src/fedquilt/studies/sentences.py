@@ -23,7 +23,8 @@ def verdict_sentences(summary: Summary) -> list[str]:
     if done < planned:
         out.append(f"{done} of {planned} runs are done.")
     if 0 < summary.seeds < summary.study.seeds:
-        out.append(f"{summary.seeds} seeds; the paper has {summary.study.seeds}.")
+        whose = "the paper" if summary.study.claim else "the study"
+        out.append(f"{summary.seeds} seeds; {whose} has {summary.study.seeds}.")
     for value, heading in summary.study.values.items():
         counts = summary.verdicts(value)
         total = sum(counts.values())

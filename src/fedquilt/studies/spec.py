@@ -19,7 +19,7 @@ from fedquilt.common.printable import shown
 from fedquilt.common.registry import load_plugins
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.errors import FedquiltError, unknown
-from fedquilt.runs.config import RunConfig, read_config
+from fedquilt.runs.config import RunConfig, Seed, read_config
 from fedquilt.studies.catalogue_files import common_candidates, is_file_name, study_files
 
 # Options of a run that change where and how fast it is computed, and not the result.
@@ -133,14 +133,17 @@ class Study(BaseModel):
 
     Attributes:
         name: such as fedpub-table-2.
-        title: one line. claim: the paper's conclusion from it, in one sentence.
+        title: one line. claim: the paper's conclusion from it, in one sentence. question: what it asks, where it is no paper's.
         notes: sentences about the protocol, and where it differs from the paper's.
         of: what a cell computes: a training (run), a training on the whole graph that is evaluated at the clients (oracle), or
             statistics of a partition (partition).
-        seeds: how many, 0 .. seeds - 1.
+        seeds: how many, 0 .. seeds - 1. A file may list them instead: then seed_list has them.
         alone: time is measured, so one cell runs at a time.
         tuned: methods without candidates of their own get those of catalogue/candidates.yaml, the same number each.
-        choose_on: the number of seeds on which candidates are compared; other seeds run only the chosen one.
+        choose_on: the number of seeds on which candidates are compared; other seeds run only the chosen one. A file may list
+            them instead (choose_on_list), also such that are not reported: those that are had no part in the choice then.
+        choose_at: by axis and label of a level, the level of that axis at which its candidates are compared; a level that is
+            not named compares its own.
         others: every method that the paper does not have gets a row as well, but for baselines (`Method.baseline`).
         options: the options of all runs.
         axes: by name, the levels; all combinations are the places of the table.
@@ -156,13 +159,17 @@ class Study(BaseModel):
 
     name: str
     title: str
-    claim: str
+    claim: str = ""
+    question: str = ""
     notes: list[str] = []
     of: Literal["run", "oracle", "partition"] = "run"
     seeds: Annotated[int, Field(ge=1)] = 3
+    seed_list: list[Seed] = []
     alone: bool = False
     tuned: bool = False
     choose_on: Annotated[int, Field(ge=1)] = 1
+    choose_on_list: list[Seed] = []
+    choose_at: dict[str, dict[str, str]] = {}
     others: bool = False
     options: dict[str, Any] = {}
     axes: dict[str, Annotated[list[Level], Field(min_length=1)]]
@@ -184,6 +191,15 @@ class Study(BaseModel):
                 axis: [Level.read(axis, level) for level in _listed(f"the levels of {axis}", levels)]
                 for axis, levels in _names(raw, "axes").items()
             }
+        for key, listed in (("seeds", "seed_list"), ("choose_on", "choose_on_list")):
+            if isinstance(seeds := raw.get(key), list):
+                if not seeds or len({str(seed) for seed in seeds}) < len(seeds):
+                    raise ValueError(f"{key} must list seeds, each once")
+                raw[key], raw[listed] = len(seeds), seeds
+        raw["choose_at"] = {
+            axis: {str(label): str(other) for label, other in _names({axis: levels}, axis).items()}
+            for axis, levels in _names(raw, "choose_at").items()
+        }
         raw["overrides"] = [Override.read(one) for one in _mappings(raw, "overrides")]
         raw["skip"] = [{axis: _labels(labels) for axis, labels in one.items()} for one in _mappings(raw, "skip")]
         raw["figures"] = [{**one, "where": _where(one)} for one in _mappings(raw, "figures")]
@@ -191,6 +207,8 @@ class Study(BaseModel):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Study:
+        if bool(self.claim) == bool(self.question):
+            raise ValueError("it needs a claim (a paper's conclusion) or a question (of your own), and not both")
         for axis, levels in self.axes.items():
             labels = [level.label for level in levels]
             if len(set(labels)) < len(labels) or "" in labels or "average" in labels:
@@ -201,7 +219,8 @@ class Study(BaseModel):
             self._check_axis(axis)
         if len(set(self.rows + self.columns)) < len(self.rows + self.columns) or not self.rows or not self.columns:
             raise ValueError("rows and columns need an axis each, and no axis twice")
-        for where in [*self.skip, *(o.where for o in self.overrides), *(f.where for f in self.figures)]:
+        elsewhere = [{axis: [*levels, *levels.values()]} for axis, levels in self.choose_at.items()]
+        for where in [*self.skip, *elsewhere, *(o.where for o in self.overrides), *(f.where for f in self.figures)]:
             for axis, labels in where.items():
                 self._check_axis(axis)
                 known = {level.label for level in self.axes[axis]}
@@ -229,9 +248,34 @@ class Study(BaseModel):
         return self.name.partition("-")[0]
 
     @property
+    def lead(self) -> str:
+        """The sentence under the title: the paper's claim, or the study's own question."""
+        return f"The paper says: {self.claim}" if self.claim else f"The question: {self.question}"
+
+    @property
     def tables(self) -> list[str]:
         """The axes that are neither rows nor columns; each of their places gets a table."""
         return [axis for axis in self.axes if axis not in self.rows and axis not in self.columns]
+
+    def reported_seeds(self, count: int | None = None) -> list[int]:
+        """The seeds whose numbers are shown, or the first `count`; a study that lists its seeds has no others."""
+        return self.seed_list[:count] if self.seed_list else list(range(count or self.seeds))
+
+    def choosing_seeds(self) -> list[int]:
+        """The seeds on which candidates are compared."""
+        return self.choose_on_list or self.reported_seeds()[: self.choose_on]
+
+    def reports(self, seed: int) -> bool:
+        """Whether this seed's numbers are shown; a seed that only compares candidates is left out."""
+        return seed in self.reported_seeds() or seed not in self.choosing_seeds()
+
+    def chosen_at(self, at: Coordinates) -> Coordinates:
+        """The place whose comparison of candidates decides about this place; mostly the place itself."""
+        return {axis: self.choose_at.get(axis, {}).get(label, label) for axis, label in at.items()}
+
+    def compares(self, at: Coordinates, seed: int) -> bool:
+        """Whether all candidates are run at this place with this seed; else only the chosen one is."""
+        return seed in self.choosing_seeds() and self.chosen_at(at) == at
 
     def level(self, axis: str, label: str) -> Level:
         """The level of an axis with this label."""
@@ -279,6 +323,12 @@ class Study(BaseModel):
                 if not any(level.called(axis, name) for level in axes[axis]):
                     raise unknown(f"{axis} of {self.name}", name, [level.label for level in axes[axis]])
             axes[axis] = [level for level in axes[axis] if any(level.called(axis, name) for name in names)]
+            kept = {level.label for level in axes[axis]}
+            needed = {at for label, at in self.choose_at.get(axis, {}).items() if label in kept} - kept
+            if needed:
+                raise FedquiltError(
+                    f"The settings of {axis}={','.join(names)} are chosen at {axis}={min(needed)}; add that to --only."
+                )
         return self.model_copy(update={"axes": axes})
 
 
