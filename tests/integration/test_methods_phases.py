@@ -68,6 +68,16 @@ def test_all_phases_are_trained_and_only_evaluated_ones_can_be_best() -> None:
     assert training.engine.state()["heard"].tolist() == pytest.approx([mean] * len(clients))
 
 
+def test_a_phase_that_says_it_sends_nothing_may_not_upload(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = ragged_clients()
+    phases = (Phase("scouting", SCOUTING, evaluated=False, sends=False), Phase("training", ROUNDS))
+    monkeypatch.setattr(Scouts, "phases", lambda self, rounds: phases)
+    method = make_method("scouts", clients)
+    assert [method.sends_in(round) for round in range(SCOUTING + 1)] == [False] * SCOUTING + [True]
+    with pytest.raises(RuntimeError, match="scouts uploads in a phase that says it sends nothing"):
+        make_training(method, clients, Plan(ROUNDS)).run()
+
+
 def test_the_rounds_of_a_phase_are_those_of_the_method_alone() -> None:
     """After the scouting, which changes no weight, the training is FedAvg's but for the numbers of its steps."""
     clients = ragged_clients()

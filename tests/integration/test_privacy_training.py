@@ -154,6 +154,23 @@ def test_who_sends_nothing_spends_nothing() -> None:
         assert run.result["seeds"][0]["epsilon"] == 0.0
 
 
+def test_rounds_at_home_cost_nothing() -> None:
+    """AdaFGL's second phase sends nothing: epsilon stays where the first phase left it."""
+    run = fedquilt.run("adafgl", **SMALL | {"rounds": 2}, dp_clip=1.0, dp_noise=5.0)
+    spent = [record["epsilon"] for record in run.records[0]]
+    assert spent == [spent_epsilon(5.0, sent, 1e-5) for sent in (1, 2, 2, 2)]
+    assert [bool(record["bytes_up"]) for record in run.records[0]] == [True, True, False, False]
+
+
+def test_a_budget_that_ends_before_the_models_of_the_result_is_refused() -> None:
+    enough = spent_epsilon(5.0, 2, 1e-5)
+    says = rf"epsilon {enough:g} ends in round 2 of 8, in AdaFGL's phase 'extractor', whose models are not the result"
+    with pytest.raises(FedquiltError, match=says):
+        fedquilt.run("adafgl", **SMALL, dp_clip=1.0, dp_noise=5.0, dp_epsilon=enough)
+    whole = fedquilt.run("adafgl", **SMALL | {"rounds": 2}, dp_clip=1.0, dp_noise=5.0, dp_epsilon=enough)
+    assert len(whole.records[0]) == 4
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "sends"),
     [

@@ -105,7 +105,7 @@ class AdaFgl(FedAvg):
     def phases(self, rounds: int) -> tuple[Phase, ...]:
         """The extractor's rounds, whose models are not the method's result, and those at home."""
         at_home = self.settings.personal_rounds or rounds
-        return Phase("extractor", rounds, evaluated=False), Phase("personal", at_home)
+        return Phase("extractor", rounds, evaluated=False), Phase("personal", at_home, sends=False)
 
     def needs_classes(self) -> bool:
         """Nodes are alike by their class probabilities."""

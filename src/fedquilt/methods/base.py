@@ -92,11 +92,13 @@ class Phase:
         name: in records and in the keys of CUDA graphs.
         rounds: how many.
         evaluated: whether its models are evaluated. If not, none of its rounds can be the best one; the last phase always is.
+        sends: whether clients upload anything in it. Rounds in which they do not cost no privacy.
     """
 
     name: str
     rounds: int
     evaluated: bool = True
+    sends: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,6 +270,10 @@ class Method(ABC):
                 return phase, round
             round -= phase.rounds
         return last, round
+
+    def sends_in(self, round: int) -> bool:
+        """Whether clients upload anything in a round."""
+        return bool(self.sent_uploads()) and self.phase(round)[0].sends
 
     def example_rounds(self) -> list[int]:
         """Rounds that show all that a training does: the first of each phase; two of the only one, three of several."""

@@ -369,8 +369,8 @@ class ResolvedRun:
         clients = self._cut_clients.pop(seed, None) or self.clients(seed)
         engine = make_engine(method, clients[: method.context.clients], self._engine_options())
         protection = self.protection(method)
-        rounds = c.rounds if protection is None else protection.rounds()
-        plan = Plan(rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
+        limit = None if protection is None else protection.rounds()
+        plan = Plan(c.rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds, limit)
         transforms = [one for one in (protection, self.attack(seed)) if one is not None]
         # Where memory ran out there is none for the pool of a CUDA graph, which is as large as a round.
         capture = self.cohort_size == c.cohort_size
@@ -434,7 +434,7 @@ class ResolvedRun:
     def protection(self, method: Method) -> Protection | None:
         """The protection of uploads in a training of `method`, where the run asks for one and anything is uploaded.
 
-        A method that uploads nothing spends nothing. Refused where the budget does not allow a single round.
+        Rounds in which nothing is uploaded spend nothing. Refused where the budget does not allow a single round.
         """
         c, context = self.config, method.context
         if c.dp_clip is None:
@@ -442,15 +442,20 @@ class ResolvedRun:
         assert c.rounds is not None
         rounds = method.total_rounds(c.rounds)
         sent = np.zeros((rounds, context.clients), dtype=np.int64)
-        if method.sent_uploads():
-            for round in range(rounds):
+        for round in range(rounds):
+            if method.sends_in(round):
                 sent[round, participants(context.seed, round, context.clients, c.participation).numpy()] = 1
         most = sent.cumsum(0).max(1)
         config = DpConfig(clip=c.dp_clip, noise=c.dp_noise, epsilon=c.dp_epsilon, delta=c.dp_delta)
         protection = Protection(
             Privatiser(config, int(most[-1]), context.seed), tuple(most.tolist()), method.public_start()
         )
-        protection.rounds()
+        affordable = protection.rounds()
+        if not (last := method.phase(affordable - 1)[0]).evaluated:
+            raise FedquiltError(
+                f"The budget of epsilon {c.dp_epsilon:g} ends in round {affordable} of {rounds}, in {method.title}'s phase "
+                f"'{last.name}', whose models are not the result; use fewer rounds, more noise or a larger dp_epsilon."
+            )
         protection.spent(0)  # an error now where the accountant is not installed
         return protection
 

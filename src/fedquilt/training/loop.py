@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -56,7 +55,7 @@ class Training:
         cuda_graphs: bool = True,
     ) -> None:
         self.method, self.engine, self.store = method, engine, store
-        self.plan = replace(plan, rounds=method.total_rounds(plan.rounds))
+        self.plan = plan.for_phases(method.total_rounds(plan.rounds))
         self.on_round = on_round or (lambda record: None)
         self.metric = method.task.metric(method.context.metric)
         self.progress = Progress(best=BestRound(val=self.metric.worst))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 # Rounds after which the similarity between clients is stored.
 SIMILARITY_ROUNDS = (0, 4, 9, 19, 49, 99, 199)
@@ -20,6 +20,7 @@ class Plan:
         evaluate_every: evaluate after every so many rounds; the last round is always evaluated.
         patience: stop after so many rounds without a better validation metric; None: never.
         checkpoint_seconds: seconds between checkpoints.
+        limit: the most rounds of all phases together, as a privacy budget allows; None: as many as the phases have.
     """
 
     rounds: int
@@ -27,6 +28,11 @@ class Plan:
     evaluate_every: int = 1
     patience: int | None = None
     checkpoint_seconds: float = 30.0
+    limit: int | None = None
+
+    def for_phases(self, rounds: int) -> Plan:
+        """The plan of a training whose phases have so many rounds together, within `limit`."""
+        return replace(self, rounds=rounds if self.limit is None else min(rounds, self.limit))
 
     def is_last(self, round: int) -> bool:
         """Whether no round follows."""

@@ -68,6 +68,8 @@ class RoundRunner:
         check(self.down, method.downloads, method.name, "download")
         bytes_down = message_bytes_on_device(self.down, method.downloads, len(here))
         uploads, evaluation = self._train_clients(round, here)
+        if uploads and not method.sends_in(round):
+            raise RuntimeError(f"{method.name} uploads in a phase that says it sends nothing.")
         senders = here if self.engine.senders is None else self.engine.senders
         for transform in self.upload_transforms:
             uploads = transform.applied(uploads, method.uploads, round, senders, self.down)

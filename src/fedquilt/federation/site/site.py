@@ -85,7 +85,7 @@ class Site:
         """What adds noise to uploads of this method in a run of so many rounds; None where no noise is added."""
         if self.config.dp is None or not method.sent_uploads():
             return None
-        return Privatiser(self.config.dp, rounds)
+        return Privatiser(self.config.dp, max(1, sum(map(method.sends_in, range(rounds)))))
 
 
 def open_site(path: str | os.PathLike[str]) -> Site:
