@@ -18,15 +18,18 @@ class Keeping(FedAvg):
     """FedAvg whose server keeps its last average, for newcomers to go on from."""
 
     title, paper = "Keeping", "this test"
-    admits = True
+    newcomers = "A newcomer trains from the common start, sends its model, and is given the average that was kept."
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         down = super().aggregate(server, uploads, senders, receivers)
         server |= {name: dense(value) for name, value in down.items()}
         return down
 
+    def newcomer_sends(self) -> tuple[str, ...]:
+        return ("*",)
+
     def newcomer_state(self, server: State) -> State:
-        return dict(server)
+        return {name: value for name, value in server.items() if name.startswith("model.")}
 
     def newcomer_download(self, lasting: State, uploads: Message) -> Message:
         return dict(lasting)

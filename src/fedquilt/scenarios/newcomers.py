@@ -324,7 +324,7 @@ def check_admits(method: type[Method]) -> None:
     """Raise an error if the method cannot admit clients after training."""
     if method.admits:
         return
-    others = [name for name, other in methods().items() if other.admits]
+    others = [name for name, other in methods().items() if other.admits and not other.baseline]
     what = f"choose one that can, such as {', '.join(others[:3])}" if others else "none of the methods here can"
     why = f" {method.newcomers}" if method.newcomers else ""
     raise FedquiltError(f"Method '{method.name}' cannot admit clients after training; {what}.{why}")
