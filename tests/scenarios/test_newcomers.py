@@ -152,7 +152,9 @@ def test_a_newcomer_whose_model_gives_no_numbers_is_refused() -> None:
 
 def test_a_method_that_cannot_admit_names_those_that_can() -> None:
     check_admits(Keeping)
-    with pytest.raises(FedquiltError, match=r"Method 'local' cannot admit clients after training; .* such as fedavg, .*alone"):
+    with pytest.raises(
+        FedquiltError, match=r"Method 'local' cannot admit clients after training; .* such as fedavg, .*alone"
+    ):
         check_admits(find_method("local"))
 
 

@@ -98,7 +98,8 @@ class AdaFgl(FedAvg):
     title = "AdaFGL"
     paper = "Li et al., ICDE 2024"
     newcomers = (
-        "A newcomer is given the extractor, the last average, and does a whole personal phase at home with it; it sends nothing."
+        "A newcomer is given the extractor, the last average, and does a whole personal phase at home with it; it "
+        "sends nothing."
     )
     baseline = True
     Settings = AdaFglSettings

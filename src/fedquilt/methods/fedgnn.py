@@ -91,8 +91,8 @@ class FedGNN(FedAvg):
     title = "FedGNN"
     paper = "Wu et al., 2021"
     newcomers = (
-        "A newcomer is given the last average, trains it for a round, sends embeddings of some of its nodes with their number, and "
-        "is given embeddings of others' nodes that look like them."
+        "A newcomer is given the last average, trains it for a round, sends embeddings of some of its nodes with "
+        "their number, and is given embeddings of others' nodes that look like them."
     )
     baseline = True
     Settings = FedGNNSettings
@@ -329,7 +329,10 @@ class FedGNN(FedAvg):
             return average
         mine, known = dense(uploads[NODES]), server[KNOWN]
         real = torch.arange(mine.shape[1], device=mine.device) < dense(uploads[COUNT]).unsqueeze(1)
-        others, owners = known.flatten(0, 1), torch.arange(len(known), device=known.device).repeat_interleave(known.shape[1])
+        others, owners = (
+            known.flatten(0, 1),
+            torch.arange(len(known), device=known.device).repeat_interleave(known.shape[1]),
+        )
         pool = self.pool(torch.zeros(1, dtype=torch.int64, device=known.device), len(others))
         if pool is not None:
             others, owners = others[pool], owners[pool]

@@ -89,8 +89,8 @@ class FedGta(BackboneMethod):
     paper = "Li et al., PVLDB 2023"
     admits = True
     newcomers = (
-        "A newcomer is given the average by confidence, trains it for a round, sends the moments of its spread labels, and is "
-        "given the average of those whose moments are like its own."
+        "A newcomer is given the average by confidence, trains it for a round, sends the moments of its spread "
+        "labels, and is given the average of those whose moments are like its own."
     )
     baseline = True
     Settings = FedGtaSettings

@@ -143,8 +143,8 @@ class FedHERO(AdamMethod):
     paper = "Chen et al., 2025"
     admits = True
     newcomers = (
-        "A newcomer is given the last average of the structure learner and the latent graph's channel; the given graph's channel "
-        "and the classifier it trains at home. It sends nothing."
+        "A newcomer is given the last average of the structure learner and the latent graph's channel; the given "
+        "graph's channel and the classifier it trains at home. It sends nothing."
     )
     Settings = FedHEROSettings
     settings_before = MappingProxyType({"projection_layers": 1})

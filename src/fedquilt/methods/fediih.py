@@ -173,8 +173,8 @@ class FedIIH(AdamMethod):
     paper = "Yu et al., AAAI 2025"
     admits = True
     newcomers = (
-        "A newcomer is given the plain average, trains it for a round, sends the Gaussians of its latent factors, and is given an "
-        "average of its own, each factor by its similarity to the clients that trained."
+        "A newcomer is given the plain average, trains it for a round, sends the Gaussians of its latent factors, "
+        "and is given an average of its own, each factor by its similarity to the clients that trained."
     )
     Settings = FedIIHSettings
     single_uploads = "server compares the clients' latent factors and averages their models anew for each receiver"
@@ -412,8 +412,7 @@ class FedIIH(AdamMethod):
 
     def newcomer_state(self, server: State) -> State:
         """The clients' models and Gaussians, and the global factors."""
-        above = {name: value for name, value in server.items() if name == LAST_SENT + ALPHA}
-        return part(server, STANDING) | above
+        return part(server, STANDING) | {name: value for name, value in server.items() if name == LAST_SENT + ALPHA}
 
     def newcomer_greeting(self, server: State) -> Message:
         """The plain average, and the global factors."""
@@ -436,7 +435,7 @@ class FedIIH(AdamMethod):
         if beta is None:
             beta = some.new_full((self.factors, 1, len(some)), 1.0 / len(some))
         mixed = {name: self.mixed(name, stack, beta, strangers(beta[0])) for name, stack in stacks.items()}
-        return mixed | {ALPHA: value for name, value in server.items() if name == LAST_SENT + ALPHA}
+        return mixed | {name: server[LAST_SENT + name] for name in (ALPHA,) if LAST_SENT + name in server}
 
     def similarity(self, server: State) -> Tensor | None:
         """S of each factor as last computed between each pair of clients: [K, M, M]; None where nothing is compared."""

@@ -122,8 +122,8 @@ class FedPub(BackboneMethod):
     paper = "Baek et al., ICML 2023"
     admits = True
     newcomers = (
-        "A newcomer is given the average of all models, trains it for a round, sends its functional embedding (or what "
-        "`similarity` compares), and is given an average by its similarity to the clients that trained."
+        "A newcomer is given the average of all models, trains it for a round, sends its functional embedding (or "
+        "what `similarity` compares), and is given an average by its similarity to the clients that trained."
     )
     Settings = FedPubSettings
     single_uploads = (

@@ -122,8 +122,8 @@ class FedSagePlus(FedSage):
     title = "FedSage+"
     paper = "Zhang et al., NeurIPS 2021"
     newcomers = (
-        "A newcomer trains a generator of missing neighbours at home, without answers of others, and is given the last average, "
-        "which it trains further on its mended graph; it sends nothing."
+        "A newcomer trains a generator of missing neighbours at home, without answers of others, and is given the "
+        "last average, which it trains further on its mended graph; it sends nothing."
     )
     baseline = True
     Settings = FedSagePlusSettings

@@ -148,8 +148,8 @@ class FedSheafHN(BackboneMethod):
     settings: FedSheafHNSettings
     admits = True
     newcomers = (
-        "A newcomer warms up alone, sends its embedding, and is given the layers that the frozen networks write for it, beside "
-        "those who trained; it trains them with a classifier of its own."
+        "A newcomer warms up alone, sends its embedding, and is given the layers that the frozen networks write "
+        "for it, beside those who trained; it trains them with a classifier of its own."
     )
     uploads = (
         TensorSpec(

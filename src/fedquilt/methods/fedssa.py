@@ -153,8 +153,8 @@ class FedSSA(AdamMethod):
     paper = "Yu et al., 2026"
     admits = True
     newcomers = (
-        "A newcomer trains alone first, sends its filter, energies and class distributions, and is given those of the clusters "
-        "that it is nearest to, toward which it trains on; no weights."
+        "A newcomer trains alone first, sends its filter, energies and class distributions, and is given those of "
+        "the clusters that it is nearest to, toward which it trains on; no weights."
     )
     Settings = FedSSASettings
     single_uploads = "server clusters the clients by what each sent"

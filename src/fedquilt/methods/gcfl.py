@@ -91,10 +91,9 @@ class Gcfl(FedAvg):
             MODEL + "*", "The average of the models of the participants in this client's cluster, at least itself."
         ),
     )
-
     newcomers = (
-        "A newcomer is given the average of all clusters, trains it for a round, sends the model, and is given the model of the "
-        "cluster toward which its training went."
+        "A newcomer is given the average of all clusters, trains it for a round, sends the model, and is given the "
+        "model of the cluster toward which its training went."
     )
 
     def __init__(self, settings: GcflSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:

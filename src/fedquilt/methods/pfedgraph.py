@@ -69,8 +69,8 @@ class PFedGraph(BackboneMethod):
     paper = "Ye et al., ICML 2023"
     admits = True
     newcomers = (
-        "A newcomer is given the average by training nodes, trains it for a round, sends the model, and is given an average of "
-        "its own: a row of the collaboration graph, over the clients that trained."
+        "A newcomer is given the average by training nodes, trains it for a round, sends the model, and is given "
+        "an average of its own: a row of the collaboration graph, over the clients that trained."
     )
     baseline = True
     Settings = PFedGraphSettings

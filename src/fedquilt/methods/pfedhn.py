@@ -85,8 +85,8 @@ class PFedHN(BackboneMethod):
     paper = "Shamsian et al., ICML 2021"
     admits = True
     newcomers = (
-        "A newcomer is given the weights that are common to all, trains them for a round, sends how that changed them, and is "
-        "given what the frozen network generates from the vector that fits this change best."
+        "A newcomer is given the weights that are common to all, trains them for a round, sends how that changed "
+        "them, and is given what the frozen network generates from the vector that fits this change best."
     )
     baseline = True
     Settings = PFedHNSettings
@@ -271,8 +271,8 @@ class PFedHN(BackboneMethod):
     def fit(self, server: State, uploads: Message) -> Tensor:
         """Newcomers' vectors [n, D]: by Adam from the mean vector, |generated - wanted|^2 becomes as small as it can.
 
-        Wanted are the common weights plus a newcomer's change, which is scaled to the mean length by which the generated weights
-        of those who trained differ from the common ones: a single round says where to go and not how far. With generated
+        Wanted are the common weights plus a newcomer's change, which is scaled to the mean length by which what is generated
+        for those who trained differs from the common weights: a single round says where to go and not how far. With generated
         r W + b, the distance is r G r^T - 2 r t and a constant, where G = W W^T and t = (wanted - b) W^T.
         """
         params, trained = self.parameters(server), server[VECTORS]

@@ -101,8 +101,8 @@ class Quilt(BackboneMethod):
     paper = "fedquilt, 2026"
     admits = True
     newcomers = (
-        "A newcomer is given the shared layers as averaged by evidence, and trains them with graph filters and masks of its own; "
-        "it sends nothing."
+        "A newcomer is given the shared layers as averaged by evidence, and trains them with graph filters and "
+        "masks of its own; it sends nothing."
     )
     Settings = QuiltSettings
     searched = (*BackboneMethod.searched, "hidden", "node_dropout", "filter_lr", "reach")

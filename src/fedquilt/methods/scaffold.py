@@ -53,8 +53,8 @@ class Scaffold(FedAvg):
     title = "SCAFFOLD"
     paper = "Karimireddy et al., ICML 2020"
     newcomers = (
-        "A newcomer is given the last average, and trains it further without corrections, as it has no control variate; it sends "
-        "nothing."
+        "A newcomer is given the last average, and trains it further without corrections, as it has no control "
+        "variate; it sends nothing."
     )
     baseline = True
     Settings = ScaffoldSettings

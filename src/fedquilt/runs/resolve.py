@@ -414,7 +414,6 @@ class ResolvedRun:
         return f"{self.method.title}: everyone's graph is in one place{between}"
 
     def _method(self, seed: int) -> Method:
-        c = self.config
         return self.method(self.settings, self.context(seed), averaging_rule(*self._aggregation()))
 
     def _aggregation(self) -> tuple[Any, ...]:

@@ -189,9 +189,7 @@ class FrozenServer:
             for name, value in message.items()
         }
 
-    def admit_graph(
-        self, graph: Graph, split: str | None = None, seed: int = 0, epochs: int | None = None
-    ) -> Admitted:
+    def admit_graph(self, graph: Graph, split: str | None = None, seed: int = 0, epochs: int | None = None) -> Admitted:
         """Admit the owner of one graph, numbered after the last client that trained.
 
         Args:
@@ -299,7 +297,9 @@ def trained_alone(
     Where the method's network is none that `local` has, it is the usual one of the same width.
     """
     local, context = find_method("local"), method.context
-    settings = build_settings(local, replace(context, epochs=epochs), _settings_alone(method, local) | {"epochs": epochs})
+    settings = build_settings(
+        local, replace(context, epochs=epochs), _settings_alone(method, local) | {"epochs": epochs}
+    )
     kept = [replace(one, settings={n: v for n, v in one.settings.items() if n != "epochs"}) for one in clients]
     engine = factory(local(settings, context), kept, options)
     numbers = torch.tensor([client.id for client in clients])

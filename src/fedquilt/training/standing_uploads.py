@@ -31,7 +31,9 @@ def server_for_newcomers(training: Training, cohorts: Iterable[Cohort], precisio
         if spec is not None and spec.shared:
             found[LAST_SENT + name] = dense(value)
     if method.keeps_uploads():
-        found |= {STANDING + name: dense(value) for name, value in standing_uploads(training, cohorts, precision).items()}
+        found |= {
+            STANDING + name: dense(value) for name, value in standing_uploads(training, cohorts, precision).items()
+        }
     return found
 
 
