@@ -39,6 +39,13 @@ def test_each_method_that_uploads_tells_whether_sums_are_enough(call: Callable, 
         assert "Secure aggregation: yes" in text
 
 
+@pytest.mark.parametrize("name", list(methods()))
+def test_each_method_tells_what_it_gives_to_newcomers(call: Callable, name: str) -> None:
+    text, method = " ".join(call(f"methods {name}").out.split()), methods()[name]
+    assert method.newcomers
+    assert f"Clients that come after training: {'' if method.admits else 'none. '}{method.newcomers}" in text
+
+
 def test_an_unknown_method_is_one_sentence(refused: Callable) -> None:
     assert refused("methods fedpup") == "There is no method 'fedpup'; did you mean 'fedpub'?"
 

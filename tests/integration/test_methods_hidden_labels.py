@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedquilt.cohort.client import Client
-from fedquilt.graphs.split import TRAIN
 from fedquilt.methods.base import methods
 from fedquilt.training.plan import Plan
-from support.federations import Wiretap, assert_same, make_method, make_task, make_training, ragged_clients
+from support.federations import Wiretap, assert_same, make_method, make_task, make_training, ragged_clients, relabelled
 
 VARIANTS = [(name, {}) for name in methods()] + [
     ("fedpub", {"similarity": "label"}),
@@ -40,18 +37,6 @@ VARIANTS = [(name, {}) for name in methods()] + [
     ("fedhero", {"learner": "cosine", "latent": "bernoulli", "k": 4}),
     ("fedhero", {"share": "none", "share_projection": False}),
 ]
-
-
-def relabelled(clients: list[Client]) -> list[Client]:
-    """Other labels for all labelled nodes that do not train."""
-    changed = []
-    for client in clients:
-        y = client.graph.y.copy()
-        hidden = (client.split != TRAIN) & (y >= 0)
-        y[hidden] = (y[hidden] + 1) % client.graph.classes
-        assert not np.array_equal(y, client.graph.y)
-        changed.append(Client(client.id, replace(client.graph, y=y), client.split))
-    return changed
 
 
 @pytest.mark.parametrize("participation", [pytest.param(1.0, marks=pytest.mark.long), 0.6])

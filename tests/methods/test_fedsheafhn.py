@@ -874,7 +874,7 @@ def test_clients_held_out_and_a_graph_of_ones_own(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     run = fedquilt.run("fedsheafhn", out="out", hold_out_clients=0.4, **SMALL)
     counts = {name: part["clients"] for name, part in run.result["groups"].items()}
-    assert counts == {"trained": 3, "new": 2, "new without training": 2}
+    assert counts == {"trained": 3, "new": 2, "new without training": 2, "new alone": 2}
     assert run.result["groups"]["new"]["test_mean"] > 0
     assert set(run.servers[0].lasting) == {n for n in run.servers[0].lasting if n.startswith(NET)} | {VECTORS}
     graph = load_graph("patchwork:seed=1")[0].subgraph(np.arange(60), "newcomer")
@@ -893,6 +893,7 @@ def test_an_attack_and_clients_held_out() -> None:
         "trained": 3,
         "new": 2,
         "new without training": 2,
+        "new alone": 2,
     }
 
 

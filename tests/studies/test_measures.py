@@ -95,7 +95,7 @@ def test_models_with_zeros_are_smaller() -> None:
     ("options", "names"),
     [
         ({"method": "fedpub", "attack": "gaussian", "attack_ratio": 0.4}, ("honest", "malicious")),
-        ({"method": "fedsheafhn", "hold_out_clients": 0.3}, ("trained", "new", "new without training")),
+        ({"method": "fedsheafhn", "hold_out_clients": 0.3}, ("trained", "new", "new without training", "new alone")),
     ],
 )
 def test_groups_of_clients_have_values_of_their_own(options: dict[str, Any], names: tuple[str, ...]) -> None:

@@ -70,6 +70,18 @@ def ragged_client(rng: np.random.Generator, number: int, nodes: int, sparse: boo
     return Client(number, graph, split)
 
 
+def relabelled(clients: list[Client]) -> list[Client]:
+    """Other labels for all labelled nodes that do not train."""
+    changed = []
+    for client in clients:
+        y = client.graph.y.copy()
+        hidden = (client.split != TRAIN) & (y >= 0)
+        y[hidden] = (y[hidden] + 1) % client.graph.classes
+        assert not np.array_equal(y, client.graph.y)
+        changed.append(Client(client.id, replace(client.graph, y=y), client.split))
+    return changed
+
+
 def make_task(clients: Sequence[Client], **changes: Any) -> RunContext:
     graph = clients[0].graph
     facts = {

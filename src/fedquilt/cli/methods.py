@@ -83,6 +83,7 @@ def _print_method(method: type[Method]) -> None:
     console.print()
     console.print(f"Against hostile clients: {against_hostile_clients(method)}", markup=False)
     console.print(f"Weights of edges: {edge_weights(method)}", markup=False)
+    console.print(f"Clients that come after training: {newcomers(method)}", markup=False)
     console.print()
     listed = fields(method.Settings)
     if not listed:
@@ -133,6 +134,13 @@ def edge_weights(method: type[Method]) -> str:
     context = RunContext("", "disjoint", "accuracy", 1, 2, 1, 1, 0)
     why = method(build_settings(method, context, {}), context).ignores_edge_weights()
     return f"not used, {why}." if why else "used, relative to the client's mean."
+
+
+def newcomers(method: type[Method]) -> str:
+    """Return a sentence about what the method gives to a client that did not train, and what that client sends."""
+    if method.newcomers:
+        return method.newcomers if method.admits else f"none. {method.newcomers}"
+    return "admitted." if method.admits else "none can be given a model."
 
 
 def _print_messages(heading: str, specs: tuple[TensorSpec, ...]) -> None:

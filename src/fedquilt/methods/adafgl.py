@@ -43,7 +43,7 @@ from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.rows import Rows
 from fedquilt.messages.message import Message, dense
-from fedquilt.methods.base import Phase, State, Update, register
+from fedquilt.methods.base import LAST_SENT, Phase, State, Update, register
 from fedquilt.methods.base_adam import MODEL, gradients_of, leaves_of
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Share
@@ -97,6 +97,10 @@ class AdaFgl(FedAvg):
 
     title = "AdaFGL"
     paper = "Li et al., ICDE 2024"
+    newcomers = (
+        "A newcomer is given the extractor, the last average, and does a whole personal phase at home with it; it "
+        "sends nothing."
+    )
     baseline = True
     Settings = AdaFglSettings
     settings: AdaFglSettings
@@ -261,6 +265,14 @@ class AdaFgl(FedAvg):
         for name, value in down.items():
             server[EXTRACTOR + name].copy_(dense(value))
         return down
+
+    def newcomer_state(self, server: State) -> State:
+        """The extractor, which the rounds at home left as it was."""
+        return {LAST_SENT + name: dense(value) for name, value in self.extractor(server).items()}
+
+    def newcomer_epochs(self) -> int:
+        """Where the run does not say, those of the personal phase."""
+        return self.context.newcomer_epochs or self.phases(self.context.rounds)[-1].rounds * self.settings.epochs
 
     def extractor(self, server: State) -> Message:
         """The last average."""

@@ -50,6 +50,10 @@ class Apfl(TwinMethod):
 
     title = "APFL"
     paper = "Deng et al., 2020"
+    newcomers = (
+        "A newcomer is given the last average, from which both its copy of the common model and its own start; it "
+        "sends nothing."
+    )
     baseline = True
     Settings = ApflSettings
     searched = (*TwinMethod.searched, "alpha", "alpha_lr")

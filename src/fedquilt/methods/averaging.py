@@ -122,6 +122,11 @@ def places_among(senders: Tensor, receivers: Tensor, clients: int) -> Tensor:
     return place[receivers]
 
 
+def strangers(share: Tensor) -> Tensor:
+    """The places among the senders of receivers that are none of them, for `Averaging.mix`: share [r, n] -> [r] of -1."""
+    return torch.full((len(share),), -1, device=share.device)
+
+
 def weighted_mean(stack: Tensor, weight: Tensor) -> Tensor:
     """sum_m weight_m stack_m / sum_m weight_m, [M, ...] -> [...]: one product, no copy of the stack."""
     share = weight / weight.sum()

@@ -36,6 +36,8 @@ from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 State = dict[str, Tensor]
 # The upload by which a server tells clients apart has this name in every method; attacks replace it.
 EMBEDDING = "embedding"
+# In what `Method.newcomer_state` is given: what the server sent last to everyone alike, and what each client would send now.
+LAST_SENT, STANDING = "last.", "standing."
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class RunContext:
         task: the name of what is learned (`fedquilt.tasks`).
         class_weights: of the training loss: "none", "balanced", or a number for each class, such as "1,1,3.5".
         rounds: the rounds that the run asks for.
+        newcomer_epochs: epochs that a newcomer trains what it was given; None: as many as the method chooses.
     """
 
     dataset: str
@@ -64,6 +67,7 @@ class RunContext:
     task: str = NODE_CLASSIFICATION
     class_weights: str = NO_WEIGHTS
     rounds: int = 100
+    newcomer_epochs: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The dict that run folders and messages to sites hold: `classes` is the outputs, and what is usual is left out."""
@@ -73,6 +77,8 @@ class RunContext:
             del out["task"]
         if self.class_weights == NO_WEIGHTS:
             del out["class_weights"]
+        if self.newcomer_epochs is None:
+            del out["newcomer_epochs"]
         return out
 
     @classmethod
@@ -151,6 +157,7 @@ class Method(ABC):
         guarded: a sentence about what the guarded average bounds, of a method whose server does not average.
         admits: a client that did not train can be given a model afterwards, by `newcomer_state`, `newcomer_download` and
             `newcomer_update`.
+        newcomers: sentences about what a newcomer is given, and what it sends for that; of a method that does not admit, why.
     """
 
     name: ClassVar[str]
@@ -169,6 +176,7 @@ class Method(ABC):
     pools_graphs: ClassVar[bool] = False
     guarded: ClassVar[str] = ""
     admits: ClassVar[bool] = False
+    newcomers: ClassVar[str] = ""
 
     def __init__(self, settings: Any, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         """`averaging` is the rule by which the server averages, where it does."""
@@ -364,21 +372,53 @@ class Method(ABC):
 
     # -- clients that come after training ----------------------------------------------------------------------------
 
+    def newcomer_sends(self) -> tuple[str, ...]:
+        """The declared uploads, or patterns of them, that a newcomer sends to be given its model; by default none."""
+        return ()
+
+    def newcomer_rounds(self) -> tuple[int, ...]:
+        """The rounds that a newcomer does before it is given its model. What it sends is of the upload of the last."""
+        return (0,) if self.newcomer_sends() else ()
+
+    def newcomer_greeting(self, server: State) -> Message:
+        """What newcomers are sent before these rounds, from what `newcomer_state` gave; one for all, without a client axis.
+
+        By default what clients are sent before round 0.
+        """
+        return self.server_start()[1]
+
+    def keeps_uploads(self) -> bool:
+        """Whether `newcomer_state` needs what each client would send now (`standing`)."""
+        return False
+
+    def standing(self, state: State, cohort: Cohort, down: Message) -> Message:
+        """What clients would send now, without training further, where `keeps_uploads`; `down` is that of `server_start`."""
+        raise NotImplementedError
+
     def newcomer_state(self, server: State) -> State:
-        """The part of the server's final state that newcomers need; it is saved with the run as server.safetensors."""
-        return {}
+        """The part of the server's final state that newcomers need; it is saved with the run as server.safetensors.
+
+        `server` also has, under `LAST_SENT`, what was sent last that is the same for everyone; and where `keeps_uploads`, under
+        `STANDING`, what those clients that ever trained would send now, [n, ...]. By default what was sent last.
+        """
+        return {name: value for name, value in server.items() if name.startswith(LAST_SENT)}
 
     def newcomer_download(self, server: State, uploads: Message) -> Message:
-        """Compute what newcomers are sent from what they uploaded after `local_update` of round 0.
+        """Compute what newcomers are sent from what they uploaded, each whatever the others sent.
 
         `server` is what `newcomer_state` gave, on the uploads' device; it must not be changed. Newcomers are numbered on from
-        the context's clients. They are sent what `server_start` sends too, so that it has to be shared.
+        the context's clients. Where they send nothing, all are sent the same, without a client axis. By default what was sent
+        last.
         """
-        raise NotImplementedError
+        return {name.removeprefix(LAST_SENT): value for name, value in server.items() if name.startswith(LAST_SENT)}
 
     def newcomer_update(self, state: State, cohort: Cohort, down: Message) -> Update:
         """Make newcomers' personal models from what they were sent, changing `state` in place; the upload is not sent."""
         return self.local_update(state, cohort, down, 1)
+
+    def newcomer_steps(self) -> int:
+        """How many training steps a newcomer takes in all; 0: unknown, so that it is not compared with training alone."""
+        return 0
 
     # -- what reports show -------------------------------------------------------------------------------------------
 

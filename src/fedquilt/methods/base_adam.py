@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -24,6 +25,7 @@ MODEL = "model."
 PREVIOUS = "previous."  # in the server's state: what was sent before, where the averaging rule needs it
 KEYS = "dropout.key"
 CLOCK = "dropout.clock"
+NEWCOMER_EPOCHS = 10  # that a newcomer trains what it was given, where neither the run nor the method says otherwise
 
 
 class AdamMethod(Method):
@@ -240,6 +242,39 @@ class AdamMethod(Method):
     def personal(self, state: State) -> State:
         """The effective weights."""
         return self.weights(state)
+
+    # -- clients that come after training ----------------------------------------------------------------------------
+
+    def standing(self, state: State, cohort: Cohort, down: Message) -> Message:
+        """The upload of the state as it is."""
+        return self.upload(state, self.personal(state), cohort, down)
+
+    def newcomer_epochs(self) -> int:
+        """How many local epochs a newcomer trains what it was given."""
+        return self.context.newcomer_epochs or NEWCOMER_EPOCHS
+
+    def newcomer_receive(self, state: State, down: Message) -> None:
+        """Copy what a newcomer was given into its state."""
+        self.receive(state, down)
+
+    def newcomer_update(self, state: State, cohort: Cohort, down: Message) -> Update:
+        """A local round of `newcomer_epochs` epochs with what was given, in the last phase of the method."""
+        return self._newcomer_trainer().local_update(state, cohort, down, self._newcomer_round())
+
+    def newcomer_steps(self) -> int:
+        """Those of its rounds before it is given its model, and of the one after."""
+        before = sum(len(self.steps(round)) for round in self.newcomer_rounds())
+        return before + len(self._newcomer_trainer().steps(self._newcomer_round()))
+
+    def _newcomer_trainer(self) -> AdamMethod:
+        """The same method with a newcomer's epochs as local epochs."""
+        settings = replace(self.settings, epochs=self.newcomer_epochs())
+        return type(self)(settings, self.context, self.averaging)
+
+    def _newcomer_round(self) -> int:
+        """The second round of the last phase."""
+        *before, _ = self.phases(self.context.rounds)
+        return sum(phase.rounds for phase in before) + 1
 
 
 def along(values: Tensor, tensor: Tensor) -> Tensor:

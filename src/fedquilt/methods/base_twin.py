@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.messages.message import Message
-from fedquilt.methods.base import State
+from fedquilt.methods.base import State, Update
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.nn.layers import Weights
@@ -48,6 +48,17 @@ class TwinMethod(FedAvg):
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """The first model and the number of training nodes."""
         return super().upload(state, self.weights(state), cohort, down)
+
+    def newcomer_receive(self, state: State, down: Message) -> None:
+        """Both models start from the average: what clients' second models learned stays with them."""
+        super().newcomer_receive(state, down)
+        for name, own in self.second(state).items():
+            own.copy_(state[MODEL + name])
+
+    def newcomer_update(self, state: State, cohort: Cohort, down: Message) -> Update:
+        """A long local round of both models from the average."""
+        self.newcomer_receive(state, down)
+        return super().newcomer_update(state, cohort, down)
 
     def distance(self, clients: State) -> Tensor:
         """How far each client's two models are apart, relative to the averaged one: |v - w| / |w|, [M]."""

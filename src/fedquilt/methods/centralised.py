@@ -33,6 +33,10 @@ class Centralised(BackboneMethod):
 
     title = "Centralised (no federation)"
     paper = "the ceiling: everyone's graph in one place"
+    newcomers = (
+        "It is no federation that could be joined: its one model is used on another graph as it is ('fedquilt "
+        "predict')."
+    )
     baseline = True
     Settings = BackboneSettings
     searched = (*BackboneMethod.searched, "hidden")

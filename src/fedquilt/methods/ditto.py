@@ -45,6 +45,10 @@ class Ditto(TwinMethod):
 
     title = "Ditto"
     paper = "Li et al., ICML 2021"
+    newcomers = (
+        "A newcomer is given the last average, from which its own model starts and toward which it is pulled; it "
+        "sends nothing."
+    )
     baseline = True
     Settings = DittoSettings
     searched = (*TwinMethod.searched, "pull")

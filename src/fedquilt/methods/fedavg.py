@@ -38,6 +38,8 @@ class FedAvg(BackboneMethod):
     paper = "McMahan et al., AISTATS 2017"
     Settings = BackboneSettings
     searched = (*BackboneMethod.searched, "hidden")
+    admits = True
+    newcomers = "A newcomer is given the last average, and trains it further; it sends nothing."
     uploads: ClassVar[tuple[TensorSpec, ...]] = (WEIGHTS, TRAIN_NODES)
     downloads: ClassVar[tuple[TensorSpec, ...]] = (AVERAGE,)
     any_module = True

@@ -52,6 +52,7 @@ class FedDyn(FedAvg):
 
     title = "FedDyn"
     paper = "Acar et al., ICLR 2021"
+    newcomers = "A newcomer is given the last corrected average, and trains it further; it sends nothing."
     baseline = True
     Settings = FedDynSettings
     searched = (*FedAvg.searched, "alpha")

@@ -90,6 +90,10 @@ class FedGNN(FedAvg):
 
     title = "FedGNN"
     paper = "Wu et al., 2021"
+    newcomers = (
+        "A newcomer is given the last average, trains it for a round, sends embeddings of some of its nodes with "
+        "their number, and is given embeddings of others' nodes that look like them."
+    )
     baseline = True
     Settings = FedGNNSettings
     settings: FedGNNSettings
@@ -305,6 +309,38 @@ class FedGNN(FedAvg):
         for name, value in zip(NOTED, values, strict=True):
             server[DIAGNOSTIC + name].copy_(value)
         return torch.nn.functional.pad(chosen, (0, 0, 0, s.look_alikes - count))
+
+    def newcomer_sends(self) -> tuple[str, ...]:
+        """The embeddings of its sampled nodes, where graphs are expanded."""
+        return (NODES, COUNT) if self.expands else ()
+
+    def newcomer_state(self, server: State) -> State:
+        """The last average, and the embeddings of those who trained."""
+        return super().newcomer_state(server) | {name: server[name] for name in (KNOWN,) if name in server}
+
+    def newcomer_greeting(self, server: State) -> Message:
+        """The last average."""
+        return super().newcomer_download(server, {})
+
+    def newcomer_download(self, server: State, uploads: Message) -> Message:
+        """The last average, and for each newcomer the look-alikes among what those sent who trained."""
+        average = super().newcomer_download(server, uploads)
+        if NODES not in uploads:
+            return average
+        mine, known = dense(uploads[NODES]), server[KNOWN]
+        real = torch.arange(mine.shape[1], device=mine.device) < dense(uploads[COUNT]).unsqueeze(1)
+        others, owners = (
+            known.flatten(0, 1),
+            torch.arange(len(known), device=known.device).repeat_interleave(known.shape[1]),
+        )
+        pool = self.pool(torch.zeros(1, dtype=torch.int64, device=known.device), len(others))
+        if pool is not None:
+            others, owners = others[pool], owners[pool]
+        count = min(self.settings.look_alikes, len(others))
+        nobody = torch.full_like(owners[:1], -1).expand(len(mine))
+        mine = torch.where(real.unsqueeze(2), mine, 0.0)
+        chosen = choose_look_alikes(mine, nobody, others, owners, count, self.settings.threshold)[0]
+        return average | {ALIKE: torch.nn.functional.pad(chosen, (0, 0, 0, self.settings.look_alikes - count))}
 
     def pool(self, turn: Tensor, total: int) -> Tensor | None:
         """Which of `total` embeddings the server chooses among in its turn [1]: [POOL] indices; None: all of them."""

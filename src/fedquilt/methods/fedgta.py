@@ -37,14 +37,15 @@ from torch import Tensor
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
-from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among
-from fedquilt.methods.base import EMBEDDING, RoundSizes, RunContext, State, register
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among, strangers
+from fedquilt.methods.base import EMBEDDING, STANDING, RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.diagnostics import effective_clients, pair_median
 from fedquilt.methods.settings import Backbone, BackboneSettings, Count, Positive, Share
 from fedquilt.nn.class_gaussians import training_labels
 from fedquilt.nn.label_propagation import distributions, propagation
+from fedquilt.nn.models import part
 from fedquilt.nn.moments import Kind, mixed_moments, moment_count, smoothing_confidence
 
 CONFIDENCE, DIAGNOSTIC = "confidence", "diagnostic."
@@ -86,6 +87,11 @@ class FedGta(BackboneMethod):
 
     title = "FedGTA"
     paper = "Li et al., PVLDB 2023"
+    admits = True
+    newcomers = (
+        "A newcomer is given the average by confidence, trains it for a round, sends the moments of its spread "
+        "labels, and is given the average of those whose moments are like its own."
+    )
     baseline = True
     Settings = FedGtaSettings
     settings: FedGtaSettings
@@ -205,6 +211,32 @@ class FedGta(BackboneMethod):
             return like.new_ones(senders)
         stated = dense(uploads[CONFIDENCE]).clamp_min(1e-6)
         return self.averaging.limited_counts(stated.unsqueeze(1)).squeeze(1)
+
+    # -- clients that come after training ----------------------------------------------------------------------------
+
+    def newcomer_sends(self) -> tuple[str, ...]:
+        """The moments."""
+        return (EMBEDDING,)
+
+    def keeps_uploads(self) -> bool:
+        """Averages are made of the clients' models."""
+        return True
+
+    def newcomer_state(self, server: State) -> State:
+        """The clients' models, moments and confidence."""
+        return part(server, STANDING)
+
+    def newcomer_greeting(self, server: State) -> Message:
+        """The average of all by confidence."""
+        known: Message = {**server}
+        weight = self.confidences(known, len(server[EMBEDDING]), server[EMBEDDING])
+        return {n: self.averaging.average(stack, weight) for n, stack in server.items() if n.startswith(MODEL)}
+
+    def newcomer_download(self, server: State, uploads: Message) -> Message:
+        """The average of the clients whose moments are like the newcomer's."""
+        share = self.shares_of(cosines(dense(uploads[EMBEDDING]), server[EMBEDDING]), {**server})
+        stacks = {name: stack for name, stack in server.items() if name.startswith(MODEL)}
+        return {name: self.averaging.mix(share, stack, strangers(share)) for name, stack in stacks.items()}
 
     # -- what reports show -----------------------------------------------------------------------------------------
 

@@ -141,6 +141,11 @@ class FedHERO(AdamMethod):
 
     title = "FedHERO"
     paper = "Chen et al., 2025"
+    admits = True
+    newcomers = (
+        "A newcomer is given the last average of the structure learner and the latent graph's channel; the given "
+        "graph's channel and the classifier it trains at home. It sends nothing."
+    )
     Settings = FedHEROSettings
     settings_before = MappingProxyType({"projection_layers": 1})
     searched = (*AdamMethod.searched, "alpha", "smoothness", "concentration")

@@ -42,8 +42,8 @@ from torch import Tensor
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.random_streams import torch_stream
 from fedquilt.messages.message import Message, TensorSpec, dense
-from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among
-from fedquilt.methods.base import RoundSizes, RunContext, State, register
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among, strangers
+from fedquilt.methods.base import LAST_SENT, STANDING, RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.diagnostics import effective_clients, own_weight, pair_median
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
@@ -52,7 +52,7 @@ from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.edges import Edges
 from fedquilt.nn.gaussians import CHUNK, jensen_shannon, kl_diagonal, quadrature
 from fedquilt.nn.layers import Weights, linear
-from fedquilt.nn.models import Shapes
+from fedquilt.nn.models import Shapes, part
 from fedquilt.nn.routing import route, unit
 
 ALPHA, SPREAD = "alpha", "spread"
@@ -171,6 +171,11 @@ class FedIIH(AdamMethod):
 
     title = "FedIIH"
     paper = "Yu et al., AAAI 2025"
+    admits = True
+    newcomers = (
+        "A newcomer is given the plain average, trains it for a round, sends the Gaussians of its latent factors, "
+        "and is given an average of its own, each factor by its similarity to the clients that trained."
+    )
     Settings = FedIIHSettings
     single_uploads = "server compares the clients' latent factors and averages their models anew for each receiver"
     searched = (*AdamMethod.searched, "tau", "elbo")
@@ -394,6 +399,43 @@ class FedIIH(AdamMethod):
         before = 1 if name == MODEL + "classifier.weight" else math.prod(stack.shape[1:-1])
         parts = stack.view(len(stack), before, self.factors, -1)
         return self.averaging.mix_factors(beta, parts, own).reshape(-1, *stack.shape[1:])
+
+    # -- clients that come after training ----------------------------------------------------------------------------
+
+    def newcomer_sends(self) -> tuple[str, ...]:
+        """The Gaussians, where they are compared."""
+        return (MEAN, LOGVAR) if self.compares else ()
+
+    def keeps_uploads(self) -> bool:
+        """Averages are made of the clients' models."""
+        return True
+
+    def newcomer_state(self, server: State) -> State:
+        """The clients' models and Gaussians, and the global factors."""
+        return part(server, STANDING) | {name: value for name, value in server.items() if name == LAST_SENT + ALPHA}
+
+    def newcomer_greeting(self, server: State) -> Message:
+        """The plain average, and the global factors."""
+        return {name: value[0] if name != ALPHA else value for name, value in self.for_newcomers(server, None).items()}
+
+    def newcomer_download(self, server: State, uploads: Message) -> Message:
+        """Each factor's part of the model by the similarity in it to the clients that trained, and the global factors."""
+        if not self.compares:
+            return self.newcomer_greeting(server)
+        trained = server[MEAN].shape[0]
+        mean, logvar = (torch.cat([server[name], dense(uploads[name])]) for name in (MEAN, LOGVAR))
+        found = self.compare(mean, logvar.clamp(*LOGVARS))
+        sharpness = self.sharpness(found[:, :trained, :trained])
+        return {**self.for_newcomers(server, torch.softmax(sharpness * found[:, trained:, :trained], dim=2))}
+
+    def for_newcomers(self, server: State, beta: Tensor | None) -> State:
+        """Averages of the clients' models by beta [K, r, n]; None: a plain one, r = 1. And the global factors."""
+        stacks = {name: stack for name, stack in server.items() if name.startswith(MODEL)}
+        some = next(iter(stacks.values()))
+        if beta is None:
+            beta = some.new_full((self.factors, 1, len(some)), 1.0 / len(some))
+        mixed = {name: self.mixed(name, stack, beta, strangers(beta[0])) for name, stack in stacks.items()}
+        return mixed | {name: server[LAST_SENT + name] for name in (ALPHA,) if LAST_SENT + name in server}
 
     def similarity(self, server: State) -> Tensor | None:
         """S of each factor as last computed between each pair of clients: [K, M, M]; None where nothing is compared."""

@@ -82,6 +82,11 @@ class FedLIT(BackboneMethod):
 
     title = "FedLIT"
     paper = "Xie et al., WWW 2023"
+    admits = True
+    newcomers = (
+        "A newcomer is given the last average of all layers and of the centroids of link types, by which it sorts "
+        "its own links; it sends nothing."
+    )
     baseline = True
     Settings = FedLITSettings
     settings: FedLITSettings

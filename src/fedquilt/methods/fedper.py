@@ -21,6 +21,10 @@ class FedPer(FedAvg):
 
     title = "FedPer"
     paper = "Arivazhagan et al., 2019"
+    newcomers = (
+        "A newcomer is given the last average of the graph layers, and trains them with a classifier of its own; "
+        "it sends nothing."
+    )
     uploads = (
         TensorSpec(MODEL + "conv*", "The client's graph layers after training, without its classifier.", weights=True),
         TRAIN_NODES,

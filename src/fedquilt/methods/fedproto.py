@@ -68,6 +68,11 @@ class FedProto(BackboneMethod):
 
     title = "FedProto"
     paper = "Tan et al., AAAI 2022"
+    admits = True
+    newcomers = (
+        "A newcomer is given the averaged prototypes and no weights: it trains a model of its own, whose classes "
+        "are drawn toward them. It sends nothing."
+    )
     baseline = True
     settings: FedProtoSettings
     Settings = FedProtoSettings

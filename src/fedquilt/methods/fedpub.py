@@ -48,13 +48,14 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.random_streams import derive
 from fedquilt.devices.offload import row_chunks
 from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, dense
-from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among
-from fedquilt.methods.base import EMBEDDING, RoundSizes, RunContext, State, register
+from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among, strangers
+from fedquilt.methods.base import EMBEDDING, STANDING, RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.diagnostics import effective_clients, mean_norm, pair_median
 from fedquilt.methods.fedavg import TRAIN_NODES
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive, Share
+from fedquilt.nn.cross_cosine import cross_cosine
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.functional_embedding import (
     Copies,
@@ -66,10 +67,11 @@ from fedquilt.nn.functional_embedding import (
 )
 from fedquilt.nn.kernel_average import RANK, shares
 from fedquilt.nn.layers import Weights, masked
-from fedquilt.nn.models import common_start, matrices
+from fedquilt.nn.models import common_start, matrices, part
 from fedquilt.tasks.node_classification import class_count, labels
 
 MASK, LABEL_SHARE, DIAGNOSTIC = "mask.", "label_share", "diagnostic."
+SEED = "graph_seed"  # of the random graph: in the server's state, and sent
 MANY = 1000  # clients from which on the matrix of their similarities is not written out
 SAMPLE = 64  # receivers of whose weights there are diagnostics, where the matrix of all weights is not written out
 COMMUNITY = 0.5  # similarity above which two clients are one community, when communities are explicit (Table 11)
@@ -118,6 +120,11 @@ class FedPub(BackboneMethod):
 
     title = "FED-PUB"
     paper = "Baek et al., ICML 2023"
+    admits = True
+    newcomers = (
+        "A newcomer is given the average of all models, trains it for a round, sends its functional embedding (or "
+        "what `similarity` compares), and is given an average by its similarity to the clients that trained."
+    )
     Settings = FedPubSettings
     single_uploads = (
         "server compares the clients' functional embeddings and averages their models anew for each receiver"
@@ -138,7 +145,7 @@ class FedPub(BackboneMethod):
     )
     downloads = (
         TensorSpec(MODEL + "*", "An average of the participants' models, weighted by similarity to this client."),
-        TensorSpec("graph_seed", "The seed of the random graph; it tells nothing about anyone.", shared=True),
+        TensorSpec(SEED, "The seed of the random graph; it tells nothing about anyone.", shared=True),
     )
 
     def __init__(self, settings: FedPubSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
@@ -268,11 +275,11 @@ class FedPub(BackboneMethod):
 
     def common_graph(self, cohort: Cohort, down: Message) -> RandomGraph:
         """The random graph that everyone draws from the server's seed."""
-        return random_graph(self.settings.graph, int(dense(down["graph_seed"])), self.context.features, cohort.device)
+        return random_graph(self.settings.graph, int(dense(down[SEED])), self.context.features, cohort.device)
 
     def common_graphs(self, cohort: Cohort, down: Message) -> Copies:
         """The same as everyone's, for models that need more of it than two GCN layers do."""
-        client = random_client(self.settings.graph, int(dense(down["graph_seed"])), self.context.features)
+        client = random_client(self.settings.graph, int(dense(down[SEED])), self.context.features)
         return Copies(client, cohort.clients, cohort.device)
 
     # -- at the server ---------------------------------------------------------------------------------------------
@@ -282,17 +289,17 @@ class FedPub(BackboneMethod):
         seed = torch.tensor([derive(self.context.seed, "server", "random graph")], dtype=torch.int64)
         clients = self.context.clients
         if self.many:
-            server = {EMBEDDING: torch.zeros(clients, self.settings.hidden), "graph_seed": seed}
+            server = {EMBEDDING: torch.zeros(clients, self.settings.hidden), SEED: seed}
         else:
             unknown = 0.0 if self.settings.contrast == "none" else 0.5
-            server = {"similarity": torch.full((clients, clients), unknown), "graph_seed": seed}
+            server = {"similarity": torch.full((clients, clients), unknown), SEED: seed}
         if self.settings.similarity == "gradient":
             start = common_start(self.shapes(), self.context.seed, self.context.clients, torch.device("cpu"))
             server |= {"sent." + name: w for name, w in start.items()}
         server |= {DIAGNOSTIC + name: torch.zeros(()) for name in self.noted()}
         if not self.settings.matching:
             server |= self.previous_start()
-        return server, {"graph_seed": seed}
+        return server, {SEED: seed}
 
     def server_memory(self, sizes: RoundSizes) -> int:
         """A similarity for each pair of clients, its softmax and a copy; beyond MANY clients thin factors instead."""
@@ -313,7 +320,7 @@ class FedPub(BackboneMethod):
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """theta_i = sum_j alpha_ij theta_j, alpha_ij = softmax_j(tau S(i, j)), without the entries client i removed."""
         stacks = {name: dense(value) for name, value in uploads.items() if name.startswith(MODEL)}
-        message: Message = {"graph_seed": server["graph_seed"]}
+        message: Message = {SEED: server[SEED]}
         self.note(server, weight_norm=mean_norm(stacks[MODEL + matrices(self.shapes())[0]]))
         if not self.settings.matching:
             nodes = dense(uploads[TRAIN_NODES.name])
@@ -420,6 +427,55 @@ class FedPub(BackboneMethod):
         found = effective_clients(alpha / alpha.sum(1, keepdim=True))
         similarity = self.scaled(some @ some.T, len(sent))
         self.note(server, effective_clients=found, similarity_median=pair_median(similarity))
+
+    # -- clients that come after training ----------------------------------------------------------------------------
+
+    def newcomer_sends(self) -> tuple[str, ...]:
+        """What is compared; nothing where models are averaged plainly."""
+        compared = {"function": EMBEDDING, "label": LABEL_SHARE}.get(self.settings.similarity, MODEL + "*")
+        return (compared,) if self.settings.matching else ()
+
+    def keeps_uploads(self) -> bool:
+        """Averages are made of the clients' models."""
+        return True
+
+    def newcomer_state(self, server: State) -> State:
+        """The clients' models with what is compared, and the seed of the random graph."""
+        return part(server, STANDING) | {SEED: server[SEED]}
+
+    def newcomer_greeting(self, server: State) -> Message:
+        """The average of all models, and the seed of the random graph."""
+        nodes = server.get(TRAIN_NODES.name)
+        average = {n: self.averaging.average(w, nodes) for n, w in server.items() if n.startswith(MODEL)}
+        return {SEED: server[SEED], **average}
+
+    def newcomer_download(self, server: State, uploads: Message) -> Message:
+        """theta_i = sum_j alpha_ij theta_j over the clients that trained, alpha_ij = softmax_j(tau S(i, j))."""
+        if not self.settings.matching:
+            return self.newcomer_greeting(server)
+        alpha = self.attention(self.compare_newcomers(server, uploads))
+        mixed: Message = {
+            n: self.averaging.mix(alpha, w, strangers(alpha)) for n, w in server.items() if n.startswith(MODEL)
+        }
+        return {SEED: server[SEED], **mixed}
+
+    def compare_newcomers(self, server: State, uploads: Message) -> Tensor:
+        """S(i, j) between newcomers and the clients that trained: [n, M].
+
+        With similarity = gradient, how models differ from the average of those of the clients that trained.
+        """
+        kind = self.settings.similarity
+        if kind == "label":
+            both = torch.cat([server[LABEL_SHARE], dense(uploads[LABEL_SHARE])]).clamp(0.0, 1.0)
+            trained = len(server[LABEL_SHARE])
+            return 1.0 - jensen_shannon(both)[trained:, :trained]
+        names = [EMBEDDING] if kind == "function" else [name for name in server if name.startswith(MODEL)]
+        known = [server[name] for name in names]
+        centred = kind == "gradient" or self.settings.contrast == "centred"
+        middle = [stack.mean(0) if centred else torch.zeros_like(stack[0]) for stack in known]
+        theirs = [stack - mean for stack, mean in zip(known, middle, strict=True)]
+        mine = [dense(uploads[name]) - mean for name, mean in zip(names, middle, strict=True)]
+        return self.scaled(cross_cosine(mine, theirs), len(known[0]))
 
     # -- what reports show -----------------------------------------------------------------------------------------
 

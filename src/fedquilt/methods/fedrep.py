@@ -47,6 +47,10 @@ class FedRep(FedPer):
 
     title = "FedRep"
     paper = "Collins et al., ICML 2021"
+    newcomers = (
+        "A newcomer is given the last average of the graph layers; it trains a classifier of its own on them, then "
+        "the layers. It sends nothing."
+    )
     baseline = True
     Settings = FedRepSettings
     searched = (*FedPer.searched, "head_epochs")

@@ -121,6 +121,10 @@ class FedSagePlus(FedSage):
 
     title = "FedSage+"
     paper = "Zhang et al., NeurIPS 2021"
+    newcomers = (
+        "A newcomer trains a generator of missing neighbours at home, without answers of others, and is given the "
+        "last average, which it trains further on its mended graph; it sends nothing."
+    )
     baseline = True
     Settings = FedSagePlusSettings
     settings: FedSagePlusSettings
@@ -351,6 +355,16 @@ class FedSagePlus(FedSage):
         sample = sample_nodes(cohort, self.context.seed, self.settings.shared_nodes, SAMPLE_LAYER)
         apart = peer_loss(cohort, leaves, rows, real, sample)
         return {ANSWER + name: grad for name, grad in gradients_of(apart.sum(), leaves).items()}
+
+    # -- clients that come after training --------------------------------------------------------------------------------
+
+    def newcomer_rounds(self) -> tuple[int, ...]:
+        """Those of the generator, at home."""
+        return tuple(range(self.settings.generator_rounds)) if self.mends else ()
+
+    def newcomer_steps(self) -> int:
+        """Those of the model."""
+        return self.newcomer_epochs()
 
     # -- at the server ---------------------------------------------------------------------------------------------------
 

@@ -147,6 +147,10 @@ class FedSheafHN(BackboneMethod):
     client_settings = ("lr", "weight_decay")  # epochs are counted from the warm-up on
     settings: FedSheafHNSettings
     admits = True
+    newcomers = (
+        "A newcomer warms up alone, sends its embedding, and is given the layers that the frozen networks write "
+        "for it, beside those who trained; it trains them with a classifier of its own."
+    )
     uploads = (
         TensorSpec(
             UPDATE + "*",
@@ -237,9 +241,17 @@ class FedSheafHN(BackboneMethod):
 
     def newcomer_update(self, state: State, cohort: Cohort, down: Message) -> Update:
         """Train the generated weights for `newcomer_epochs`, since the classifier is not trained for these layers."""
-        s = self.settings
+        warmup = self.settings.warmup
         self.receive(state, down)
-        return self.train(state, cohort, down, range(s.warmup, s.warmup + s.newcomer_epochs))
+        return self.train(state, cohort, down, range(warmup, warmup + self.newcomer_epochs()))
+
+    def newcomer_epochs(self) -> int:
+        """Where the run does not say, the setting's."""
+        return self.context.newcomer_epochs or self.settings.newcomer_epochs
+
+    def newcomer_steps(self) -> int:
+        """Those of round 0 and of the last step."""
+        return len(self.steps(0)) + self.newcomer_epochs()
 
     # -- at the server ---------------------------------------------------------------------------------------------
 
@@ -393,6 +405,10 @@ class FedSheafHN(BackboneMethod):
         return read @ read.T
 
     # -- newcomers -------------------------------------------------------------------------------------------------
+
+    def newcomer_sends(self) -> tuple[str, ...]:
+        """All that clients send in round 0: the embedding, or where there is none, the change."""
+        return (EMBEDDING,) if self.sends(EMBEDDING) else (UPDATE + "*",)
 
     def newcomer_state(self, server: State) -> State:
         """The networks and the embeddings of those who trained."""

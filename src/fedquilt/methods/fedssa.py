@@ -65,7 +65,7 @@ from fedquilt.common.random_streams import derive, torch_stream
 from fedquilt.devices.device import using_threads
 from fedquilt.errors import DivergedError
 from fedquilt.messages.message import Message, TensorSpec, dense
-from fedquilt.methods.base import RoundSizes, State, register
+from fedquilt.methods.base import LAST_SENT, STANDING, RoundSizes, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate, Share
 from fedquilt.nn.class_gaussians import class_gaussians, neighbouring_labels, sound_roots, training_labels
@@ -151,6 +151,11 @@ class FedSSA(AdamMethod):
 
     title = "FedSSA"
     paper = "Yu et al., 2026"
+    admits = True
+    newcomers = (
+        "A newcomer trains alone first, sends its filter, energies and class distributions, and is given those of "
+        "the clusters that it is nearest to, toward which it trains on; no weights."
+    )
     Settings = FedSSASettings
     single_uploads = "server clusters the clients by what each sent"
     settings_before = MappingProxyType({"encoder": "separate"})
@@ -458,6 +463,62 @@ class FedSSA(AdamMethod):
             CLUSTER_COVARIANCE: spread[mine].transpose(0, 1).contiguous(),
             WEIGHT: torch.where(here, share[mine], 0.0).transpose(0, 1).contiguous(),
         }
+
+    # -- clients that come after training ----------------------------------------------------------------------------
+
+    def newcomer_sends(self) -> tuple[str, ...]:
+        """All that clients send."""
+        return tuple(name for name in (FILTER, ENERGY, MEAN, COVARIANCE, COUNT) if self.sends(name))
+
+    def newcomer_rounds(self) -> tuple[int, ...]:
+        """As many as have `newcomer_epochs`, at home: without a model, a first one says little."""
+        rounds = -(-self.newcomer_epochs() // self.settings.epochs)
+        return tuple(range(rounds)) if self.newcomer_sends() else ()
+
+    def newcomer_state(self, server: State) -> State:
+        """All that clients sent last, and their clusters."""
+        return {name: value for name, value in server.items() if not name.startswith((LAST_SENT, STANDING))}
+
+    def newcomer_greeting(self, server: State) -> Message:
+        """The seed of the projection, where energies are shared."""
+        return self.hello(server)
+
+    def newcomer_download(self, server: State, uploads: Message) -> Message:
+        """The statistics of the cluster of clients that is nearest, by structure and for each class."""
+        server, sent = ({n: dense(v).cpu() for n, v in message.items()} for message in (server, uploads))
+        message: Message = {}
+        with using_threads(1 if self.context.clients <= FEW else None):
+            if self.settings.structural:
+                message |= self.nearest_structure(server, sent[ENERGY])
+            if self.settings.semantic:
+                message |= self.nearest_classes(server, sent[MEAN], sent[COUNT])
+        where = [dense(value).device for value in uploads.values()]
+        message = {name: dense(value).to(where[0]) for name, value in message.items()}
+        return message | self.hello({name: value.to(where[0]) for name, value in server.items()}) if where else {}
+
+    def nearest_structure(self, server: State, energies: Tensor) -> Message:
+        """For each newcomer the coefficients and size of the cluster whose mean projector is nearest: [n, K + 1, d]."""
+        heard = torch.nonzero(server[HEARD]).ravel()
+        member = F.one_hot(server[CLUSTER][heard]).float()
+        size = member.sum(0)
+        centre = member.T @ projectors(server[ENERGY][heard].mT).flatten(1) / size.clamp_min(1).unsqueeze(1)
+        gap = torch.cdist(projectors(energies.mT).flatten(1), centre).masked_fill(size == 0, torch.inf)
+        found = gap.argmin(1)
+        some = heard[member.argmax(0)]  # a client of each cluster, all of which have the same coefficients
+        return {CLUSTER_FILTER: server[CLUSTER_FILTER][some[found]], CLUSTER_SIZE: size[found]}
+
+    def nearest_classes(self, server: State, mean: Tensor, count: Tensor) -> Message:
+        """For each newcomer and class the Gaussians of the cluster whose mean is nearest to its own: [n, C, d], [n, C]."""
+        everyone = torch.arange(len(server[HEARD]))
+        found = {name: dense(value) for name, value in self.semantic_clusters(server, everyone).items()}
+        share = found[WEIGHT]  # [M, C, J]
+        centre = (found[CLUSTER_MEAN] * share.unsqueeze(3)).sum(2)  # [M, C, d]
+        known = share.sum(2) > 0
+        gap = torch.linalg.vector_norm(mean.unsqueeze(1) - centre, dim=3).masked_fill(~known, torch.inf)  # [n, M, C]
+        mine = (gap.argmin(1), torch.arange(mean.shape[1]))
+        here = ((count > 0) & known.any(0)).unsqueeze(2)
+        given = {name: value[mine].contiguous() for name, value in found.items()}
+        return {**given, WEIGHT: torch.where(here, given[WEIGHT], 0.0)}
 
     def similarity(self, server: State) -> Tensor | None:
         """How far the subspaces of two clients' energies coincide: ||Q^T P||^2 / max(r, s), [M, M]."""

@@ -66,6 +66,10 @@ class FedStar(FedAvg):
 
     title = "FedStar"
     paper = "Tan et al., AAAI 2023"
+    newcomers = (
+        "A newcomer is given the last average of the structure channel; its feature channel and classifier it "
+        "trains at home. It sends nothing."
+    )
     baseline = True
     Settings = FedStarSettings
     settings: FedStarSettings

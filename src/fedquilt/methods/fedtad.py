@@ -106,6 +106,8 @@ class FedTAD(BackboneMethod):
 
     title = "FedTAD"
     paper = "Zhu et al., IJCAI 2024"
+    admits = True
+    newcomers = "A newcomer is given the last average after distillation, and trains it further; it sends nothing."
     baseline = True
     Settings = FedTADSettings
     settings: FedTADSettings

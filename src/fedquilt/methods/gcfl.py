@@ -38,7 +38,9 @@ from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.diagnostics import pair_median
 from fedquilt.methods.fedavg import TRAIN_NODES, WEIGHTS, FedAvg
 from fedquilt.methods.settings import BackboneSettings, Positive
+from fedquilt.nn.cross_cosine import cross_cosine
 from fedquilt.nn.min_cut import min_cut
+from fedquilt.nn.models import part
 
 CLUSTER, CENTRE, REFERENCE, TURN = "cluster", "centre.", "reference", "turn"
 COSINE, KNOWN, DIAGNOSTIC = "cosine", "known", "diagnostic."
@@ -88,6 +90,10 @@ class Gcfl(FedAvg):
         TensorSpec(
             MODEL + "*", "The average of the models of the participants in this client's cluster, at least itself."
         ),
+    )
+    newcomers = (
+        "A newcomer is given the average of all clusters, trains it for a round, sends the model, and is given the "
+        "model of the cluster toward which its training went."
     )
 
     def __init__(self, settings: GcflSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
@@ -206,6 +212,29 @@ class Gcfl(FedAvg):
             for name, stack in some.items():
                 weight = nodes[here] * trust[name] if name in trust else nodes[here]
                 centres[name][number] = self.averaging.average(stack, weight, before.get(name))
+
+    # -- clients that come after training ----------------------------------------------------------------------------
+
+    def newcomer_sends(self) -> tuple[str, ...]:
+        """The model after a round from the average of all clusters."""
+        return (MODEL + "*",)
+
+    def newcomer_state(self, server: State) -> State:
+        """The clusters' models, and who is in which."""
+        return {name: value for name, value in server.items() if name.startswith(CENTRE) or name == CLUSTER}
+
+    def newcomer_greeting(self, server: State) -> Message:
+        """The average of the clusters' models by the number of their clients."""
+        share = torch.bincount(server[CLUSTER]).float() / len(server[CLUSTER])
+        return {MODEL + name: torch.tensordot(share, w, dims=1) for name, w in part(server, CENTRE).items()}
+
+    def newcomer_download(self, server: State, uploads: Message) -> Message:
+        """The model of the cluster k with the largest cos(w - mean, centre_k - mean) for each newcomer's model w."""
+        centres = part(server, CENTRE)
+        mean = {name: dense(value) for name, value in self.newcomer_greeting(server).items()}
+        moved = [dense(uploads[MODEL + name]) - mean[MODEL + name] for name in centres]
+        found = cross_cosine(moved, [w - mean[MODEL + name] for name, w in centres.items()]).argmax(1)
+        return {MODEL + name: w[found] for name, w in centres.items()}
 
     # -- what reports show -----------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ class Local(BackboneMethod):
 
     title = "Local"
     paper = "the usual baseline: no federation"
+    newcomers = "Nothing crosses in it, so that there is nothing to give: a newcomer trains alone, as everyone does."
     Settings = LocalSettings
     searched = (*BackboneMethod.searched, "hidden")
     any_module = True

@@ -23,6 +23,7 @@ class Majority(Method):
 
     title = "Majority"
     paper = "each client's most common training class"
+    newcomers = "Nothing crosses in it, so that there is nothing to give: a newcomer counts its own classes."
     Settings = NoSettings
     searched = ()
     single_round = True

@@ -29,15 +29,17 @@ from torch import Tensor
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.devices.offload import row_chunks
 from fedquilt.messages.message import Message, TensorSpec, dense
-from fedquilt.methods.averaging import places_among
-from fedquilt.methods.base import RoundSizes, State, register
+from fedquilt.methods.averaging import places_among, strangers
+from fedquilt.methods.base import STANDING, RoundSizes, State, register
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.diagnostics import effective_clients, pair_median
 from fedquilt.methods.fedavg import TRAIN_NODES, WEIGHTS
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive
+from fedquilt.nn.cross_cosine import cross_cosine
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
+from fedquilt.nn.models import part
 from fedquilt.nn.simplex import nearest_shares
 
 COSINE, GRAPH, BEGAN, DIAGNOSTIC = "cosine", "graph", "began.", "diagnostic."
@@ -65,6 +67,11 @@ class PFedGraph(BackboneMethod):
 
     title = "pFedGraph"
     paper = "Ye et al., ICML 2023"
+    admits = True
+    newcomers = (
+        "A newcomer is given the average by training nodes, trains it for a round, sends the model, and is given "
+        "an average of its own: a row of the collaboration graph, over the clients that trained."
+    )
     baseline = True
     Settings = PFedGraphSettings
     settings: PFedGraphSettings
@@ -129,6 +136,35 @@ class PFedGraph(BackboneMethod):
     def collaboration(self, cosine: Tensor, sizes: Tensor) -> Tensor:
         """Each receiver's weights: cosines [r, n] and shares of training nodes [n] -> [r, n], rows sum to one."""
         return nearest_shares(sizes + cosine / (2.0 * self.settings.alpha))
+
+    # -- clients that come after training ----------------------------------------------------------------------------
+
+    def newcomer_sends(self) -> tuple[str, ...]:
+        """The model after a round from the average."""
+        return (MODEL + "*",)
+
+    def keeps_uploads(self) -> bool:
+        """Averages are made of the clients' models."""
+        return True
+
+    def newcomer_state(self, server: State) -> State:
+        """The clients' models and training nodes."""
+        return part(server, STANDING)
+
+    def newcomer_greeting(self, server: State) -> Message:
+        """The average by training nodes."""
+        nodes = server[TRAIN_NODES.name]
+        return {n: self.averaging.average(stack, nodes) for n, stack in server.items() if n.startswith(MODEL)}
+
+    def newcomer_download(self, server: State, uploads: Message) -> Message:
+        """sum_j w_j theta_j over the clients that trained, w the newcomer's row of the collaboration graph."""
+        nodes, start = server[TRAIN_NODES.name], self.public_start()
+        stacks = {name: stack for name, stack in server.items() if name.startswith(MODEL)}
+        began = {name: dense(start[name]).to(nodes.device) for name in stacks}
+        moved = [dense(uploads[name]) - began[name] for name in stacks]
+        cosine = cross_cosine(moved, [stack - began[name] for name, stack in stacks.items()])
+        weights = self.collaboration(cosine, nodes / nodes.sum())
+        return {name: self.averaging.mix(weights, stack, strangers(cosine)) for name, stack in stacks.items()}
 
     # -- what reports show -----------------------------------------------------------------------------------------
 

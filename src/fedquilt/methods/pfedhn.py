@@ -41,10 +41,11 @@ from fedquilt.methods.fedsheafhn import FedSheafHN, bounded, inverse_spread
 from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive
 from fedquilt.nn.hypernetwork import LAST, Hypernetwork
 from fedquilt.nn.layers import Weights
-from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_step
+from fedquilt.nn.optim import FIRST, SECOND, STEP, adam_start, adam_step
 
 UPDATE, GIVEN = "update.", "given."
 NET, VECTORS, BEGAN, DIAGNOSTIC = "net.", "vectors", "began.", "diagnostic."
+FIT_STEPS, FIT_RATE = 200, 0.02  # of Adam, for newcomers' vectors, which are of length one or so
 NOTED = ("personal_share", "generated_distance", "effective_clients", "similarity_median")
 
 
@@ -82,6 +83,11 @@ class PFedHN(BackboneMethod):
 
     title = "pFedHN"
     paper = "Shamsian et al., ICML 2021"
+    admits = True
+    newcomers = (
+        "A newcomer is given the weights that are common to all, trains them for a round, sends how that changed "
+        "them, and is given what the frozen network generates from the vector that fits this change best."
+    )
     baseline = True
     Settings = PFedHNSettings
     settings: PFedHNSettings
@@ -230,6 +236,64 @@ class PFedHN(BackboneMethod):
             both = s.server_step * inverse_spread(torch.cat([read, torch.ones_like(read[:, :1])], dim=1))
             return both, both
         return s.personal_step * inverse_spread(read), s.server_step / len(read)
+
+    # -- clients that come after training ----------------------------------------------------------------------------
+
+    def newcomer_sends(self) -> tuple[str, ...]:
+        """How a round of training changed the weights that are common to all."""
+        return (UPDATE + "*",)
+
+    def newcomer_state(self, server: State) -> State:
+        """The network and the clients' vectors."""
+        return {name: value for name, value in server.items() if name.startswith(NET) or name == VECTORS}
+
+    @torch.no_grad()
+    def newcomer_greeting(self, server: State) -> Message:
+        """The weights that the last layer writes from the mean of what it reads of the clients that trained."""
+        params = self.parameters(server)
+        written = self.net.generate(params, self.read(params, server[VECTORS]).mean(0, keepdim=True))
+        return {MODEL + name: w[0] for name, w in written.items()}
+
+    def newcomer_download(self, server: State, uploads: Message) -> Message:
+        """What the network generates from the newcomers' fitted vectors."""
+        params = self.parameters(server)
+        read = self.read_newcomers(params, server[VECTORS], self.fit(server, uploads))
+        with torch.no_grad():
+            return {MODEL + name: w for name, w in self.net.generate(params, read).items()}
+
+    def read_newcomers(self, params: Weights, trained: Tensor, vectors: Tensor) -> Tensor:
+        """What the last layer reads of newcomers' vectors [n, D], beside those of the clients that trained: [n, width]."""
+        represented = self.net.represent(params, vectors)
+        if self.settings.reading == "outputs":
+            return represented
+        return represented - self.net.represent(params, trained).mean(0)
+
+    def fit(self, server: State, uploads: Message) -> Tensor:
+        """Newcomers' vectors [n, D]: by Adam from the mean vector, |generated - wanted|^2 becomes as small as it can.
+
+        Wanted are the common weights plus a newcomer's change, which is scaled to the mean length by which what is generated
+        for those who trained differs from the common weights: a single round says where to go and not how far. With generated
+        r W + b, the distance is r G r^T - 2 r t and a constant, where G = W W^T and t = (wanted - b) W^T.
+        """
+        params, trained = self.parameters(server), server[VECTORS]
+        read = self.read(params, trained)
+        common = read.mean(0, keepdim=True)
+        last = {name: (params[f"{LAST}{name}.weight"], params[f"{LAST}{name}.bias"]) for name in self.generated}
+        change = {name: dense(uploads[UPDATE + name]).flatten(1) for name in self.generated}
+        gram = torch.stack([w @ w.T for w, _ in last.values()]).sum(0)
+        apart = read - common
+        reach = (apart @ gram * apart).sum(1).clamp_min(0.0).sqrt().mean()
+        length = torch.stack([c.square().sum(1) for c in change.values()]).sum(0).sqrt().clamp_min(1e-12)
+        toward = torch.stack([c @ last[name][0].T for name, c in change.items()]).sum(0)
+        target = common @ gram + (reach / length).unsqueeze(1) * toward
+        fitted = {VECTORS: trained.mean(0).expand(len(target), -1).clone()}
+        moments = adam_start(fitted)
+        for _ in range(FIT_STEPS):
+            leaves = leaves_of(fitted)
+            mine = self.read_newcomers(params, trained, leaves[VECTORS])
+            grads = gradients_of(((mine @ gram - 2.0 * target) * mine).sum(), leaves)
+            adam_step(fitted, grads, moments, FIT_RATE, 0.0)
+        return fitted[VECTORS]
 
     # -- what reports show -----------------------------------------------------------------------------------------
 

@@ -99,6 +99,11 @@ class Quilt(BackboneMethod):
 
     title = "Quilt"
     paper = "fedquilt, 2026"
+    admits = True
+    newcomers = (
+        "A newcomer is given the shared layers as averaged by evidence, and trains them with graph filters and "
+        "masks of its own; it sends nothing."
+    )
     Settings = QuiltSettings
     searched = (*BackboneMethod.searched, "hidden", "node_dropout", "filter_lr", "reach")
     settings: QuiltSettings

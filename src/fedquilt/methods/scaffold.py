@@ -52,6 +52,10 @@ class Scaffold(FedAvg):
 
     title = "SCAFFOLD"
     paper = "Karimireddy et al., ICML 2020"
+    newcomers = (
+        "A newcomer is given the last average, and trains it further without corrections, as it has no control "
+        "variate; it sends nothing."
+    )
     baseline = True
     Settings = ScaffoldSettings
     searched = FedAvg.searched
@@ -159,6 +163,10 @@ class Scaffold(FedAvg):
             down[CONTROL + name.removeprefix(CHANGE)] = control.clone()
         server["drift"].copy_(squares.sqrt())
         return down
+
+    def newcomer_state(self, server: State) -> State:
+        """The last average of the models, without c: a newcomer's own control variate is unknown."""
+        return {name: value for name, value in super().newcomer_state(server).items() if MODEL in name}
 
     def diagnostics(self, server: State) -> dict[str, Tensor]:
         """The length of c: the mean gradient that clients follow beside their own."""

@@ -116,6 +116,14 @@ class RunConfig(BaseModel):
         Field(ge=0, lt=1),
         Option(WHAT, "Share of the clients that is kept out of training and admitted after it."),
     ] = 0.0
+    newcomer_epochs: Annotated[
+        Count | None,
+        Option(
+            WHAT,
+            "Epochs that a client which is admitted after training trains what it was given.",
+            unset="the method's: 10, AdaFGL's whole personal phase, FedSheafHN's setting",
+        ),
+    ] = None
     task: Annotated[str, Option(WHAT, "What is learned.")] = NODE_CLASSIFICATION
     metric: Annotated[
         str | None,

@@ -80,7 +80,11 @@ class Run:
         return predict_run(self, client, data, seed)
 
     def admit(
-        self, graph: str | os.PathLike[str] | Graph | Data, split: str | None = None, seed: int | None = None
+        self,
+        graph: str | os.PathLike[str] | Graph | Data,
+        split: str | None = None,
+        seed: int | None = None,
+        epochs: int | None = None,
     ) -> Admitted:
         """Give a model to the owner of a graph that took no part in training; the run itself does not change.
 
@@ -88,15 +92,19 @@ class Run:
             graph: a name, a path, a `Graph`, or PyTorch Geometric's `Data`, with the run's features and classes.
             split: such as "40/30/30", "5fold" or "given"; None: the graph's own where it has one, else the run's.
             seed: which of the run's seeds admits it, and draws the split; None: the first.
+            epochs: that it trains what it is given; None: as the run says.
         """
         check_admits(find_method(self.result["method"]))
         if not self.servers:
-            raise FedquiltError("The run kept no server that could admit anyone; train it again.")
+            raise FedquiltError(
+                "The run kept no server that could admit anyone: an earlier version trained it, or its newcomers need the "
+                "models of all clients, which were too many or are protected; train it again, with hold_out_clients."
+            )
         chosen = next(iter(self.servers)) if seed is None else seed
         if chosen not in self.servers:
             seeds = ", ".join(map(str, self.servers))
             raise FedquiltError(f"The run has no server of seed {chosen}; choose one of: {seeds}.")
-        return self.servers[chosen].admit_graph(load_graph(graph)[0], split, chosen)
+        return self.servers[chosen].admit_graph(load_graph(graph)[0], split, chosen, epochs)
 
     def client_names(self, seed: int | None = None) -> list[str]:
         """What to call the clients that trained, in the order of their numbers: by name where they have one, else "client 3".

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedquilt.cohort.client import Client, prepared_clients
+from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.pool import pooled_clients
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.common.registry import load_plugins
@@ -47,13 +49,16 @@ from fedquilt.tasks.base import find_task
 from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 from fedquilt.training.client_sampling import participants, some_clients
 from fedquilt.training.edge_notice import announce_edge_weights
+from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.engines.registry import EngineOptions, make_engine
 from fedquilt.training.loop import Training
 from fedquilt.training.memory_notice import announce_memory
 from fedquilt.training.plan import Plan
 from fedquilt.training.round_store import Record
+from fedquilt.training.standing_uploads import server_for_newcomers
 
 REDRAWS = 200
+LARGEST_SERVER = 256 * 2**20  # bytes of all clients' models that a run keeps for newcomers without being asked to
 _log = logging.getLogger(__name__)
 
 
@@ -351,7 +356,7 @@ class ResolvedRun:
         kind = self.source.kind
         sizes = (self.graph.features, outputs, clients, c.epochs)
         assert c.rounds is not None
-        return RunContext(name, kind, c.metric, *sizes, seed, c.task, c.class_weights, c.rounds)
+        return RunContext(name, kind, c.metric, *sizes, seed, c.task, c.class_weights, c.rounds, c.newcomer_epochs)
 
     def total_rounds(self, seed: int) -> int:
         """The rounds of one seed's training, over all phases of the method."""
@@ -409,9 +414,11 @@ class ResolvedRun:
         return f"{self.method.title}: everyone's graph is in one place{between}"
 
     def _method(self, seed: int) -> Method:
+        return self.method(self.settings, self.context(seed), averaging_rule(*self._aggregation()))
+
+    def _aggregation(self) -> tuple[Any, ...]:
         c = self.config
-        averaging = averaging_rule(c.aggregation, c.aggregation_trim, c.aggregation_clip, c.aggregation_voters)
-        return self.method(self.settings, self.context(seed), averaging)
+        return c.aggregation, c.aggregation_trim, c.aggregation_clip, c.aggregation_voters
 
     def _engine_options(self) -> EngineOptions:
         c = self.config
@@ -459,14 +466,22 @@ class ResolvedRun:
         protection.spent(0)  # an error now where the accountant is not installed
         return protection
 
-    def server(self, training: Training) -> FrozenServer:
-        """The server after a training, which admits newcomers."""
+    def server(self, training: Training) -> FrozenServer | None:
+        """The server after a training, which admits newcomers; None where it keeps none (`_keeps_server`)."""
         assert self.config.split is not None
+        method, size = training.method, self.cohort_size or training.method.context.clients
+        if not self._keeps_server(training):
+            return None
         # A newcomer without a split of its own draws one as any client without one.
         split = format_split(self.protocol.split) if self.config.split == OWN else self.config.split
-        lasting = training.method.newcomer_state(training.server)
+        if isinstance(training.engine, InProcess):
+            cohorts: Iterable[Cohort] = training.engine.cohorts  # they are on the device already
+        else:
+            clients = self.clients(method.context.seed)[: method.context.clients]
+            cohorts = (Cohort(clients[m : m + size], self.device) for m in range(0, len(clients), size))
+        lasting = method.newcomer_state(server_for_newcomers(training, cohorts, self.config.precision))
         return FrozenServer(
-            method=training.method,
+            method=method,
             lasting={name: tensor.detach().cpu().clone() for name, tensor in lasting.items()},
             device=self.device,
             split=split,
@@ -474,5 +489,19 @@ class ResolvedRun:
             class_names=self.graph.class_names,
             keep_copies=self.config.keep_copies,
             prepare=self.config.prepare or "none",
-            preparation=self.preparations(training.method.context.seed)[0] if self._shares_statistics() else None,
+            preparation=self.preparations(method.context.seed)[0] if self._shares_statistics() else None,
+            aggregation=self._aggregation(),
         )
+
+    def _keeps_server(self, training: Training) -> bool:
+        """Whether the method admits anyone, and what newcomers need may be kept and is not too much.
+
+        Where averages are made of all clients' models, these are kept, up to `LARGEST_SERVER` bytes unless clients are held
+        out; not those of a protected run, whose server never had them without noise.
+        """
+        method, c = training.method, self.config
+        if not method.admits or not method.keeps_uploads():
+            return method.admits
+        entries = sum(math.prod(shape) for shape in (method.personal_shapes() or {}).values())
+        fits = 4 * entries * method.context.clients <= LARGEST_SERVER or c.hold_out_clients > 0
+        return c.dp_clip is None and fits

@@ -52,6 +52,11 @@ class RunOptions(TypedDict, total=False):
     hold_out_clients: float
     """Share of the clients that is kept out of training and admitted after it. Default: 0."""
 
+    newcomer_epochs: int | None
+    """Epochs that a client which is admitted after training trains what it was given. Default: the method's: 10,
+    AdaFGL's whole personal phase, FedSheafHN's setting.
+    """
+
     task: str
     """What is learned. Default: node-classification."""
 

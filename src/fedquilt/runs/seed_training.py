@@ -72,8 +72,10 @@ def train_seed(
     run.facts[seed] = _model_facts(resolved, training.method, best.round)
     run.similarities[seed] = {round: s.cpu().numpy() for round, s in training.similarities.items()}
     run.findings[seed] = {name: found.numpy() for name, found in training.findings.items()}
-    if resolved.method.admits:
-        run.servers[seed] = resolved.server(training)
+    server = resolved.server(training)
+    if server is not None:
+        run.servers[seed] = server
+        summary["server_bytes"] = server.bytes
     if not training.complete:
         return summary | {STOPPED_AFTER: progress.next_round}
     summary |= _client_groups(resolved, training, run.servers.get(seed))
@@ -208,12 +210,16 @@ def _client_groups(resolved: ResolvedRun, training: Training, server: FrozenServ
             "trained": group(tests),
             "new": group(admission.test),
             "new without training": group(admission.test_untrained),
+            "new alone": group(admission.test_alone),
         }
         summary["admission"] = {
             "clients_val": admission.val,
             "clients_test": admission.test,
             "clients_val_untrained": admission.val_untrained,
             "clients_test_untrained": admission.test_untrained,
+            "clients_val_alone": admission.val_alone,
+            "clients_test_alone": admission.test_alone,
+            "epochs": admission.epochs,
             "bytes_up": admission.bytes_up,
             "bytes_down": admission.bytes_down,
         }
