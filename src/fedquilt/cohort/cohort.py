@@ -101,6 +101,11 @@ class Cohort(Rows, Memo):
         split = self.rows_of([torch.from_numpy(c.split) for c in clients], NONE)
         self.train, self.val, self.test = (torch.nonzero(split == part).ravel() for part in (TRAIN, VAL, TEST))
 
+    @property
+    def origin(self) -> Cohort:
+        """The cohort of the clients' whole graphs: this one, unless it is a batch of another (`fedquilt.cohort.batches`)."""
+        return self
+
     def take(self, chosen: Sequence[int]) -> Cohort:
         """Return the cohort of some of the clients, given by their indices in this cohort."""
         return Cohort([self.members[m] for m in chosen], self.device, self.padding)

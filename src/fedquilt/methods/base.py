@@ -51,6 +51,7 @@ class RunContext:
         task: the name of what is learned (`fedquilt.tasks`).
         class_weights: of the training loss: "none", "balanced", or a number for each class, such as "1,1,3.5".
         rounds: the rounds that the run asks for.
+        batch_nodes: about how many nodes of a client are in a training step (`fedquilt.cohort.batches`); 0: all of them.
     """
 
     dataset: str
@@ -64,6 +65,7 @@ class RunContext:
     task: str = NODE_CLASSIFICATION
     class_weights: str = NO_WEIGHTS
     rounds: int = 100
+    batch_nodes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The dict that run folders and messages to sites hold: `classes` is the outputs, and what is usual is left out."""
@@ -73,6 +75,8 @@ class RunContext:
             del out["task"]
         if self.class_weights == NO_WEIGHTS:
             del out["class_weights"]
+        if not self.batch_nodes:
+            del out["batch_nodes"]
         return out
 
     @classmethod
@@ -217,6 +221,14 @@ class Method(ABC):
         overrides this.
         """
         return ""
+
+    def needs_whole_graphs(self) -> str:
+        """Why clients cannot train on parts of their graphs with these settings, as the end of a sentence; empty: they can.
+
+        A method that trains one of the usual networks with Adam can (`BackboneMethod`), unless its loss, or what it sends, is
+        one of the whole graph.
+        """
+        return "it is not written for training steps on parts of a graph"
 
     def averages(self) -> bool:
         """Whether the server averages uploads by `averaging`, so that a robust rule can replace the mean."""

@@ -185,6 +185,11 @@ class ResolvedRun:
                 f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another method or task."
             )
         self._check_pooled(method, config)
+        if config.batch != "full" and (why := method.needs_whole_graphs()):
+            raise FedquiltError(
+                f"Method '{method.name}' cannot train on clusters of a client's graph: {why}; leave out batch, or choose another "
+                "method."
+            )
         if config.attack is not None:
             check_attackable(method, config.attack)
         if config.hold_out_clients:
@@ -351,7 +356,8 @@ class ResolvedRun:
         kind = self.source.kind
         sizes = (self.graph.features, outputs, clients, c.epochs)
         assert c.rounds is not None
-        return RunContext(name, kind, c.metric, *sizes, seed, c.task, c.class_weights, c.rounds)
+        nodes = c.batch_nodes if c.batch == "clusters" else 0
+        return RunContext(name, kind, c.metric, *sizes, seed, c.task, c.class_weights, c.rounds, nodes)
 
     def total_rounds(self, seed: int) -> int:
         """The rounds of one seed's training, over all phases of the method."""
