@@ -82,7 +82,7 @@ class Clusters:
         return self._with(nodes, u[inside], v[inside], entries[inside])
 
     def surroundings(self, nodes: np.ndarray, features: bool = True) -> tuple[Client, np.ndarray, np.ndarray]:
-        """The client with some of its nodes, all their neighbours, and the edges of the former.
+        """The client with some of its nodes, all their neighbours, and the edges of the former, which are in no order.
 
         Returns:
             The client (without features, unless they are asked for); [s] its nodes' numbers, rising; [t] the places of the
@@ -90,20 +90,20 @@ class Clusters:
         """
         owner, entries = self._entries(nodes)
         ends = self._neighbours[1][entries]
-        all_nodes = np.union1d(nodes, ends)
-        inner = np.searchsorted(all_nodes, nodes)
-        if all_nodes.size == self.client.graph.nodes == nodes.size:
-            return self.client, all_nodes, inner
+        self._place[nodes] = self._place[ends] = 0
+        all_nodes = np.flatnonzero(self._place == 0)
         self._place[all_nodes] = np.arange(all_nodes.size)
+        inner = self._place[nodes]
+        if nodes.size == self.client.graph.nodes:
+            self._place[all_nodes] = -1
+            return self.client, all_nodes, inner
         u, v = inner[owner], self._place[ends]
         own = np.zeros(all_nodes.size, dtype=bool)
         own[inner] = True
         once = (u < v) | ~own[v]  # an edge between two of the given nodes is met from both of its ends
         self._place[all_nodes] = -1
-        low, high = np.minimum(u, v)[once], np.maximum(u, v)[once]
-        order = np.lexsort((high, low))
-        part = self._with(all_nodes, low[order], high[order], entries[once][order], features)
-        return part, all_nodes, inner
+        u, v = u[once], v[once]
+        return self._with(all_nodes, np.minimum(u, v), np.maximum(u, v), entries[once], features), all_nodes, inner
 
     @cached_property
     def degrees(self) -> np.ndarray:
