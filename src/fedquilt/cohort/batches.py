@@ -23,6 +23,8 @@ from fedquilt.cohort.cohort import Cohort
 class Batch(Cohort):
     """Parts of the graphs of a cohort's clients, as a cohort."""
 
+    fleeting = True
+
     def __init__(self, parts: Sequence[Client], origin: Cohort) -> None:
         super().__init__(parts, origin.device, origin.padding)
         self._origin = origin

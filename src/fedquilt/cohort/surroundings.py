@@ -31,6 +31,8 @@ class Surroundings(Cohort):
         inner: the rows of the nodes of the part. target: their rows in the whole cohort.
     """
 
+    fleeting = True
+
     def __init__(self, whole: Cohort, nodes: int, number: int, features: bool) -> None:
         """Of each client the part of this number, of about so many nodes (`Clusters.part`)."""
         clusters = [clusters_of(client, nodes) for client in whole.members]
