@@ -1,4 +1,4 @@
-"""A client's clusters: every step has training nodes, an epoch goes once through all of them, and parts of a graph are right."""
+"""A client's clusters: every step has training nodes, an epoch goes once through all nodes, parts of a graph are right."""
 
 from __future__ import annotations
 

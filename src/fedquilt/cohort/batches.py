@@ -1,8 +1,8 @@
 """Training steps on parts of clients' graphs: a `Batch` is a cohort of a few clusters of each client (`cohort.clusters`).
 
 A batch has the edges among its nodes and operators normalised by them, as in Cluster-GCN. The clients of a cohort may take
-different numbers of steps in an epoch. All of them are in the same epoch; one that has taken its own steps waits for the others,
-with a single node in the batch, and what is computed for it is thrown away.
+different numbers of steps in an epoch. All of them are in the same epoch; one that has taken its own steps waits for the
+others, with a single node in the batch, and what is computed for it is thrown away.
 """
 
 from __future__ import annotations

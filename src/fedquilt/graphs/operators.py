@@ -98,7 +98,7 @@ def _symmetric(
     u, v = edges
     # First the entries left of the diagonal, then on it, then right of it: scipy keeps this order within each row.
     rows, columns = np.concatenate([v, loops, u]), np.concatenate([u, loops, v])
-    values = np.ones(rows.size, dtype=kind)
+    values: np.ndarray = np.ones(rows.size, dtype=kind)
     if weights is not None:
         values[: u.size] = values[values.size - u.size :] = weights
     return sp.csr_matrix((values, (rows, columns)), shape=(nodes, nodes))

@@ -148,7 +148,7 @@ class BackboneMethod(AdamMethod):
         )
         return gradients_of(total, leaves), each
 
-    def outputs(self, weights: Weights, cohort: Cohort, embedding: bool = True) -> Output:
+    def at_every_node(self, weights: Weights, cohort: Cohort, embedding: bool = True) -> Output:
         """The network's outputs at every node, without dropout; part by part where clients train on parts of their graphs.
 
         Then embeddings are left out, [R, 0], unless they are asked for.
@@ -164,4 +164,4 @@ class BackboneMethod(AdamMethod):
 
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
-        return self.outputs(personal, cohort, embedding=False).logits
+        return self.at_every_node(personal, cohort, embedding=False).logits

@@ -152,7 +152,7 @@ class FedProto(BackboneMethod):
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """Each class's mean embedding after training, without dropout, and its number of training nodes."""
         if self.context.batch_nodes:
-            embedding = self.outputs(self.weights(state), cohort).embedding[cohort.train]
+            embedding = self.at_every_node(self.weights(state), cohort).embedding[cohort.train]
         else:
             calm = Dropout(0.0, state["dropout.key"], 0)
             embedding = self.model.training(cohort, self.weights(state), calm).embedding[cohort.training.real]
@@ -171,7 +171,7 @@ class FedProto(BackboneMethod):
 
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The classifier's, or minus the squared distance to each class's prototype."""
-        output = self.outputs({name: w for name, w in personal.items() if name not in (CHOSEN, CHOICE)}, cohort)
+        output = self.at_every_node({name: w for name, w in personal.items() if name not in (CHOSEN, CHOICE)}, cohort)
         if self.settings.classify == "classifier":
             return output.logits
         return nearest_scores(cohort, output.embedding, personal[CHOSEN], personal[CHOICE])

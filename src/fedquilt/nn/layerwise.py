@@ -1,7 +1,7 @@
 """A network's outputs at all nodes of graphs that are too large to be computed at once, without dropout.
 
-Networks of graph layers (`LayeredModel`: gcn, sage, gat, gin, mlp) are computed layer by layer, and each layer part by part: the
-nodes of a part with all of their neighbours (`fedquilt.cohort.surroundings`). The outputs are those of the whole graph. Any
+Networks of graph layers (`LayeredModel`: gcn, sage, gat, gin, mlp) are computed layer by layer, and each layer part by part:
+the nodes of a part with all of their neighbours (`fedquilt.cohort.surroundings`). The outputs are those of the whole graph. Any
 other network is computed on the whole graph, one client at a time, and nothing of it is kept.
 
 Memory, beside a part: the outputs of one layer and of the one before at all nodes, 8 R H bytes.

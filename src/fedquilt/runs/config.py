@@ -170,14 +170,16 @@ class RunConfig(BaseModel):
         Literal["full", "clusters"],
         Option(
             HOW,
-            "What a training step reads of a client's graph: full (all of it), or clusters: a few of the clusters into which METIS "
-            "cuts it, so that a graph need not fit into memory at once (see `fedquilt docs scale`).",
+            "What a training step reads of a client's graph: full (all of it), or clusters (a few of the clusters into which "
+            "METIS cuts it, for graphs that do not fit into memory at once; see `fedquilt docs scale`).",
         ),
     ] = "full"
     batch_nodes: Annotated[
         int,
         Field(ge=1, le=1_000_000_000),
-        Option(HOW, "For clusters: about how many nodes of a client are in a step; an epoch goes once through all of them."),
+        Option(
+            HOW, "For clusters: about how many nodes of a client are in a step; an epoch goes once through all of them."
+        ),
     ] = 10_000
     participation: Annotated[Participation, Option(HOW, "Share of the clients in each round.")] = 1.0
     evaluate_every: Annotated[Count, Option(HOW, "Rounds between evaluations.", flag="--eval-every")] = 1

@@ -187,8 +187,8 @@ class ResolvedRun:
         self._check_pooled(method, config)
         if config.batch != "full" and (why := method.needs_whole_graphs()):
             raise FedquiltError(
-                f"Method '{method.name}' cannot train on clusters of a client's graph: {why}; leave out batch, or choose another "
-                "method."
+                f"Method '{method.name}' cannot train on clusters of a client's graph: {why}; leave out batch, or choose "
+                "another method."
             )
         if config.attack is not None:
             check_attackable(method, config.attack)

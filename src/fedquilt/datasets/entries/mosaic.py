@@ -38,14 +38,15 @@ def mosaic(
     Nodes form pieces of 100 (the last may have fewer). A piece has a leading class, which six in ten of its nodes have; the
     others have any class. Of the nodes * degree / 2 edges drawn, seven in ten join two nodes of one piece, two in ten two
     nodes of one class, and one in ten any two nodes. Self-loops and duplicates are dropped, so the mean degree is a little
-    smaller. Features are Gaussian around a centre for each class. A natural client has `client` nodes, one piece unless more are
-    asked for; the graph does not depend on it.
+    smaller. Features are Gaussian around a centre for each class. A natural client has `client` nodes, one piece unless more
+    are asked for; the graph does not depend on it.
 
     Use it to measure time and memory; no method should be judged on it.
     """
     if min(nodes, features, classes, client) < 1:
         raise FedquiltError(
-            "A mosaic needs at least one node, one feature and one class, and clients of at least one node; give larger numbers."
+            "A mosaic needs at least one node, one feature and one class, and clients with at least one node; give larger "
+            "numbers."
         )
     rng = numpy_stream(seed, "graph", "mosaic")
     piece = _pieces(nodes)
