@@ -22,6 +22,7 @@ from fedquilt.graphs.client_split import OWN, OwnSplits, client_splits
 from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.federated import FederatedGraph, with_client_copies
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.mapped_features import some_rows
 from fedquilt.graphs.preparation import Preparation, PrepareKind, notice, suggested_kind
 from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
@@ -321,12 +322,14 @@ class ResolvedRun:
                 held = np.unique(np.concatenate(partition.nodes))
                 self._preparations[seed] = [Preparation.of(self.graph.x[held], kind)] * len(order)
                 return self._preparations[seed]
-            features = [self.graph.x[partition.nodes[m]] for m in order]
             if self._shares_statistics():  # held-out clients tell nothing
-                how, self.statistics_bytes = shared_preparation(features[: self.context(seed).clients])
+                trained = order[: self.context(seed).clients]
+                features = [some_rows(self.graph.x, partition.nodes[m]) for m in trained]
+                how, self.statistics_bytes = shared_preparation(features)
                 self._preparations[seed] = [how] * len(order)
-            else:
-                self._preparations[seed] = [Preparation.of(x, kind) for x in features]
+            else:  # one client's features after the other, which may be large
+                own = (some_rows(self.graph.x, partition.nodes[m]) for m in order)
+                self._preparations[seed] = [Preparation.of(x, kind) for x in own]
         return self._preparations[seed]
 
     def _shares_statistics(self) -> bool:
