@@ -79,7 +79,7 @@ class Schedule:
         self.end = self._tensor((np.array(first) + epochs) * self.steps)
 
     def turns(self, constants: Mapping[str, Callable[[Client], Any]]) -> Iterator[Turn]:
-        """The steps one after the other; a batch is made when its turn comes.
+        """The steps one after the other; a batch is made when its turn comes, and released after it.
 
         `constants` are numbers of a whole graph that a method reads, by the names under which clients have them.
         """
@@ -88,13 +88,15 @@ class Schedule:
             dealt = [own.dealt(self.seed, n + epoch) for own, n in zip(self._clusters, self.first, strict=True)]
             for step in range(taken.max()):
                 parts = [self._part(m, dealt[m], step, step < taken[m], constants) for m in range(self.cohort.clients)]
+                batch = Batch(parts, self.cohort)
                 yield Turn(
-                    batch=Batch(parts, self.cohort),
+                    batch=batch,
                     epoch=epoch,
                     clock=self.start + epoch * self._tensor(self.steps) + step,
                     begins=self._tensor((step == 0) & (taken > 0)),
                     waiting=self._tensor(np.flatnonzero(taken <= step)),
                 )
+                batch.release()
 
     def _part(
         self,

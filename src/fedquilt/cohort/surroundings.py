@@ -59,10 +59,13 @@ class Surroundings(Cohort):
 def surroundings(cohort: Cohort, nodes: int, features: bool) -> Iterator[Surroundings]:
     """Parts of about so many nodes of each client, with their neighbours: each node of the cohort is inner in one of them.
 
-    Without `features` they have none: those of a later layer are the outputs of the layer before.
+    Without `features` they have none: those of a later layer are the outputs of the layer before. A part is released before the
+    next one is made.
     """
     for number in range(max(clusters_of(client, nodes).parts for client in cohort.members)):
-        yield Surroundings(cohort, nodes, number, features)
+        part = Surroundings(cohort, nodes, number, features)
+        yield part
+        part.release()
 
 
 def rows_at(part: Surroundings, rows: Tensor) -> Tensor:

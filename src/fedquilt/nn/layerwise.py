@@ -71,9 +71,10 @@ def _layer(model: LayeredModel, some: Surroundings, before: Tensor, weights: Wei
 
 
 def _by_clients(model: Network, cohort: Cohort, weights: Weights) -> Output:
-    found = [
-        model(Cohort([client], cohort.device), {name: w[m : m + 1] for name, w in weights.items()})
-        for m, client in enumerate(cohort.members)
-    ]
+    found = []
+    for m, client in enumerate(cohort.members):
+        alone = Cohort([client], cohort.device)
+        found.append(model(alone, {name: w[m : m + 1] for name, w in weights.items()}))
+        alone.release()
     logits = cohort.laid([output.logits for output in found], 0.0)
     return Output(logits, cohort.laid([output.embedding for output in found], 0.0))
