@@ -405,6 +405,10 @@ class ResolvedRun:
             self._cut_clients[seed][: method.context.clients],
             c.dp_clip is not None or c.attack is not None,
         )
+        if c.batch != "full" and any(client.held_out for client in clients):
+            raise FedquiltError(
+                f"The task {c.task} hides parts of the clients' graphs, which clusters of them cannot do; leave out batch."
+            )
         announce_memory(method, clients, self._engine_options(), c.participation, changes)
 
     def _pooling_notice(self) -> str:

@@ -84,8 +84,8 @@ class RunOptions(TypedDict, total=False):
     """
 
     batch: Literal["full", "clusters"]
-    """What a training step reads of a client's graph: full (all of it), or clusters: a few of the clusters into
-    which METIS cuts it, so that a graph need not fit into memory at once (see `fedquilt docs scale`). Default:
+    """What a training step reads of a client's graph: full (all of it), or clusters (a few of the clusters into
+    which METIS cuts it, for graphs that do not fit into memory at once; see `fedquilt docs scale`). Default:
     full.
     """
 
