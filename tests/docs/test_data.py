@@ -13,6 +13,7 @@ import pytest
 from fedquilt.datasets.catalogue import datasets
 from fedquilt.datasets.check import check_graph
 from fedquilt.datasets.load import load_graph
+from fedquilt.graphs.mapped_features import is_mapped
 from fedquilt.graphs.npz import read_npz, write_npz
 from fedquilt.graphs.split import format_split
 from fedquilt.partition.kind import KINDS
@@ -66,6 +67,10 @@ def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert np.array_equal(table.x, file.x)
     assert np.array_equal(table.edges, file.edges)
     assert table.y.tolist() == file.y.tolist() == [0, 1, -1]
+    exec(block("from numpy.lib.format import open_memmap"), {})
+    large = load_graph("large.npz")[0]
+    assert is_mapped(large.x)
+    assert large.x.tolist() == [[1, 1]] * 3
     names = {"data": file.to_data()}
     exec(block("from fedquilt.datasets import load_graph"), names)
     assert names["graph"].nodes == 3

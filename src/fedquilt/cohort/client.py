@@ -15,6 +15,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs import operators
 from fedquilt.graphs.arrays import Features
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.mapped_features import changed, some_rows
 from fedquilt.graphs.preparation import Preparation
 from fedquilt.graphs.split import TRAIN
 from fedquilt.partition.partition import Partition
@@ -119,7 +120,7 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
     cuts = np.searchsorted(owner[u], np.arange(partition.clients + 1))
     edges = np.stack([u, v]) - ends[owner[u]]
     in_place = held.size == graph.nodes and bool((np.diff(held, prepend=-1) == 1).all())
-    x, y, parts = graph.x if in_place else graph.x[held], graph.y[held], split[held]
+    x, y, parts = graph.x if in_place else some_rows(graph.x, held), graph.y[held], split[held]
     ids = None if graph.ids is None else graph.ids[held]
     clients = []
     for m in range(partition.clients):
@@ -143,7 +144,9 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
 def prepared_clients(clients: Sequence[Client], preparations: Sequence[Preparation]) -> list[Client]:
     """The clients with their features prepared, each by its own preparation."""
     return [
-        client if how.kind == "none" else replace(client, graph=replace(client.graph, x=how.apply(client.graph.x)))
+        client
+        if how.kind == "none"
+        else replace(client, graph=replace(client.graph, x=changed(client.graph.x, how.apply)))
         for client, how in zip(clients, preparations, strict=True)
     ]
 

@@ -101,9 +101,21 @@ class Cohort(Rows, Memo):
         split = self.rows_of([torch.from_numpy(c.split) for c in clients], NONE)
         self.train, self.val, self.test = (torch.nonzero(split == part).ravel() for part in (TRAIN, VAL, TEST))
 
+    @property
+    def origin(self) -> Cohort:
+        """The cohort of the clients' whole graphs: this one, unless it is a batch of another (`fedquilt.cohort.batches`)."""
+        return self
+
     def take(self, chosen: Sequence[int]) -> Cohort:
         """Return the cohort of some of the clients, given by their indices in this cohort."""
         return Cohort([self.members[m] for m in chosen], self.device, self.padding)
+
+    def release(self) -> None:
+        """Forget everything, where it was needed for one step only; it cannot be used any more.
+
+        What was computed of a cohort refers to it, and would stay in memory until the garbage collector comes.
+        """
+        self.__dict__.clear()
 
     def own_settings(self, name: str, usual: float) -> list[float] | None:
         """The value of a setting for each client, of which those without one of their own have the usual; None: all have it."""

@@ -24,7 +24,8 @@ class FeatureMatrix:
     with ``W.reshape(M F, H)``. Dense: one batched product, or one product per client.
 
     The propagation operator P is constant too. P X is computed once, unless it has so many more non-zeros than a sparse X that
-    P (X W) costs less than (P X) W: on Cora in ten parts, 57 thousand non-zeros per product instead of 159 thousand.
+    P (X W) costs less than (P X) W: on Cora in ten parts, 57 thousand non-zeros per product instead of 159 thousand. For a
+    sparse X of rows that are used for one step only, P X would cost more than it saves.
     """
 
     def __init__(self, cohort: Rows, parts: Sequence[Features], operator: SparseMatrix | None = None) -> None:
@@ -34,7 +35,9 @@ class FeatureMatrix:
         self.dense: Tensor | None = None
         self.operator: SparseMatrix | None = None
         x = laid(cohort, parts)
-        if operator is not None:
+        if operator is not None and cohort.fleeting and sp.issparse(x):
+            self.operator = operator
+        elif operator is not None:
             p = as_scipy(operator)
             joined = p @ x
             if is_sparse(cohort, x) and filled(x) + p.nnz < filled(joined):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,7 +30,10 @@ class Rows:
         spans: the number of rows of each client, padding counted.
         start: [M] first row of each client. rows: R, the number of all rows.
         client: [R] int64, the client of each row. position: [R] int64, its position within the client.
+        fleeting: whether they are used for one step only, so that nothing is worth computing ahead.
     """
+
+    fleeting: ClassVar[bool] = False
 
     def __init__(self, sizes: Sequence[int], device: torch.device, padding: float = PADDING_LIMIT) -> None:
         self.device = device

@@ -41,10 +41,10 @@ def read_arrays(path: Path, keys: Iterable[str] | None = None) -> dict[str, np.n
     if not path.exists():
         raise FedquiltError(f"There is no file '{path}'; check the path.")
     try:
-        with _BoundedReads(path) as file:
+        with BoundedReads(path) as file:
             if file.read(len(_NPY)) == _NPY:
                 raise DamagedArchiveError(f"{path} holds a single array, not a graph; {HOW}.")
-        with _BoundedReads(path) as file, zipfile.ZipFile(file) as archive:
+        with BoundedReads(path) as file, zipfile.ZipFile(file) as archive:
             entries = _entries(archive, path, keys)
             headers = {key: _header(archive, entry, path, key) for key, entry in entries.items()}
             check_size(path, sum(_memory(*header) for header in headers.values()), _which(headers))
@@ -60,19 +60,20 @@ def read_arrays(path: Path, keys: Iterable[str] | None = None) -> dict[str, np.n
 def check_archive(path: Path) -> None:
     """Refuse an archive, for another library to read, whose entries are more than fits into memory or cannot be unpacked."""
     try:
-        with _BoundedReads(path) as file, zipfile.ZipFile(file) as archive:
+        with BoundedReads(path) as file, zipfile.ZipFile(file) as archive:
             check_size(path, sum(entry.file_size for entry in _entries(archive, path, None).values()))
     except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
         raise _not_an_archive(path) from error
 
 
-class _BoundedReads(io.FileIO):
+class BoundedReads(io.FileIO):
     """A file of which nobody reads very much at once: a directory that says it is huge is not believed."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "rb")
 
     def read(self, size: int | None = -1) -> Any:
+        """As any file's, but never very much at once."""
         if size is not None and size > _LONGEST_READ:
             raise zipfile.BadZipFile("a part of it is too long")
         return super().read(-1 if size is None else size)

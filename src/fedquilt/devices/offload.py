@@ -30,8 +30,11 @@ _SPARE_BYTES = 2**30  # left free on the disk
 _mappings: dict[int, mmap.mmap] = {}  # by the address of the first byte
 
 
-def offloaded_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Create an offloaded tensor of zeros. Disk space is reserved now: running out of it later would kill the process."""
+def offloaded_zeros(shape: tuple[int, ...], dtype: torch.dtype, what: str = "The clients' models") -> Tensor:
+    """Create an offloaded tensor of zeros. Disk space is reserved now: running out of it later would kill the process.
+
+    `what` it is of, for the error where there is too little disk.
+    """
     size = max(1, math.prod(shape)) * torch.empty((), dtype=dtype).element_size()
     folder = tempfile.gettempdir()
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -44,7 +47,7 @@ def offloaded_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         except OSError:
             held, free = sum(map(len, _mappings.values())), shutil.disk_usage(folder).free
             raise MachineLimitError(
-                f"The clients' models need {(held + size) / 2**30:.1f} GiB on disk or more, and {folder} has only "
+                f"{what} need {(held + size) / 2**30:.1f} GiB on disk or more, and {folder} has only "
                 f"{(held + free) / 2**30:.1f} GiB for them; set TMPDIR to a folder with more room, or use fewer clients or "
                 "a smaller model."
             ) from None

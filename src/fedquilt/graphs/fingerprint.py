@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from fedquilt.graphs.arrays import Features
+from fedquilt.graphs.column_sums import row_blocks
 from fedquilt.graphs.graph import Graph
 
 _BYTES = 16  # of a fingerprint
@@ -24,7 +25,7 @@ def fingerprints(graph: Graph) -> dict[str, str]:
     names = "\0".join(graph.class_names or ()).encode("utf-8", "surrogatepass")
     return {
         "nodes": str(graph.nodes),
-        "features": array_digest(_features(graph.x)),
+        "features": _feature_digest(graph.x),
         "labels": array_digest([_whole(graph.y), np.array(graph.classes)]),
         "edges": array_digest(_sorted_edges(graph)),
         "given split": array_digest(masks),
@@ -43,12 +44,19 @@ def array_digest(arrays: Iterable[np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _features(x: Features) -> list[np.ndarray]:
-    """Float32 without the sign of zeros; those of a sparse matrix with sorted indices of one type."""
+def _feature_digest(x: Features) -> str:
+    """Of float32 without the sign of zeros; of a sparse matrix with sorted indices of one type.
+
+    Dense features are hashed block by block, as `array_digest` hashes them at once: they may be larger than memory.
+    """
     if isinstance(x, np.ndarray):
-        return [x.astype(np.float32, copy=False) + np.float32(0)]
+        digest = hashlib.blake2b(f"{np.dtype(np.float32).str}{x.shape};".encode(), digest_size=_BYTES)
+        for rows in row_blocks(x):
+            digest.update((x[rows].astype(np.float32, copy=False) + np.float32(0)).reshape(-1).view(np.uint8).data)
+        return digest.hexdigest()
     x = x if x.has_sorted_indices else x.sorted_indices()
-    return [_features(x.data)[0], _whole(x.indices), _whole(x.indptr), np.array(x.shape, dtype=np.int64)]
+    data = x.data.astype(np.float32, copy=False) + np.float32(0)
+    return array_digest([data, _whole(x.indices), _whole(x.indptr), np.array(x.shape, dtype=np.int64)])
 
 
 def _sorted_edges(graph: Graph) -> list[np.ndarray]:

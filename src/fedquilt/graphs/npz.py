@@ -18,6 +18,7 @@ from fedquilt.graphs.edge_weights import given_weight, warn_of_direction, warn_o
 from fedquilt.graphs.encoding import Encoding
 from fedquilt.graphs.federated import FederatedGraph, with_owners
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.mapped_features import features_file, map_features, write_features
 from fedquilt.graphs.validate import PARTS
 
 SPARSE_KEYS = ("x_indptr", "x_indices", "x_data", "x_shape")
@@ -61,7 +62,7 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
     if edges.edge_attr is not None and edges.edge_attr is not weight:
         warn_of_unused(["edge_attr"], where, "array")
     masks = {part: arrays[f"{part}_mask"] for part in PARTS if f"{part}_mask" in arrays}
-    clients, x = _clients(arrays, where), _features(arrays, where)
+    clients, x = _clients(arrays, where), _features(arrays, path)
     if "y" not in arrays and (x.ndim != 2 or not x.shape[1]):
         raise FedquiltError(f"{where} has features of shape {shape_text(x)}; they must be nodes x features.")
     graph = Graph.from_arrays(
@@ -111,7 +112,11 @@ def _clients(arrays: dict[str, np.ndarray], path: str) -> np.ndarray | None:
 
 
 def write_npz(
-    graph: Graph, path: str | os.PathLike[str], private: bool = False, clients: np.ndarray | None = None
+    graph: Graph,
+    path: str | os.PathLike[str],
+    private: bool = False,
+    clients: np.ndarray | None = None,
+    features_apart: bool = False,
 ) -> None:
     """Write a graph; the file appears complete or not at all.
 
@@ -120,8 +125,14 @@ def write_npz(
         path: the file.
         private: whether only its owner may read it.
         clients: [N] names of the client that holds each node, for `read_npz_clients`; None: not said.
+        features_apart: whether dense features are written to a file of their own, mine.x.npy beside mine.npz: they are then not
+            read into memory, but mapped.
     """
-    path = Path(path)
+    path, mode = Path(path), 0o600 if private else 0o666
+    if features_apart and not isinstance(graph.x, np.ndarray):
+        raise FedquiltError(
+            f"{graph.name} has sparse features, which cannot be mapped; write it without features_apart."
+        )
     arrays: dict[str, Any] = {
         "name": np.array(graph.name),
         "edge_index": graph.edges.astype(np.int32),
@@ -129,7 +140,8 @@ def write_npz(
         "classes": np.array(graph.classes, dtype=np.int32),
     }
     if isinstance(graph.x, np.ndarray):
-        arrays["x"] = _small(graph.x)
+        if not features_apart:
+            arrays["x"] = _small(graph.x)
     else:
         arrays["x_indptr"], arrays["x_indices"] = graph.x.indptr, graph.x.indices
         arrays["x_data"] = _small(graph.x.data)
@@ -158,7 +170,9 @@ def write_npz(
         arrays["edge_weight"] = graph.edge_weights
 
     try:
-        files.write_npz(path, arrays, 0o600 if private else 0o666)
+        if features_apart:
+            write_features(graph.x, features_file(path), mode)
+        files.write_npz(path, arrays, mode)
     except OSError as error:
         raise FedquiltError(
             f"{path} could not be written ({error.strerror or error}); choose a folder you may write to."
@@ -185,13 +199,18 @@ def csr(indptr: np.ndarray, indices: np.ndarray, data: np.ndarray, shape: Any, w
     return matrix
 
 
-def _features(arrays: dict[str, np.ndarray], where: str) -> Any:
+def _features(arrays: dict[str, np.ndarray], path: Path) -> Any:
+    """The features in the file, or those that lie beside it, which are mapped (`fedquilt.graphs.mapped_features`)."""
+    where = str(path)
     if "x" in arrays:
         return arrays["x"]
     missing = [key for key in SPARSE_KEYS if key not in arrays]
     if len(missing) == len(SPARSE_KEYS):
+        if (apart := features_file(path)).is_file():
+            return map_features(apart)
         raise FedquiltError(
-            f"{where} has no array 'x'; a graph file needs edge_index, y and x (see 'fedquilt docs data')."
+            f"{where} has no array 'x'; a graph file needs edge_index, y and x (see 'fedquilt docs data'), or its features in "
+            f"the file {apart.name} beside it."
         )
     if missing:
         raise FedquiltError(

@@ -15,7 +15,24 @@ def adjacency(edges: np.ndarray, nodes: int, weights: np.ndarray | None = None) 
     return _symmetric(edges, np.zeros(0, dtype=np.int64), nodes, weights)
 
 
-def gcn(edges: np.ndarray, nodes: int, looped: np.ndarray, weights: np.ndarray | None = None) -> sp.csr_matrix:
+def numbered_adjacency(edges: np.ndarray, nodes: int) -> sp.csr_matrix:
+    """The symmetric [nodes, nodes] int32 matrix whose entries are the numbers of the edges, from one on."""
+    numbers = np.arange(1, edges.shape[1] + 1, dtype=np.int32)
+    return _symmetric(edges, np.zeros(0, dtype=np.int64), nodes, numbers, np.int32)
+
+
+def degrees(edges: np.ndarray, nodes: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """[nodes] the row sums of A + I."""
+    return _degree(_symmetric(edges, np.arange(nodes), nodes, weights), weights)
+
+
+def gcn(
+    edges: np.ndarray,
+    nodes: int,
+    looped: np.ndarray,
+    weights: np.ndarray | None = None,
+    degrees: np.ndarray | None = None,
+) -> sp.csr_matrix:
     """D^-1/2 (A + I) D^-1/2, [nodes, nodes] float32, D the row sums of A + I (Kipf and Welling, 2017).
 
     A self-loop weighs one: give weights that are one on average.
@@ -25,9 +42,10 @@ def gcn(edges: np.ndarray, nodes: int, looped: np.ndarray, weights: np.ndarray |
         nodes: the number of rows and columns.
         looped: the rows that are nodes and get a self-loop, sorted; any other row is padding and stays zero.
         weights: [E], or None.
+        degrees: [nodes] the row sums of A + I, where the edges are only some of those of a larger graph; None: of all.
     """
     a = _symmetric(edges, looped, nodes, weights)
-    scale = 1.0 / np.sqrt(_degree(a, weights).astype(np.float32))
+    scale = 1.0 / np.sqrt((_degree(a, weights) if degrees is None else degrees).astype(np.float32))
     return _scaled(a, np.repeat(scale, np.diff(a.indptr)), weights, scale)
 
 
@@ -74,11 +92,13 @@ def _scaled(
     return a
 
 
-def _symmetric(edges: np.ndarray, loops: np.ndarray, nodes: int, weights: np.ndarray | None) -> sp.csr_matrix:
+def _symmetric(
+    edges: np.ndarray, loops: np.ndarray, nodes: int, weights: np.ndarray | None, kind: type = np.float32
+) -> sp.csr_matrix:
     u, v = edges
     # First the entries left of the diagonal, then on it, then right of it: scipy keeps this order within each row.
     rows, columns = np.concatenate([v, loops, u]), np.concatenate([u, loops, v])
-    values = np.ones(rows.size, dtype=np.float32)
+    values: np.ndarray = np.ones(rows.size, dtype=kind)
     if weights is not None:
         values[: u.size] = values[values.size - u.size :] = weights
     return sp.csr_matrix((values, (rows, columns)), shape=(nodes, nodes))

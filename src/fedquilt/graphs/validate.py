@@ -9,6 +9,7 @@ import numpy as np
 from fedquilt.common.printable import fault_of_name
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.arrays import Features, shape_text
+from fedquilt.graphs.column_sums import row_blocks
 
 PARTS = ("train", "val", "test")
 # A larger label is almost certainly an id or a measurement in the wrong column.
@@ -50,7 +51,8 @@ def check_features(x: Features, nodes: int, names: tuple[str, ...] | None, ids: 
         (_fits, f"beyond {LARGEST_FEATURE:g}, where sums overflow in single precision; scale that feature first"),
     ):
         if isinstance(x, np.ndarray):
-            bad = np.flatnonzero(~fits(x).all(axis=1))
+            blocks = (rows.start + np.flatnonzero(~fits(x[rows]).all(axis=1)) for rows in row_blocks(x))
+            bad = next((found for found in blocks if found.size), np.zeros(0, dtype=np.int64))
         else:
             coo = x.tocoo()
             bad = np.sort(coo.row[~fits(coo.data)])

@@ -111,6 +111,10 @@ class AdaFgl(FedAvg):
         at_home = self.settings.personal_rounds or rounds
         return Phase("extractor", rounds, evaluated=False), Phase("personal", at_home, sends=False)
 
+    def needs_whole_graphs(self) -> str:
+        """Its readings are of soft labels at all nodes."""
+        return "its readings propagate soft labels over the whole graph"
+
     def needs_classes(self) -> bool:
         """Nodes are alike by their class probabilities."""
         return True

@@ -54,6 +54,7 @@ class RunContext:
         class_weights: of the training loss: "none", "balanced", or a number for each class, such as "1,1,3.5".
         rounds: the rounds that the run asks for.
         newcomer_epochs: epochs that a newcomer trains what it was given; None: as many as the method chooses.
+        batch_nodes: about how many nodes of a client are in a training step (`fedquilt.cohort.batches`); 0: all of them.
     """
 
     dataset: str
@@ -68,6 +69,7 @@ class RunContext:
     class_weights: str = NO_WEIGHTS
     rounds: int = 100
     newcomer_epochs: int | None = None
+    batch_nodes: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The dict that run folders and messages to sites hold: `classes` is the outputs, and what is usual is left out."""
@@ -79,6 +81,8 @@ class RunContext:
             del out["class_weights"]
         if self.newcomer_epochs is None:
             del out["newcomer_epochs"]
+        if not self.batch_nodes:
+            del out["batch_nodes"]
         return out
 
     @classmethod
@@ -227,6 +231,14 @@ class Method(ABC):
         overrides this.
         """
         return ""
+
+    def needs_whole_graphs(self) -> str:
+        """Why clients cannot train on parts of their graphs with these settings, as the end of a sentence; empty: they can.
+
+        A method that trains one of the usual networks with Adam can (`BackboneMethod`), unless its loss, or what it sends, is
+        one of the whole graph.
+        """
+        return "it is not written for training steps on parts of a graph"
 
     def averages(self) -> bool:
         """Whether the server averages uploads by `averaging`, so that a robust rule can replace the mean."""

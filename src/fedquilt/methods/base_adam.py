@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fedquilt.cohort.batches import Schedule, fits, steps_an_epoch
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import advanced, client_keys
 from fedquilt.devices.device import is_capturing
@@ -145,12 +146,15 @@ class AdamMethod(Method):
         return {name: tensor.clone() for name, tensor in state.items() if name.startswith(MODEL)}
 
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
-        """Receive the download and train `epochs` full-batch epochs."""
+        """Receive the download and train `epochs` epochs: a step each, or several where clients train in batches."""
         self.receive(state, down)
         return self.train(state, cohort, down, self.steps(round))
 
     def steps(self, round: int) -> range:
-        """The training steps of a round, numbered through a client's whole training (its randomness depends on them)."""
+        """The training steps of a round, numbered through a client's whole training (its randomness depends on them).
+
+        Where clients train in batches, each of them is an epoch of several steps.
+        """
         count = self.steps_of(self.settings.epochs)
         return range(round * count, (round + 1) * count)
 
@@ -169,6 +173,8 @@ class AdamMethod(Method):
 
     def train(self, state: State, cohort: Cohort, down: Message, steps: range) -> Update:
         """Run these training steps; the upload, the personal models and the loss of the last one."""
+        if self.context.batch_nodes and not fits(cohort, self.context.batch_nodes):
+            return self._train_in_batches(state, cohort, down, steps)
         own = cohort.own_settings("epochs", self.settings.epochs)
         if own is not None:
             return self._train_unequally(state, cohort, down, steps, [self.steps_of(int(epochs)) for epochs in own])
@@ -183,7 +189,7 @@ class AdamMethod(Method):
         grads, loss = self.gradients(state, cohort, dropout, down)
         if self.settings.clip:
             self.clip(grads, self.settings.clip)
-        trained, rates, decay = self.trained(state), self.rates(cohort), self.settings.weight_decay
+        trained, rates, decay = self.trained(state), self.rates(cohort.origin), self.settings.weight_decay
         trained = {name: w for name, w in trained.items() if name in grads}
         lr = self.learning_rate(cohort)
         if isinstance(lr, Tensor):
@@ -224,6 +230,40 @@ class AdamMethod(Method):
                 state[name].copy_(torch.where(along(at_work, tensor), state[name], tensor))
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, loss)
+
+    def _train_in_batches(self, state: State, cohort: Cohort, down: Message, epochs: range) -> Update:
+        """As `train`, where an epoch has several steps on parts of the clients' graphs (`fedquilt.cohort.batches`).
+
+        The state of a client that has taken its steps of an epoch stays as it is until the others have. A client's loss is the
+        mean over the steps of its last epoch, by their training nodes.
+        """
+        taken, first = [len(epochs)] * cohort.clients, [epochs.start] * cohort.clients
+        own = cohort.own_settings("epochs", self.settings.epochs)
+        if own is not None:
+            taken = [self.steps_of(int(one)) for one in own]
+            first = [epochs.start // self.steps_of(self.settings.epochs) * count for count in taken]
+        schedule = Schedule(cohort, self.context.batch_nodes, self.context.seed, first, taken)
+        total = torch.zeros(cohort.clients, device=cohort.device)
+        for turn in schedule.turns(self.constants()):
+            before = {name: tensor[turn.waiting] for name, tensor in state.items()} if len(turn.waiting) else {}
+            # Step `epoch` of these keys is the step's number in the client's training.
+            keys = advanced(state[KEYS], turn.clock - turn.epoch)
+            loss = self.step(state, turn.batch, down, Dropout(self.settings.dropout, keys, turn.epoch))
+            for name, rows in before.items():
+                state[name][turn.waiting] = rows
+            share = (turn.batch.train_count / cohort.train_count).index_fill(0, turn.waiting, 0.0)
+            total = torch.where(turn.begins, 0.0, total) + share * loss.to(total.device)
+        state[CLOCK].copy_(schedule.end)
+        personal = self.personal(state)
+        return Update(self.upload(state, personal, cohort, down), personal, total)
+
+    def local_steps(self, cohort: Cohort) -> Tensor | None:
+        """[M] float32: the steps of an epoch of each client, where clients train in batches; None: one each."""
+        whole, nodes = cohort.origin, self.context.batch_nodes
+        if not nodes or fits(whole, nodes):
+            return None
+        steps: Tensor = whole.once(("steps an epoch", nodes), lambda c: steps_an_epoch(c, nodes))
+        return steps
 
     @abstractmethod
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:

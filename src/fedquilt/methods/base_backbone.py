@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fedquilt.cohort.batches import fits
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
@@ -19,8 +20,9 @@ from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_o
 from fedquilt.methods.settings import BackboneSettings, MixedBackboneSettings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
+from fedquilt.nn.layerwise import outputs_in_parts
 from fedquilt.nn.mixed_network import MixedNetwork
-from fedquilt.nn.models import Model, Network, Shapes
+from fedquilt.nn.models import Model, Network, Output, Shapes
 from fedquilt.nn.module_backbone import ModuleNetwork
 
 NETWORK = ("model", "hidden", "layers")  # the settings that say what network it is
@@ -146,6 +148,20 @@ class BackboneMethod(AdamMethod):
         )
         return gradients_of(total, leaves), each
 
+    def at_every_node(self, weights: Weights, cohort: Cohort, embedding: bool = True) -> Output:
+        """The network's outputs at every node, without dropout; part by part where clients train on parts of their graphs.
+
+        Then embeddings are left out, [R, 0], unless they are asked for.
+        """
+        nodes = self.context.batch_nodes
+        if not nodes or fits(cohort, nodes):
+            return self.model(cohort, weights)
+        return outputs_in_parts(self.model, cohort, weights, nodes, embedding)
+
+    def needs_whole_graphs(self) -> str:
+        """A part of a graph is enough for the task's loss."""
+        return ""
+
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits, without dropout."""
-        return self.model(cohort, personal).logits
+        return self.at_every_node(personal, cohort, embedding=False).logits

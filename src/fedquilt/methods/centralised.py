@@ -44,6 +44,10 @@ class Centralised(BackboneMethod):
     any_module = True
     pools_graphs = True
 
+    def needs_whole_graphs(self) -> str:
+        """Everyone's graph is trained on at once."""
+        return "everyone's graph is trained on as one"
+
     def start(self, cohort: Cohort) -> State:
         """The common start; everyone draws as client 0 does."""
         state = super().start(cohort)

@@ -135,6 +135,10 @@ class FedGNN(FedAvg):
         """Whether graphs are expanded; else this is FedAvg."""
         return self.settings.neighbours > 0
 
+    def needs_whole_graphs(self) -> str:
+        """Clients exchange embeddings of single nodes."""
+        return "clients exchange embeddings of single nodes, which a part of a graph may lack"
+
     def sends(self, name: str) -> bool:
         """Nothing of single nodes where none are joined."""
         return super().sends(name) and (self.expands or name not in (NODES, COUNT))

@@ -125,6 +125,10 @@ class FedGta(BackboneMethod):
                 "set orders=2 or more, or moments=raw."
             )
 
+    def needs_whole_graphs(self) -> str:
+        """Moments are those of soft labels at all nodes."""
+        return "what it sends are moments of soft labels that are propagated over the whole graph"
+
     def needs_classes(self) -> bool:
         """Moments are those of class probabilities."""
         return True

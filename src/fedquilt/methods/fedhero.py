@@ -177,6 +177,10 @@ class FedHERO(AdamMethod):
             symmetric=settings.latent_operator == "gcn",
         )
 
+    def needs_whole_graphs(self) -> str:
+        """Its latent graph may join any two nodes."""
+        return "its latent graph may join any two nodes of a client"
+
     def shapes(self) -> Shapes:
         """Projection, learner, the layers of one or two channels, and a classifier of X and all layers."""
         s, context = self.settings, self.context

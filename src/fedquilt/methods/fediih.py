@@ -210,6 +210,10 @@ class FedIIH(AdamMethod):
         own = {"classify": "both"} if context.dataset in HETEROPHILOUS else {}
         return super().defaults(context) | TABLES.get((context.dataset, context.partition), {}) | own
 
+    def needs_whole_graphs(self) -> str:
+        """Its loss reads all pairs that its neighbourhoods join."""
+        return "its loss is one over pairs of nodes of the whole graph"
+
     def shapes(self) -> Shapes:
         """The projection [F, K d] and the classifier [K d, C] (or [K 2d, C]) with their biases."""
         wide = self.factors * self.width

@@ -121,6 +121,10 @@ class FedLIT(BackboneMethod):
             )
         return TypedGcn(context.features, s.hidden, context.outputs, s.layers, s.types)
 
+    def needs_whole_graphs(self) -> str:
+        """Links are clustered over the whole graph."""
+        return "it finds types among all links of a graph"
+
     def averages(self) -> bool:
         """All that is sent, type by type."""
         return True

@@ -22,7 +22,10 @@ from fedquilt.methods.base_adam import MODEL, along
 from fedquilt.methods.fedavg import TRAIN_NODES, FedAvg
 
 EFFORT = TensorSpec(
-    "effort", "The client's local epochs, as a multiple of the run's: nothing about its data.", count=True
+    "effort",
+    "The client's local epochs, as a multiple of the run's: nothing about its data. Where clients train in batches, its local "
+    "steps, which tell about how many nodes it has.",
+    count=True,
 )
 SENT = "sent."  # in the server's state: the model that was sent last
 
@@ -53,10 +56,11 @@ class FedNova(FedAvg):
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """FedAvg's with changes of the run's own number of steps, and the client's own number in parts of it."""
         message = super().upload(state, personal, cohort, down)
-        own = cohort.own_values("epochs", self.settings.epochs)
-        if own is None:
-            return message | {EFFORT.name: torch.ones_like(cohort.train_count)}
-        effort = (own / self.settings.epochs).float()
+        own, steps = cohort.own_values("epochs", self.settings.epochs), self.local_steps(cohort)
+        effort = torch.ones_like(cohort.train_count) if own is None else (own / self.settings.epochs).float()
+        if own is None and steps is None:
+            return message | {EFFORT.name: effort}
+        effort = effort if steps is None else effort * steps
         for name, before in down.items():
             message[name] = torch.lerp(dense(before), dense(message[name]), along(1.0 / effort, dense(before)))
         return message | {EFFORT.name: effort}

@@ -156,8 +156,11 @@ class FedProto(BackboneMethod):
     @torch.no_grad()
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """Each class's mean embedding after training, without dropout, and its number of training nodes."""
-        calm = Dropout(0.0, state["dropout.key"], 0)
-        embedding = self.model.training(cohort, self.weights(state), calm).embedding[cohort.training.real]
+        if self.context.batch_nodes:
+            embedding = self.at_every_node(self.weights(state), cohort).embedding[cohort.train]
+        else:
+            calm = Dropout(0.0, state["dropout.key"], 0)
+            embedding = self.model.training(cohort, self.weights(state), calm).embedding[cohort.training.real]
         groups, shape = class_groups(cohort), (cohort.clients, self.context.outputs)
         own, count = class_means(groups, embedding).view(*shape, -1), groups.counts.float().view(shape)
         if self.settings.classify == "prototype":
@@ -173,7 +176,7 @@ class FedProto(BackboneMethod):
 
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The classifier's, or minus the squared distance to each class's prototype."""
-        output = self.model(cohort, {name: w for name, w in personal.items() if name not in (CHOSEN, CHOICE)})
+        output = self.at_every_node({name: w for name, w in personal.items() if name not in (CHOSEN, CHOICE)}, cohort)
         if self.settings.classify == "classifier":
             return output.logits
         return nearest_scores(cohort, output.embedding, personal[CHOSEN], personal[CHOICE])

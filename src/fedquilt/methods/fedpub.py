@@ -266,7 +266,7 @@ class FedPub(BackboneMethod):
         """The functional embedding: [M, H], the node mean of the last graph layer's output before its ReLU."""
         s = self.settings
         if s.graph == "feature":
-            return cohort.node_mean(self.model(cohort, weights).embedding)
+            return cohort.node_mean(self.at_every_node(weights, cohort).embedding)
         if (s.model, s.layers) == ("gcn", 2):
             graph: RandomGraph = cohort.once(("random graph", s.graph), lambda c: self.common_graph(c, down))
             return functional_embedding(graph, weights)

@@ -213,6 +213,10 @@ class FedSagePlus(FedSage):
         """Whether the round asks, and whether it answers."""
         return self.asks(round), self.answers(round)
 
+    def needs_whole_graphs(self) -> str:
+        """Neighbours are hidden, generated and mended over the whole graph."""
+        return "it mends the whole graph with generated neighbours"
+
     def sends(self, name: str) -> bool:
         """Questions and answers where clients ask one another; nothing of a generator where there is none."""
         if name.startswith((ASK, ANSWER)):

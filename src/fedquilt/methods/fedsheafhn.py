@@ -227,7 +227,7 @@ class FedSheafHN(BackboneMethod):
     @torch.no_grad()
     def embed(self, weights: Weights, cohort: Cohort) -> Tensor:
         """Eq. 2: the node mean of the last graph layer's output before its ReLU, [M, H]."""
-        return cohort.node_mean(self.model(cohort, weights).embedding)
+        return cohort.node_mean(self.at_every_node(weights, cohort).embedding)
 
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """Trained minus generated, for all but the warm-up; before the server wrote anything it would have been the start."""

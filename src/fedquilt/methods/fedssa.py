@@ -200,6 +200,10 @@ class FedSSA(AdamMethod):
         """Width of the energies: that of the features where it is less."""
         return min(self.settings.energy, self.context.features)
 
+    def needs_whole_graphs(self) -> str:
+        """Its filters are powers of the whole graph."""
+        return "its filter bases are computed on the whole graph, once, before training"
+
     def shapes(self) -> Shapes:
         """The network, and under ``encoder.`` what only the autoencoder reads."""
         s, classes = self.settings, self.context.outputs

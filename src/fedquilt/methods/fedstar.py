@@ -105,6 +105,10 @@ class FedStar(FedAvg):
         """The structure channel."""
         return name.startswith(STRUCTURE)
 
+    def needs_whole_graphs(self) -> str:
+        """Random walks go over the whole graph."""
+        return "its structure channel reads random walks over the whole graph"
+
     def ignores_edge_weights(self) -> str:
         """The structure channel uses them in any case."""
         return ""

@@ -138,6 +138,10 @@ class FedTAD(BackboneMethod):
             )
         self._layouts: dict[tuple[int, torch.device], Rows] = {}
 
+    def needs_whole_graphs(self) -> str:
+        """Reliability is that of all training nodes and their neighbours."""
+        return "how reliable a class is follows from random walks over the whole graph"
+
     def needs_classes(self) -> bool:
         """Reliability and pseudo nodes are by class."""
         return True

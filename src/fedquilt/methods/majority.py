@@ -28,6 +28,10 @@ class Majority(Method):
     searched = ()
     single_round = True
 
+    def needs_whole_graphs(self) -> str:
+        """There is nothing to train."""
+        return "it trains nothing"
+
     def needs_classes(self) -> bool:
         """It counts them."""
         return True

@@ -168,6 +168,10 @@ class Quilt(BackboneMethod):
         """Where the classifier is averaged by how many training nodes of a class a client has."""
         return self.sends(CLASSES_SEEN)
 
+    def needs_whole_graphs(self) -> str:
+        """A table of identities has a row for each node of the whole graph."""
+        return "identity has rows for the nodes of the whole graph; set identity=0" if self.settings.identity else ""
+
     def averages(self) -> bool:
         """What is shared, if anything is."""
         return bool(self.shared)

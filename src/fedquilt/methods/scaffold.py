@@ -95,10 +95,11 @@ class Scaffold(FedAvg):
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """g - c_m + c; g counts in the new control variate, which is the mean over the round's steps."""
         grads, loss = super().gradients(state, cohort, dropout, down)
-        own = cohort.own_values("epochs", self.settings.epochs)
+        own, steps = cohort.own_values("epochs", self.settings.epochs), self.local_steps(cohort)
         for name in self.shapes():
             grad = grads[MODEL + name]
-            state[CONTROL + name] += grad / (self.settings.epochs if own is None else along(own.float(), grad))
+            count = self.settings.epochs if own is None else along(own.float(), grad)
+            state[CONTROL + name] += grad / (count if steps is None else count * along(steps, grad))
             grad.sub_(dense(down[KEPT + name]))
             if CONTROL + name in down:  # in round 0 it is zero
                 grad.add_(dense(down[CONTROL + name]))

@@ -149,7 +149,7 @@ class FilterNet:
         """Compute c_gk s_k for each k; all units of a group have the same value. Returns K + 1 tensors [M, H]."""
         scaled = weights[FILTER].transpose(1, 2)
         if self.basis == "scaled":
-            scales: Tensor = cohort.once(("distance scales", self.order), lambda c: _scales(c, self.order))
+            scales: Tensor = cohort.origin.once(("distance scales", self.order), lambda c: _scales(c, self.order))
             scaled = scaled * scales.unsqueeze(2)
         group = torch.arange(self.hidden, device=scaled.device) * self.groups // self.hidden
         return list(scaled[:, :, group].unbind(1))

@@ -174,6 +174,21 @@ class RunConfig(BaseModel):
             metavar="CLIENT:NAME=VALUE",
         ),
     ] = {}
+    batch: Annotated[
+        Literal["full", "clusters"],
+        Option(
+            HOW,
+            "What a training step reads of a client's graph: full (all of it), or clusters (a few of the clusters into which "
+            "METIS cuts it, for graphs that do not fit into memory at once; see `fedquilt docs scale`).",
+        ),
+    ] = "full"
+    batch_nodes: Annotated[
+        int,
+        Field(ge=1, le=1_000_000_000),
+        Option(
+            HOW, "For clusters: about how many nodes of a client are in a step; an epoch goes once through all of them."
+        ),
+    ] = 10_000
     participation: Annotated[Participation, Option(HOW, "Share of the clients in each round.")] = 1.0
     evaluate_every: Annotated[Count, Option(HOW, "Rounds between evaluations.", flag="--eval-every")] = 1
     patience: Annotated[
@@ -330,6 +345,14 @@ class RunConfig(BaseModel):
         rule = rules[str(info.field_name)]
         if info.data.get("aggregation") != rule and value != cls.model_fields[str(info.field_name)].default:
             raise ValueError(f"it is for aggregation={rule} only")
+        return value
+
+    @field_validator("batch_nodes")
+    @classmethod
+    def _check_batch(cls, value: int, info: ValidationInfo) -> int:
+        """Refuse the size of a batch where a step reads the whole graph."""
+        if info.data.get("batch") == "full" and value != cls.model_fields["batch_nodes"].default:
+            raise ValueError("a step reads the whole graph; say batch=clusters")
         return value
 
     @field_validator("prepare_statistics")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.sparse as sp
 
 from fedquilt.cohort.client import Client
 from fedquilt.errors import DivergedError
+from fedquilt.graphs.column_sums import row_blocks
 from fedquilt.graphs.graph import Graph
 
 RAW = 30.0  # a feature with values of this size is in raw units; prepared ones are smaller
@@ -43,6 +43,8 @@ def largest_feature(graph: Graph) -> tuple[float, int]:
     """The largest size of a value among the features, and its column."""
     if not graph.nodes or not graph.features:
         return 0.0, 0
-    sizes = abs(graph.x).max(axis=0)
-    sizes = sizes.toarray().ravel() if sp.issparse(sizes) else np.asarray(sizes).ravel()
+    if isinstance(graph.x, np.ndarray):
+        sizes = np.max([np.abs(graph.x[rows]).max(axis=0) for rows in row_blocks(graph.x)], axis=0)
+    else:
+        sizes = abs(graph.x).max(axis=0).toarray().ravel()
     return float(sizes.max()), int(sizes.argmax())

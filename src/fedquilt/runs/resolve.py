@@ -24,6 +24,7 @@ from fedquilt.graphs.client_split import OWN, OwnSplits, client_splits
 from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.federated import FederatedGraph, with_client_copies
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.mapped_features import some_rows
 from fedquilt.graphs.preparation import Preparation, PrepareKind, notice, suggested_kind
 from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
@@ -190,6 +191,11 @@ class ResolvedRun:
                 f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another method or task."
             )
         self._check_pooled(method, config)
+        if config.batch != "full" and (why := method.needs_whole_graphs()):
+            raise FedquiltError(
+                f"Method '{method.name}' cannot train on clusters of a client's graph: {why}; leave out batch, or choose "
+                "another method."
+            )
         if config.attack is not None:
             check_attackable(method, config.attack)
         if config.hold_out_clients:
@@ -321,12 +327,14 @@ class ResolvedRun:
                 held = np.unique(np.concatenate(partition.nodes))
                 self._preparations[seed] = [Preparation.of(self.graph.x[held], kind)] * len(order)
                 return self._preparations[seed]
-            features = [self.graph.x[partition.nodes[m]] for m in order]
             if self._shares_statistics():  # held-out clients tell nothing
-                how, self.statistics_bytes = shared_preparation(features[: self.context(seed).clients])
+                trained = order[: self.context(seed).clients]
+                features = [some_rows(self.graph.x, partition.nodes[m]) for m in trained]
+                how, self.statistics_bytes = shared_preparation(features)
                 self._preparations[seed] = [how] * len(order)
-            else:
-                self._preparations[seed] = [Preparation.of(x, kind) for x in features]
+            else:  # one client's features after the other, which may be large
+                own = (some_rows(self.graph.x, partition.nodes[m]) for m in order)
+                self._preparations[seed] = [Preparation.of(x, kind) for x in own]
         return self._preparations[seed]
 
     def _shares_statistics(self) -> bool:
@@ -356,7 +364,8 @@ class ResolvedRun:
         kind = self.source.kind
         sizes = (self.graph.features, outputs, clients, c.epochs)
         assert c.rounds is not None
-        return RunContext(name, kind, c.metric, *sizes, seed, c.task, c.class_weights, c.rounds, c.newcomer_epochs)
+        lengths = (c.rounds, c.newcomer_epochs, c.batch_nodes if c.batch == "clusters" else 0)
+        return RunContext(name, kind, c.metric, *sizes, seed, c.task, c.class_weights, *lengths)
 
     def total_rounds(self, seed: int) -> int:
         """The rounds of one seed's training, over all phases of the method."""
@@ -401,6 +410,10 @@ class ResolvedRun:
             self._cut_clients[seed][: method.context.clients],
             c.dp_clip is not None or c.attack is not None,
         )
+        if c.batch != "full" and any(client.held_out for client in clients):
+            raise FedquiltError(
+                f"The task {c.task} hides parts of the clients' graphs, which clusters of them cannot do; leave out batch."
+            )
         announce_memory(method, clients, self._engine_options(), c.participation, changes)
 
     def _pooling_notice(self) -> str:

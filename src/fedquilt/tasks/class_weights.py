@@ -38,18 +38,33 @@ def parse_weights(text: str, classes: int) -> tuple[float, ...] | None:
     return weights
 
 
-def row_weights(labels: Tensor, owner: Tensor, clients: int, classes: int, fixed: tuple[float, ...] | None) -> Tensor:
+def class_counts(labels: Tensor, owner: Tensor, clients: int, classes: int) -> Tensor:
+    """[M C] float64: how many of the rows [T] with these labels and clients are of each client and class."""
+    cell = owner * classes + labels
+    counts = torch.zeros(clients * classes, dtype=torch.float64, device=labels.device)
+    return counts.index_add_(0, cell, torch.ones_like(cell, dtype=torch.float64))
+
+
+def row_weights(
+    labels: Tensor,
+    owner: Tensor,
+    clients: int,
+    classes: int,
+    fixed: tuple[float, ...] | None,
+    counts: Tensor | None = None,
+) -> Tensor:
     """[T] float32: each row's share of its client's loss, so that the shares of a client sum to one.
 
     Args:
         labels, owner: [T] the class and the client of each training row.
         clients, classes: M and C.
         fixed: a weight a class; None: balanced.
+        counts: [M C] the training nodes of each client and class by which weights are balanced, where the rows are only some
+            of them; None: the rows' own.
     """
     cell = owner * classes + labels
     if fixed is None:
-        counts = torch.zeros(clients * classes, dtype=torch.float64, device=labels.device)
-        weight = 1.0 / counts.index_add_(0, cell, torch.ones_like(cell, dtype=torch.float64))[cell]
+        weight = 1.0 / (class_counts(labels, owner, clients, classes) if counts is None else counts)[cell]
     else:
         weight = torch.tensor(fixed, dtype=torch.float64, device=labels.device)[labels]
     total = torch.zeros(clients, dtype=torch.float64, device=labels.device).index_add_(0, owner, weight)

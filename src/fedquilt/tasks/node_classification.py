@@ -22,7 +22,7 @@ from fedquilt.partition.statistics import label_counts
 from fedquilt.tasks import NODE_CLASSIFICATION, class_metrics
 from fedquilt.tasks.base import Task, register_task
 from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
-from fedquilt.tasks.class_weights import parse_weights, row_weights
+from fedquilt.tasks.class_weights import class_counts, parse_weights, row_weights
 from fedquilt.tasks.metric import Metric, Part
 
 
@@ -87,6 +87,12 @@ def auc(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
     NaN where a client has none of the rows, or rows of one class only: the area is undefined there.
     """
     return class_metrics.auc(*rows_with_labels(cohort, logits, rows))
+
+
+def _class_counts(cohort: Cohort) -> Tensor:
+    """[M C] float64: the training nodes of each client and class."""
+    known, owner = labels(cohort)[cohort.train], cohort.client[cohort.train]
+    return class_counts(known, owner, cohort.clients, class_count(cohort))
 
 
 def _by_rows(function: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> Callable[[Cohort, Tensor, Part], Tensor]:
@@ -177,8 +183,9 @@ class NodeClassification(Task):
     def _row_weights(self, cohort: Cohort) -> Tensor:
         """[T] the share of each training row in its client's loss."""
         known, owner = labels(cohort)[cohort.train], cohort.client[cohort.train]
-        classes = class_count(cohort)
-        return row_weights(known, owner, cohort.clients, classes, parse_weights(self.class_weights, classes))
+        classes, fixed = class_count(cohort), parse_weights(self.class_weights, class_count(cohort))
+        counts = None if cohort.origin is cohort else cohort.origin.once("training classes", _class_counts)
+        return row_weights(known, owner, cohort.clients, classes, fixed, counts)
 
     def losses(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
         """Each client's mean cross-entropy."""

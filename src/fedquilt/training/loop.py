@@ -79,7 +79,8 @@ class Training:
     def _can_capture(self) -> bool:
         """Whether rounds do the same work every time, which a CUDA graph requires."""
         everyone = self.plan.participation == 1 and self.plan.rounds > 1
-        together = not getattr(self.method, "one_by_one", False)  # a user's module draws random numbers of its own
+        # A user's module draws random numbers of its own; batches are other parts of the graphs in every step.
+        together = not getattr(self.method, "one_by_one", False) and not self.method.context.batch_nodes
         return self.engine.supports_cuda_graphs and everyone and together and not self.runner.upload_transforms
 
     @property

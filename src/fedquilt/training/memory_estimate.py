@@ -38,6 +38,8 @@ FIXED = 30 * 10**6  # libraries' pages that the first round touches
 SPREAD = 1.2  # freed blocks of other sizes are not always used again
 FEW, MORE = 2, 6  # clients of the two small cohorts
 LARGEST = 500  # nodes of a client that is tried as it is
+NEAR = 3  # a part of a graph with its neighbours has about so many times its nodes
+NODE_BYTES, EDGE_BYTES = 70, 8  # of a client's clusters and its rows in a cohort
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,31 @@ def estimate_memory(
 
 def client_memory(method: Method, clients: Sequence[Client]) -> ClientMemory:
     """What a client of mean size adds, from trials with few of them."""
+    step = method.context.batch_nodes
+    if step and max(client.graph.nodes for client in clients) > step:
+        return _in_batches(method, clients, step)
     nodes = float(np.mean([client.graph.nodes for client in clients]))
     if nodes <= LARGEST or any(client.held_out for client in clients):
         return _slope(method, _typical(clients, nodes))
+    return _of_nodes(method, clients, nodes)
+
+
+def _in_batches(method: Method, clients: Sequence[Client], step: int) -> ClientMemory:
+    """What a client adds that computes about `step` nodes at once: what else is data is made for a step, and freed.
+
+    Its clusters and its place in the cohort stay; a layer and the one before it are computed at all nodes. A part that is
+    evaluated has its neighbours with it.
+    """
+    each = _of_nodes(method, clients, float(np.mean([min(client.graph.nodes, NEAR * step) for client in clients])))
+    nodes = float(np.mean([client.graph.nodes for client in clients]))
+    edges = float(np.mean([client.graph.edges.shape[1] for client in clients]))
+    once = each.data + 8 * nodes * getattr(method.settings, "hidden", 0)
+    held = NODE_BYTES * nodes + EDGE_BYTES * edges
+    return replace(each, data=held, later=each.later + once)
+
+
+def _of_nodes(method: Method, clients: Sequence[Client], nodes: float) -> ClientMemory:
+    """What a client of so many nodes adds, whose graph is computed at once."""
     small, large = (_slope(method, _made(clients, size)) for size in (LARGEST // 2, LARGEST))
     further = (nodes - LARGEST) / (LARGEST - LARGEST // 2)
     values = {name: value + further * (value - getattr(small, name)) for name, value in vars(large).items()}
@@ -198,7 +222,8 @@ def _try(method: Method, clients: Sequence[Client]) -> ClientMemory:
     settings = method.settings
     if hasattr(settings, "epochs"):  # memory does not depend on them
         settings = replace(settings, epochs=1)
-    own = type(method)(settings, replace(method.context, clients=len(clients)), method.averaging)
+    context = replace(method.context, clients=len(clients), batch_nodes=0)
+    own = type(method)(settings, context, method.averaging)
     # A client keeps what was computed of it. A graph of all clients would count as one client's: here it is that of these few.
     clients = [replace(client, pooled=None) for client in clients]
     everyone = torch.tensor([client.id for client in clients])

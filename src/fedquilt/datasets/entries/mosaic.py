@@ -7,6 +7,7 @@ import numpy as np
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.datasets.catalogue import register_synthetic
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.column_sums import row_blocks
 from fedquilt.graphs.graph import Graph
 
 _PIECE_NODES = 100
@@ -14,7 +15,7 @@ _INSIDE, _ALIKE = 0.7, 0.2  # shares of the edges inside a piece, and between no
 
 
 def _pieces(nodes: int) -> np.ndarray:
-    """[N] the piece of each node; a piece is a natural client."""
+    """[N] the piece of each node."""
     return np.arange(nodes) // _PIECE_NODES
 
 
@@ -22,20 +23,31 @@ def _pieces(nodes: int) -> np.ndarray:
     "mosaic",
     "any size: pieces of 100 nodes, to see what grows",
     size=(10000, 48400, 64, 10),
-    natural_clients=lambda nodes, **_: _pieces(nodes),
+    natural_clients=lambda nodes, client, **_: np.arange(nodes) // max(client, 1),
 )
-def mosaic(seed: int = 0, nodes: int = 10_000, degree: int = 10, features: int = 64, classes: int = 10) -> Graph:
+def mosaic(
+    seed: int = 0,
+    nodes: int = 10_000,
+    degree: int = 10,
+    features: int = 64,
+    classes: int = 10,
+    client: int = _PIECE_NODES,
+) -> Graph:
     """A graph of any size, in O(nodes features + nodes degree) time: a million nodes and five million edges in seconds.
 
     Nodes form pieces of 100 (the last may have fewer). A piece has a leading class, which six in ten of its nodes have; the
     others have any class. Of the nodes * degree / 2 edges drawn, seven in ten join two nodes of one piece, two in ten two
     nodes of one class, and one in ten any two nodes. Self-loops and duplicates are dropped, so the mean degree is a little
-    smaller. Features are Gaussian around a centre for each class.
+    smaller. Features are Gaussian around a centre for each class. A natural client has `client` nodes, one piece unless more
+    are asked for; the graph does not depend on it.
 
     Use it to measure time and memory; no method should be judged on it.
     """
-    if min(nodes, features, classes) < 1:
-        raise FedquiltError("A mosaic needs at least one node, one feature and one class; give larger numbers.")
+    if min(nodes, features, classes, client) < 1:
+        raise FedquiltError(
+            "A mosaic needs at least one node, one feature and one class, and clients with at least one node; give larger "
+            "numbers."
+        )
     rng = numpy_stream(seed, "graph", "mosaic")
     piece = _pieces(nodes)
     leading = rng.integers(classes, size=piece[-1] + 1)
@@ -49,6 +61,10 @@ def mosaic(seed: int = 0, nodes: int = 10_000, degree: int = 10, features: int =
     order, sizes, own = np.argsort(y, kind="stable"), np.bincount(y, minlength=classes), y[u[inside:alike]]
     same = order[(np.cumsum(sizes) - sizes)[own] + (draw[inside:alike] * sizes[own]).astype(np.int64)]
     anywhere = (draw[alike:] * nodes).astype(np.int64)
+    edges = np.stack([u, np.concatenate([near, same, anywhere])])
+    del piece, u, draw, first, near, order, own, same, anywhere  # large graphs should not be in memory several times
     x = rng.standard_normal((nodes, features), dtype=np.float32)
-    x += rng.standard_normal((classes, features), dtype=np.float32)[y]
-    return Graph.from_arrays("mosaic", np.stack([u, np.concatenate([near, same, anywhere])]), x, y, classes=classes)
+    centres = rng.standard_normal((classes, features), dtype=np.float32)
+    for rows in row_blocks(x):
+        x[rows] += centres[y[rows]]
+    return Graph.from_arrays("mosaic", edges, x, y, classes=classes)

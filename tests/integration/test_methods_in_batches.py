@@ -1,0 +1,232 @@
+"""Training on clusters of clients' graphs: for every method that can, the same whatever the cohort; as plain Cluster-GCN."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fedquilt
+from fedquilt.cohort.batches import Schedule
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.cohort import Cohort
+from fedquilt.errors import FedquiltError
+from fedquilt.export import module_of
+from fedquilt.graphs.split import TRAIN
+from fedquilt.methods.base import Method, methods
+from fedquilt.nn import optim
+from fedquilt.nn.dropout import Dropout
+from fedquilt.training.plan import Plan
+from support.federations import (
+    PlainGcn,
+    Wiretap,
+    assert_same,
+    make_method,
+    make_task,
+    make_training,
+    ragged_clients,
+    without_seconds,
+)
+from support.small_runs import SMALL, StopAfter, own_graph
+
+SIZES, NODES = (40, 9, 60, 14), 15
+
+
+def batched(name: str, clients: list[Client], nodes: int = NODES, epochs: int = 2, **settings: Any) -> Method:
+    return make_method(name, clients, make_task(clients, epochs=epochs, batch_nodes=nodes), **settings)
+
+
+def can(name: str) -> bool:
+    return not make_method(name, ragged_clients()).needs_whole_graphs()
+
+
+ABLE = [name for name in methods() if can(name)]
+VARIANTS: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in ABLE]
+VARIANTS += [("fedavg", {"model": kind}) for kind in ("gat", "gin", "gcnii", "sgc", "appnp", "gamlp")]
+
+
+def test_which_methods_can() -> None:
+    assert {"local", "fedavg", "fedprox", "fedper", "fedpub", "quilt", "scaffold", "fednova", "ditto"} <= set(ABLE)
+    for name in ("fediih", "fedssa", "fedhero", "centralised", "majority"):
+        assert name not in ABLE
+    assert "identity" in make_method("quilt", ragged_clients(), identity=4, masks=False).needs_whole_graphs()
+
+
+@pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
+def test_a_cohort_of_all_is_cohorts_of_one(
+    name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optim, "EPSILON", 1e-4)  # what is only rounding should not become a step of Adam
+    clients = ragged_clients(SIZES)
+    found = []
+    for cohort_size in (None, 1):
+        training = make_training(batched(name, clients, **settings), clients, Plan(2, 0.7), cohort_size)
+        training.run()
+        found.append(training)
+    one, two = (training.engine.state() for training in found)
+    assert sorted(one) == sorted(two)
+    for key in one:
+        assert torch.allclose(one[key].float(), two[key].float(), atol=2e-5, equal_nan=True), key
+
+
+@pytest.mark.parametrize("name", ["fedavg", "quilt", "fedpub"])
+def test_a_batch_that_holds_everything_is_the_full_batch(name: str) -> None:
+    clients = ragged_clients(SIZES)
+    full = make_training(make_method(name, clients, make_task(clients, epochs=2)), clients, Plan(3))
+    one = make_training(batched(name, clients, nodes=60), clients, Plan(3))
+    full.run()
+    one.run()
+    assert_same(full.engine.state(), one.engine.state())
+    assert without_seconds(full.records) == without_seconds(one.records)
+
+
+def test_a_client_that_fits_trains_as_ever_beside_one_that_does_not() -> None:
+    clients = ragged_clients(SIZES)
+    full = make_training(make_method("local", clients, make_task(clients, epochs=3)), clients, Plan(2))
+    some = make_training(batched("local", clients, epochs=3), clients, Plan(2))
+    full.run()
+    some.run()
+    whole, parts = full.engine.state(), some.engine.state()
+    for key in whole:
+        for m, size in enumerate(SIZES):
+            if size <= NODES:
+                assert torch.allclose(whole[key][m].float(), parts[key][m].float(), atol=1e-6), (key, m)
+    assert not torch.allclose(whole["model.conv1.weight"][0], parts["model.conv1.weight"][0], atol=1e-3)
+
+
+def test_steps_are_those_of_plain_cluster_gcn() -> None:
+    """Two epochs of one client against PyTorch Geometric's layers and Adam on the induced subgraphs, without dropout."""
+    clients = ragged_clients((60,))
+    method = batched("local", clients, dropout=0.0, lr=0.02)
+    cohort = Cohort(clients)
+    state = method.start(cohort)
+    start = {name.removeprefix("model."): w[0].clone() for name, w in state.items() if name.startswith("model.")}
+    net = PlainGcn(clients[0], start)
+    adam = torch.optim.Adam(net.parameters(), lr=0.02)
+    steps, loss = 0, 0.0
+    for turn in Schedule(cohort, NODES, method.context.seed, [0], [2]).turns({}):
+        part = turn.batch.members[0]
+        nodes = _numbers(clients[0], part)
+        inside = np.isin(clients[0].graph.edges, nodes).all(0)
+        edges = np.searchsorted(nodes, clients[0].graph.edges[:, inside])
+        net.x = torch.from_numpy(clients[0].graph.x[nodes])
+        net.edges = torch.from_numpy(np.concatenate([edges, edges[::-1]], axis=1))
+        train = torch.from_numpy(clients[0].split[nodes] == TRAIN)
+        adam.zero_grad()
+        each = torch.nn.functional.cross_entropy(net()[train], torch.from_numpy(clients[0].graph.y[nodes])[train])
+        each.backward()
+        adam.step()
+        loss += float(each.detach()) * int(train.sum()) / len(clients[0].training_nodes) * (turn.epoch == 1)
+        steps += 1
+    assert steps == 8
+    update = method.local_update(state, cohort, {}, 0)
+    for name, w in net.weights().items():
+        assert torch.allclose(state[f"model.{name}"][0], w, atol=1e-5), name
+    assert float(update.loss[0]) == pytest.approx(loss, abs=1e-5)
+    # Evaluation is of the whole graph: exact, not that of a batch.
+    whole = PlainGcn(clients[0], net.weights())()
+    assert torch.allclose(method.logits(update.personal, cohort), whole, atol=1e-5)
+
+
+def _numbers(client: Client, part: Client) -> np.ndarray:
+    """The numbers of a part's nodes in the whole graph, found by their features, which differ from node to node."""
+    place = {row.tobytes(): number for number, row in enumerate(np.asarray(client.graph.x))}
+    return np.array([place[row.tobytes()] for row in np.asarray(part.graph.x)])
+
+
+@pytest.mark.parametrize("name", ["fedavg", "quilt", "fedproto"])
+def test_hidden_labels_change_nothing(name: str) -> None:
+    clients = ragged_clients(SIZES)
+    others = []
+    for client in clients:
+        y = client.graph.y.copy()
+        hidden = (client.split != TRAIN) & (y >= 0)
+        y[hidden] = (y[hidden] + 1) % client.graph.classes
+        others.append(replace(client, graph=replace(client.graph, y=y)))
+    found = []
+    for some in (clients, others):
+        training = make_training(batched(name, some), some, Plan(2))
+        tap = Wiretap(training.engine)
+        training.run()
+        found.append((tap, training))
+    (one, first), (two, second) = found
+    for mine, other in zip(one.ups + one.downs, two.ups + two.downs, strict=True):
+        assert_same(mine, other)
+    assert_same(first.engine.personal(), second.engine.personal())
+    assert first.records[-1]["test"] != second.records[-1]["test"]
+
+
+def test_balanced_classes_are_those_of_the_client() -> None:
+    """Not those of a batch: w(c) = 1 / n_c with the client's n_c, normalised over the batch."""
+    clients = ragged_clients(SIZES)
+    context = make_task(clients, batch_nodes=NODES, class_weights="balanced")
+    method = make_method("local", clients, context)
+    turn = next(iter(Schedule(Cohort(clients), NODES, 0, [0] * 4, [1] * 4).turns({})))
+    found = method.task._row_weights(turn.batch)  # type: ignore[attr-defined]
+    first = 0
+    for client, part in zip(clients, turn.batch.members, strict=True):
+        counts = np.bincount(client.graph.y[client.training_nodes], minlength=3)
+        weight = 1.0 / counts[part.graph.y[part.training_nodes]]
+        assert np.allclose(found[first : first + weight.size].numpy(), weight / weight.sum(), atol=1e-6)
+        first += weight.size
+
+
+def test_scaffold_and_fednova_count_steps() -> None:
+    clients = ragged_clients(SIZES)
+    cohort = Cohort(clients)
+    nova = batched("fednova", clients)
+    assert nova.local_update(nova.start(cohort), cohort, {}, 0).upload["effort"].tolist() == [3.0, 1.0, 4.0, 1.0]
+    scaffold = batched("scaffold", clients, epochs=1, dropout=0.0, optimiser="sgd", lr=1e-9)
+    state = scaffold.start(cohort)
+    scaffold.local_update(state, cohort, {}, 0)
+    # With next to no movement, the control variate is the mean of the gradients of the epoch's batches.
+    plain = batched("local", clients, epochs=1, dropout=0.0)
+    fresh, total = plain.start(cohort), torch.zeros_like(state["model.conv2.weight"][0])
+    for turn in Schedule(cohort, NODES, 3, [0] * 4, [1] * 4).turns({}):
+        calm = Dropout(0.0, torch.zeros(4, dtype=torch.int64), 0)
+        grads, _ = plain.gradients(fresh, turn.batch, calm, {})  # type: ignore[attr-defined]
+        total += grads["model.conv2.weight"][2] / 4
+    assert torch.allclose(state["control.conv2.weight"][2], total, atol=1e-6)
+
+
+def test_a_run_is_resumed_bit_by_bit(tmp_path: Path) -> None:
+    options = SMALL | {"method": "fedavg", "batch": "clusters", "batch_nodes": 10, "checkpoint_seconds": 0.0}
+    whole = fedquilt.run(dataset=own_graph(), out=tmp_path / "whole", **options)
+    with pytest.raises(KeyboardInterrupt):
+        fedquilt.run(dataset=own_graph(), out=tmp_path / "cut", watch=StopAfter(0, 1, KeyboardInterrupt), **options)
+    rest = fedquilt.resume(tmp_path / "cut")
+    assert without_seconds(rest.records[0]) == without_seconds(whole.records[0])
+    assert_same(rest.models[0], whole.models[0])
+    full = fedquilt.run(dataset=own_graph(), **(SMALL | {"method": "fedavg"}))
+    assert full.records[0][0]["train_loss"] != whole.records[0][0]["train_loss"]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"method": "fedssa", "batch": "clusters"}, "cannot train on clusters of a client's graph: its filter bases"),
+        ({"method": "fedavg", "batch_nodes": 50}, "a step reads the whole graph; say batch=clusters"),
+        ({"method": "fedavg", "batch": "parts"}, "batch"),
+        ({"method": "fedavg", "batch": "clusters", "batch_nodes": 0}, "batch_nodes"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_training(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(FedquiltError, match=sentence):
+        fedquilt.run(dataset=own_graph(), **(SMALL | options))
+
+
+def test_a_saved_model_predicts_as_on_the_whole_graph(tmp_path: Path) -> None:
+    graph = own_graph()
+    options = SMALL | {"method": "fedavg", "batch": "clusters", "batch_nodes": 10, "prepare": "none", "rounds": 2}
+    fedquilt.run(dataset=graph, out=tmp_path / "run", **options)
+    data = graph.to_data()
+    module = module_of(fedquilt.load_run(tmp_path / "run"), client=0)
+    assert module.personal.method.context.batch_nodes == 10
+    own, context = module.personal.method, replace(module.personal.method.context, batch_nodes=0)
+    whole = replace(module.personal, method=type(own)(own.settings, context))
+    with torch.no_grad():
+        assert torch.allclose(module(data), whole.logits(graph), atol=1e-5)
