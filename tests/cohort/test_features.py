@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedquilt.cohort.batches import Batch
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.features import SPARSE_LIMIT, FeatureMatrix
@@ -25,6 +26,7 @@ from support.clients import (
     mean_operator,
     random_client,
 )
+from support.federations import FEATURES, ragged_clients
 
 seeds = st.integers(0, 2**31)
 
@@ -90,3 +92,12 @@ def test_a_propagation_is_multiplied_in_or_applied_after(rows: str, operator: st
             full_product = torch.from_numpy(own(client) @ dense_features(client).astype(np.float64))
             assert_near(cohort.parts_of(outs[0].detach())[m], full_product @ weight[m].detach().double())
             assert_near(grads[0][m], full_product.T @ cohort.parts_of(pull)[m].double())
+
+
+def test_sparse_features_of_one_step_are_not_smoothed_ahead() -> None:
+    clients = ragged_clients((20, 12), sparse=True)
+    weight = torch.randn(2, FEATURES, 3)
+    whole = Cohort(clients)
+    batch = Batch(clients, whole)
+    assert batch.smoothed.operator is batch.gcn
+    assert torch.allclose(batch.smoothed @ weight, whole.smoothed @ weight, atol=1e-5)

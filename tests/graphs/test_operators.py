@@ -59,3 +59,16 @@ def test_padding_gets_no_loop() -> None:
     expected[3, 3] = 1.0
     assert np.allclose(made, expected)
     assert not made[[1, 4]].any()
+
+
+def test_parts_of_a_graph_are_normalised_by_the_degrees_of_the_whole() -> None:
+    edges, weights = np.array([[0, 0, 1, 2], [1, 2, 3, 3]]), np.array([1.0, 2.0, 0.5, 1.5], dtype=np.float32)
+    a = np.eye(4)
+    a[edges[0], edges[1]] = a[edges[1], edges[0]] = weights
+    assert np.allclose(operators.degrees(edges, 4, weights), a.sum(1))
+    assert operators.degrees(edges, 4).tolist() == [3, 3, 3, 3]
+    scale = 1 / np.sqrt(a.sum(1))
+    part = operators.gcn(edges[:, :2], 4, np.arange(4), weights[:2], operators.degrees(edges, 4, weights))
+    assert np.allclose(part.toarray()[0], (scale[:, None] * a * scale)[0])
+    numbers = operators.numbered_adjacency(edges, 4).toarray()
+    assert numbers.tolist() == [[0, 1, 2, 0], [1, 0, 0, 3], [2, 0, 0, 4], [0, 3, 4, 0]]

@@ -20,6 +20,7 @@ from fedquilt.graphs.split import TRAIN
 from fedquilt.methods.base import Method, methods
 from fedquilt.nn import optim
 from fedquilt.nn.dropout import Dropout
+from fedquilt.tasks.node_classification import NodeClassification
 from fedquilt.training.plan import Plan
 from support.federations import (
     PlainGcn,
@@ -230,3 +231,14 @@ def test_a_saved_model_predicts_as_on_the_whole_graph(tmp_path: Path) -> None:
     whole = replace(module.personal, method=type(own)(own.settings, context))
     with torch.no_grad():
         assert torch.allclose(module(data), whole.logits(graph), atol=1e-5)
+
+
+def test_a_task_that_hides_edges_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = NodeClassification.clients
+
+    def hiding(self: NodeClassification, *args: Any) -> list[Client]:
+        return [replace(client, held_out={"edges": client.graph.edges[:, :1]}) for client in make(self, *args)]
+
+    monkeypatch.setattr(NodeClassification, "clients", hiding)
+    with pytest.raises(FedquiltError, match="hides parts of the clients' graphs"):
+        fedquilt.run(dataset=own_graph(), **(SMALL | {"method": "fedavg", "batch": "clusters", "batch_nodes": 10}))

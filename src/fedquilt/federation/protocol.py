@@ -27,7 +27,8 @@ HELLO, ROUND, EVALUATE, FINISH = "hello", "round", "evaluate", "finish"
 # The stages of secure aggregation before and after a round (`fedquilt.federation.secure`).
 SECURE_STAGES = SETUP, SHARE, CONFIRM, UNMASK = "secure-setup", "secure-share", "secure-confirm", "secure-unmask"
 MAX_RANGE = 2.0**20  # of a number in secure aggregation, so that bits behind the point are left
-# The most that a request may ask for, so that a site's work ends.
+# What a request may ask for, so that a site's work ends: at most, and of the nodes of a training step at least.
+MIN_BATCH_NODES = 10
 MAX_CLIENTS, MAX_EPOCHS, MAX_ROUNDS = 10_000, 10_000, 10**7
 MAX_SETTING = 10_000  # of whole numbers among a method's settings, such as its hidden units
 # A header and a blob of tensors.
@@ -116,6 +117,7 @@ class Request:
         try:
             context = RunContext.from_dict(self.task)
             sizes = (context.features, context.outputs, context.clients, context.epochs, context.seed, context.rounds)
+            sizes = (*sizes, context.batch_nodes)
             names = (context.dataset, context.partition, context.metric, context.task, context.class_weights)
             possible = (
                 all(type(size) is int for size in sizes)
@@ -138,9 +140,24 @@ class Request:
             if type(value) is int and abs(value) > MAX_SETTING:
                 raise RefusedError(f"The run asks for {name}={value}, and a site permits at most {MAX_SETTING:,}.")
         try:
-            return method(settings, context)
+            built = method(settings, context)
+            if context.batch_nodes:
+                check_batches(built)
         except FedquiltError as error:  # class weights that do not fit; the request alone says so
             raise RefusedError(str(error)) from None
+        return built
+
+
+def check_batches(method: Method) -> None:
+    """Refuse a run whose method needs the sites' whole graphs, or whose steps are so small that an epoch never ends."""
+    if method.context.batch_nodes < MIN_BATCH_NODES:
+        raise FedquiltError(
+            f"The run asks for steps of less than {MIN_BATCH_NODES} nodes; ask for a larger batch-nodes."
+        )
+    if why := method.needs_whole_graphs():
+        raise FedquiltError(
+            f"Method '{method.name}' cannot train on clusters of a site's graph: {why}; leave out batch-nodes."
+        )
 
 
 @dataclass(frozen=True)

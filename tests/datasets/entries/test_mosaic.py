@@ -50,3 +50,10 @@ def test_the_smallest_mosaics(name: str) -> None:
 def test_a_mosaic_of_nothing_is_refused(parameter: str) -> None:
     with pytest.raises(FedquiltError, match="at least one node, one feature and one class"):
         load_graph(f"mosaic:{parameter}=0")
+
+
+def test_clients_of_a_mosaic_may_be_larger() -> None:
+    assert np.bincount(natural_clients("mosaic:nodes=1234,client=500")).tolist() == [500, 500, 234]
+    assert_same(load_graph("mosaic:nodes=1234,client=500")[0], load_graph("mosaic:nodes=1234")[0])
+    with pytest.raises(FedquiltError, match="clients with at least one node"):
+        load_graph("mosaic:client=0")

@@ -29,7 +29,7 @@ FIXED_FIELDS = (
     *("method", "settings", "rounds", "epochs", "seed", "sites", "dataset", "partition", "metric", "participation"),
     "prepare",
     *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip", "aggregation_voters"),
-    "class_weights",
+    *("class_weights", "batch_nodes"),
 )
 
 
@@ -76,6 +76,13 @@ class FederationConfig(BaseModel):
         Field(alias="class-weights"),
         _own("Classes in the training loss: none, balanced (by each site's own labels), or weights, such as 1,1,3.5."),
     ] = "none"
+    batch_nodes: Annotated[
+        int,
+        Field(ge=0, le=1_000_000_000, alias="batch-nodes"),
+        _own(
+            "Sites train on clusters of about so many of their nodes a step (fedquilt docs scale). 0: on all of them."
+        ),
+    ] = 0
     dataset: Annotated[str, _own("What to call it; a dataset's name brings the method's defaults for it.")] = (
         "federation"
     )

@@ -8,7 +8,7 @@ from fedquilt.datasets.catalogue import in_catalogue
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FederationConfig
 from fedquilt.federation.coordinator.secure_planning import check_secure_aggregation
-from fedquilt.federation.protocol import Introduction
+from fedquilt.federation.protocol import Introduction, check_batches
 from fedquilt.federation.site.permits import (
     about_nodes,
     in_words,
@@ -31,11 +31,19 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
     sizes = (first.features, first.classes, len(sites))
     names = (config.dataset, config.partition, config.metric)
     context = RunContext(
-        *names, *sizes, config.epochs or 1, config.seed, class_weights=config.class_weights, rounds=config.rounds
+        *names,
+        *sizes,
+        config.epochs or 1,
+        config.seed,
+        class_weights=config.class_weights,
+        rounds=config.rounds,
+        batch_nodes=config.batch_nodes,
     )
     find_task(context.task).check("the sites have", context.outputs, context.metric)
     kind = find_method(config.method)
     method = kind(*resolve_settings(kind, context, config.settings, config.epochs or None), averaging_of(config))
+    if context.batch_nodes:
+        check_batches(method)
     check_permitted(sites, method)
     check_secure_aggregation(config, sites, method)
     if config.aggregation != "mean":
