@@ -113,7 +113,9 @@ def test_a_strangers_run_folder_and_config_execute_nothing(half: Path, tmp_path:
     for line in ("resume run", "resume run --anyway", "run --config run/config.json", "show run"):
         call(line)
         assert not mark.exists(), line
-    assert fedquilt.load_run("done").result["method"] == "half"
+    stranger = fedquilt.load_run("done")
+    assert stranger.result["method"] == "half"
+    assert stranger.servers == {}
     assert not mark.exists()
     assert "name it if you trust it: --plugin" in call("run --config done/config.json").sentence
     assert call(f"run --config done/config.json --plugin {half} --quiet").status == 0

@@ -15,7 +15,7 @@ from fedquilt.datasets.load import load_graph
 from fedquilt.devices.device import pick_device
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.methods.base import State, find_method
+from fedquilt.methods.base import State, find_method, methods
 from fedquilt.runs.folder import RunFolder, SeedFolder
 from fedquilt.runs.frames import client_rows, frame, history_rows, html_table
 from fedquilt.runs.result import client_titles
@@ -177,5 +177,6 @@ def read_seed(folder: SeedFolder, seed: int, device: torch.device, run: Run, mod
     run.similarities[seed] = {int(name): array for name, array in arrays.items()}
     run.findings[seed] = folder.load_arrays("findings") or {}
     server = folder.load_server()
-    if server is not None:
+    # A method of a plug-in that is not loaded is not known: then the run is read, and admits nobody.
+    if server is not None and server[1]["method"] in methods():
         run.servers[seed] = FrozenServer.restored(*server, device)
