@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedquilt.graphs.graph import Graph
-from fedquilt.scenarios.edge_noise import _number, _pair, with_edge_noise
+from fedquilt.scenarios.edge_noise import with_edge_noise
 from support.graphs import graphs
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
@@ -51,6 +51,7 @@ class RunContext:
         task: the name of what is learned (`fedquilt.tasks`).
         class_weights: of the training loss: "none", "balanced", or a number for each class, such as "1,1,3.5".
         rounds: the rounds that the run asks for.
+        task_settings: the settings of the task that are not its defaults (`Task.Settings`).
     """
 
     dataset: str
@@ -64,6 +65,7 @@ class RunContext:
     task: str = NODE_CLASSIFICATION
     class_weights: str = NO_WEIGHTS
     rounds: int = 100
+    task_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The dict that run folders and messages to sites hold: `classes` is the outputs, and what is usual is left out."""
@@ -73,6 +75,8 @@ class RunContext:
             del out["task"]
         if self.class_weights == NO_WEIGHTS:
             del out["class_weights"]
+        if not self.task_settings:
+            del out["task_settings"]
         return out
 
     @classmethod
@@ -173,7 +177,7 @@ class Method(ABC):
         self.settings = settings
         self.context = context
         self.averaging = averaging
-        self.task = find_task(context.task).weighted(context.class_weights, context.outputs)
+        self.task = find_task(context.task, context.task_settings).weighted(context.class_weights, context.outputs)
 
     # -- what a run asks before it trains --------------------------------------------------------------------------
 
