@@ -79,7 +79,6 @@ def predict_run(
     """
     place = pick_device(device)
     chosen = chosen_seed(run, seed)
-    check_pairs(_row_of_models(run, 0, chosen).method.task, pairs, given=data is not None)
     asked = None if pairs is None else read_pairs(pairs)
     if data is None:
         if client == MEAN:
@@ -96,6 +95,7 @@ def predict_run(
         )
     numbers = _numbers(run, chosen, ALL if client == MEAN else client or 0)
     models = [personal_of_run(run, number, chosen) for number in numbers]
+    check_pairs(models[0].method.task, asked, given=True)
     nodes = read_new_nodes(data, models[0])  # once: all models of a run take the same features
     names = _names(run, chosen)
     each = [_new_nodes(personal, nodes, place, names, asked) for personal in models]
@@ -210,6 +210,7 @@ def _own_nodes(
     clients, held = resolved.clients(seed), _positions(resolved, seed)
     method, names = _row_of_models(run, numbers[0], seed).method, _names(run, seed)
     each: list[Predictions] = []
+    check_pairs(method.task, pairs, given=False)
     if method.task.splits_edges:
         own = [clients[number] for number in numbers]
         ids = [held[c.id] if c.graph.ids is None else c.graph.ids for c in own]
