@@ -70,4 +70,3 @@ def test_a_complete_graph_stays_and_an_almost_complete_one_moves_what_it_can() -
     for nodes in (1, 2, 5):
         lonely = some(nodes, np.zeros((2, 0), dtype=np.int64))
         assert with_edge_noise(lonely, 1.0, np.random.default_rng(0)).edges.shape == (2, 0)
-

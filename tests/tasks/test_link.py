@@ -77,7 +77,12 @@ def test_the_loss_is_the_mean_over_edges_and_as_many_negatives(decoder: str) -> 
 def test_the_mlp_is_a_perceptron_of_both_nodes() -> None:
     """With any weights of its second layer: c ReLU(x) = sign(c) ReLU(|c| x)."""
     rng = np.random.default_rng(0)
-    h, w, b, c = rng.random((2, 5)), rng.standard_normal((5, 4)), rng.standard_normal(4), np.array([2.0, 0.5, -3.0, -1.0])
+    h, w, b, c = (
+        rng.random((2, 5)),
+        rng.standard_normal((5, 4)),
+        rng.standard_normal(4),
+        np.array([2.0, 0.5, -3.0, -1.0]),
+    )
     perceptron = np.maximum((h[0] + h[1]) @ w + 2 * b, 0) @ c
     z = torch.from_numpy((h @ w + b) * np.abs(c))
     assert decoded("mlp", z[:1], z[1:]).item() == pytest.approx(perceptron)
@@ -87,7 +92,11 @@ def test_the_mlp_is_a_perceptron_of_both_nodes() -> None:
 def test_clients_with_too_few_edges_or_no_negatives_are_left_out_of_metrics() -> None:
     task = find_task("link", {"width": 6})
     rng = np.random.default_rng(0)
-    graphs = [random_client(rng, 0, 30, edges=0.3), random_client(rng, 1, 4, edges=0.0), random_client(rng, 2, 5, edges=1.0)]
+    graphs = [
+        random_client(rng, 0, 30, edges=0.3),
+        random_client(rng, 1, 4, edges=0.0),
+        random_client(rng, 2, 5, edges=1.0),
+    ]
     cohort = Cohort([task.client(c.id, c.graph, c.split, 0) for c in graphs])
     outputs = torch.randn(cohort.rows, 6, generator=torch.Generator().manual_seed(0))
     defined = (~task.metric("auc").function(cohort, outputs, "test").isnan()).tolist()

@@ -83,7 +83,9 @@ def test_the_parts_are_as_large_as_pytorch_geometrics(edges: int, disjoint: floa
         count = client.held_out[part].shape[1]
         assert count == int((data.edge_label == 1).sum())
         assert client.held_out[negatives(part)].shape[1] == int((data.edge_label == 0).sum())
-        assert 2 * seen_client(client, part).graph.edges.shape[1] == data.edge_index.shape[1]  # messages, both directions
+        assert (
+            2 * seen_client(client, part).graph.edges.shape[1] == data.edge_index.shape[1]
+        )  # messages, both directions
 
 
 def test_the_draw_belongs_to_the_seed_and_the_client_and_not_to_the_order_of_edges() -> None:
@@ -97,7 +99,7 @@ def test_the_draw_belongs_to_the_seed_and_the_client_and_not_to_the_order_of_edg
 
 def test_edge_weights_go_with_their_edges_and_stay_relative_to_the_training_graph() -> None:
     graph = some_graph(weighted=True)
-    known = {pair: w for pair, w in zip(map(tuple, graph.edges.T.tolist()), graph.edge_weights.tolist(), strict=True)}
+    known = dict(zip(map(tuple, graph.edges.T.tolist()), graph.edge_weights.tolist(), strict=True))
     client = EdgeSplit(SHARES, 0.5).client(0, graph, 0)
     for part in PARTS:
         for edge, weight in zip(client.held_out[part].T.tolist(), client.held_out[weights(part)], strict=True):
