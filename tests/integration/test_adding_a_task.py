@@ -93,7 +93,7 @@ def added() -> Iterator[None]:
     base.TASKS.remove(NAME)
 
 
-@pytest.mark.parametrize("method", ["local", "fedavg", "fedper", "fedpub", "fediih", "fedhero", "fedsheafhn"])
+@pytest.mark.parametrize("method", ["local", "fedavg", "fedper", "fedpub", "fediih", "fedhero", "fedsheafhn", "quilt"])
 def test_methods_learn_a_task_that_they_do_not_know(method: str) -> None:
     run = fedquilt.run(method, "patchwork", task=NAME, rounds=12, settings={"lr": 0.01})
     assert run.result["metric"] == "mse"
@@ -113,7 +113,7 @@ def test_another_metric_of_the_task_chooses_the_best_round_by_its_own_direction(
     assert run.result["seeds"][0]["val"] == max(record["val"] for record in records)
 
 
-@pytest.mark.parametrize("method", ["majority", "fedssa", "quilt"])
+@pytest.mark.parametrize("method", ["majority", "fedssa", "fedproto"])
 def test_methods_that_need_classes_are_refused_with_a_sentence(method: str) -> None:
     with pytest.raises(FedquiltError, match=f"Method '{method}' needs classes, which the task {NAME} has not"):
         fedquilt.run(method, "patchwork", task=NAME, rounds=1)

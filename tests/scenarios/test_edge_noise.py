@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedquilt.graphs.graph import Graph
-from fedquilt.scenarios.edge_noise import _number, _pair, with_edge_noise
+from fedquilt.scenarios.edge_noise import with_edge_noise
 from support.graphs import graphs
 
 
@@ -70,12 +70,3 @@ def test_a_complete_graph_stays_and_an_almost_complete_one_moves_what_it_can() -
     for nodes in (1, 2, 5):
         lonely = some(nodes, np.zeros((2, 0), dtype=np.int64))
         assert with_edge_noise(lonely, 1.0, np.random.default_rng(0)).edges.shape == (2, 0)
-
-
-@given(st.integers(2, 10**7), st.integers(-2, 2))
-def test_numbers_of_pairs(node: int, shift: int) -> None:
-    """Where a row of pairs ends and the next begins, in graphs of millions of nodes too."""
-    numbers = np.array([max(0, node * (node - 1) // 2 + shift)])
-    (u,), (v,) = _pair(numbers)
-    assert 0 <= u < v
-    assert _number(np.array([[u], [v]])) == numbers

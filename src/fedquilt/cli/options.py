@@ -109,6 +109,9 @@ def run_values(given: Mapping[str, Any], config: Path | None, schema: type[BaseM
             value = load_plugins(value, named=True)
         elif name == "client_settings":
             value = parse_client_settings(value)
+        elif name == "task_settings":
+            own = values.get(name)
+            value = {**(own if isinstance(own, Mapping) else {}), **parse_settings(value, "--set-task", "decoder=mlp")}
         elif declared[name].type == list[str]:
             value = [piece for text in value for piece in _pieces(text)]
         elif get_origin(declared[name].type) is list:
@@ -147,6 +150,7 @@ def whole_numbers(option: str, text: str) -> list[int]:
 Sizes = Annotated[str | None, _typer_option(_OPTIONS["sizes"])]
 Epochs = Annotated[int | None, _typer_option(_OPTIONS["epochs"])]
 Set = Annotated[list[str] | None, _typer_option(_OPTIONS["settings"])]
+SetTask = Annotated[list[str] | None, _typer_option(_OPTIONS["task_settings"])]
 Device = Annotated[str | None, _typer_option(_OPTIONS["device"])]
 Data = Annotated[Path | None, _typer_option(_OPTIONS["data"])]
 Plugin = Annotated[list[str] | None, _typer_option(_OPTIONS["plugins"])]

@@ -1,4 +1,4 @@
-"""`fedquilt predict`: classes and probabilities from the models of a run's clients, or from a site's own model."""
+"""`fedquilt predict`: classes, probabilities or links from the models of a run's clients, or from a site's own model."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ def predict(
             "clients' own nodes.",
         ),
     ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(
+            "--pairs",
+            metavar="FILE",
+            help="Of a model that learned links: a csv file with the columns source and target, which hold ids of nodes. "
+            "Default: a run's own validation and test edges, and as many pairs that are not joined.",
+        ),
+    ] = None,
     client: Annotated[
         str | None,
         typer.Option(
@@ -63,7 +72,8 @@ def predict(
 
     Of a run: every client's model predicts for the client's own nodes, with the part of the split and the true class, or
     one client's model for the nodes of another graph. Of a site: its own model, for its own graph or another one.
-    SITE is the site's site.yaml: its name, graph and state; see 'fedquilt docs sites'.
+    SITE is the site's site.yaml: its name, graph and state; see 'fedquilt docs sites'. Models that learned links predict
+    for pairs of nodes; see 'fedquilt docs link-prediction'.
     """
     from fedquilt.runs.predictions import ENDINGS, check_ending
 
@@ -72,10 +82,12 @@ def predict(
         check_ending(out)
     if not path.exists():
         raise FedquiltError(f"There is no file or folder '{path}'; name a run's folder or a site's site.yaml.")
-    predictions = _of_run(path, client, nodes, seed) if path.is_dir() else _of_site(path, nodes, client, seed)
+    asked = (path, client, nodes, seed, pairs)
+    predictions = _of_run(*asked) if path.is_dir() else _of_site(*asked)
     for warning in predictions.warnings:
         say(f"Warning: {warning}")
-    what = f"Predicted {_nodes(predictions)} in {len(predictions.names)} classes"
+    classes = "" if predictions.targets is not None else f" in {len(predictions.names)} classes"
+    what = f"Predicted {_nodes(predictions)}{classes}"
     if out is None:
         _print_rows(predictions)
         say(f"{what}; write all of it with --out predictions.csv.")
@@ -84,7 +96,7 @@ def predict(
     say(f"{what}; written to {out}.")
 
 
-def _of_run(path: Path, client: str | None, nodes: Path | None, seed: int | None) -> Predictions:
+def _of_run(path: Path, client: str | None, nodes: Path | None, seed: int | None, pairs: Path | None) -> Predictions:
     from fedquilt.runs.comparison_folder import is_comparison, runs_of
 
     if is_comparison(path):
@@ -99,20 +111,21 @@ def _of_run(path: Path, client: str | None, nodes: Path | None, seed: int | None
             f"The run in {path} has no models: its clients are sites, who have theirs with them; each predicts with its "
             "own site.yaml."
         )
-    return predict_run(load_run(path), client, nodes, seed)
+    return predict_run(load_run(path), client, nodes, seed, pairs=pairs)
 
 
-def _of_site(path: Path, nodes: Path | None, client: str | None, seed: int | None) -> Predictions:
+def _of_site(path: Path, client: str | None, nodes: Path | None, seed: int | None, pairs: Path | None) -> Predictions:
     if client is not None or seed is not None:
         raise FedquiltError(f"--client and --seed are for a run's folder, and {path} is none; a site has one model.")
     from fedquilt.federation.site.config import read_site
     from fedquilt.federation.site.predict import predict as predictions_of
 
-    return predictions_of(read_site(path), nodes)
+    return predictions_of(read_site(path), nodes, pairs)
 
 
 def _nodes(predictions: Predictions) -> str:
-    count = f"{len(predictions):,} nodes" if len(predictions) != 1 else "1 node"
+    what = "node" if predictions.targets is None else "pair"
+    count = f"{len(predictions):,} {what}{'s' if len(predictions) != 1 else ''}"
     if predictions.clients is None:
         return count
     whose = list(dict.fromkeys(predictions.clients.tolist()))

@@ -17,6 +17,7 @@ from fedquilt.cli.console import aside, results, say
 from fedquilt.cli.errors import StoppedError, limits_explained
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.config import parse_settings
+from fedquilt.tasks import NODE_CLASSIFICATION
 
 
 def rehearse(
@@ -33,6 +34,10 @@ def rehearse(
     epochs: o.Epochs = None,
     assignments: o.Set = None,
     seed: Annotated[int, typer.Option("--seed", help="What everything random is drawn from.")] = 0,
+    task: Annotated[
+        str, typer.Option("--task", help="What is learned: node-classification, or link.")
+    ] = NODE_CLASSIFICATION,
+    task_settings: o.SetTask = None,
     metric: Annotated[
         str, typer.Option("--metric", help="What chooses the best round: accuracy, auc, macro-f1, log-loss and others.")
     ] = "accuracy",
@@ -76,6 +81,8 @@ def rehearse(
         "epochs": epochs or 0,
         "settings": parse_settings(assignments or []),
         "seed": seed,
+        "task": task,
+        "task-settings": parse_settings(task_settings or [], "--set-task", "decoder=mlp"),
         "metric": metric,
         "class-weights": class_weights,
         "min-sites": min_sites or 0,

@@ -122,6 +122,7 @@ class Request:
             possible = (
                 all(type(size) is int for size in sizes)
                 and all(isinstance(name, str) for name in names)
+                and isinstance(context.task_settings, dict)
                 and self.client < context.clients <= MAX_CLIENTS
                 and 0 < context.epochs <= MAX_EPOCHS
                 and 0 < context.rounds <= MAX_ROUNDS

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor
@@ -55,6 +55,7 @@ class RunContext:
         rounds: the rounds that the run asks for.
         newcomer_epochs: epochs that a newcomer trains what it was given; None: as many as the method chooses.
         batch_nodes: about how many nodes of a client are in a training step (`fedquilt.cohort.batches`); 0: all of them.
+        task_settings: the settings of the task that are not its defaults (`Task.Settings`).
     """
 
     dataset: str
@@ -70,6 +71,7 @@ class RunContext:
     rounds: int = 100
     newcomer_epochs: int | None = None
     batch_nodes: int = 0
+    task_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The dict that run folders and messages to sites hold: `classes` is the outputs, and what is usual is left out."""
@@ -83,6 +85,8 @@ class RunContext:
             del out["newcomer_epochs"]
         if not self.batch_nodes:
             del out["batch_nodes"]
+        if not self.task_settings:
+            del out["task_settings"]
         return out
 
     @classmethod
@@ -187,7 +191,7 @@ class Method(ABC):
         self.settings = settings
         self.context = context
         self.averaging = averaging
-        self.task = find_task(context.task).weighted(context.class_weights, context.outputs)
+        self.task = find_task(context.task, context.task_settings).weighted(context.class_weights, context.outputs)
 
     # -- what a run asks before it trains --------------------------------------------------------------------------
 

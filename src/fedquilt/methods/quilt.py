@@ -159,14 +159,10 @@ class Quilt(BackboneMethod):
             WEIGHTS.name: bool(self.shared & {"layer", "head"}),
             FILTER: "filter" in self.shared,
             FEATURES_SEEN: self.settings.evidence and "layer" in self.shared,
-            CLASSES_SEEN: self.settings.evidence and "head" in self.shared,
+            CLASSES_SEEN: self.settings.evidence and "head" in self.shared and self.task.has_classes,
             TRAIN_NODES.name: bool(self.shared),
         }
         return asked.get(name, super().sends(name))
-
-    def needs_classes(self) -> bool:
-        """Where the classifier is averaged by how many training nodes of a class a client has."""
-        return self.sends(CLASSES_SEEN)
 
     def needs_whole_graphs(self) -> str:
         """A table of identities has a row for each node of the whole graph."""
@@ -316,7 +312,7 @@ class Quilt(BackboneMethod):
         if not self.settings.evidence:
             return None
         if name.startswith(MODEL + "classifier."):
-            return CLASSES_SEEN, -1
+            return (CLASSES_SEEN, -1) if self.task.has_classes else None  # else by training nodes
         readers: tuple[str, ...] = getattr(self.model, "feature_weights", ())
         return (FEATURES_SEEN, 0) if name.removeprefix(MODEL) in readers else None
 

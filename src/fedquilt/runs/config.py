@@ -78,8 +78,8 @@ class RunConfig(BaseModel):
         Option(
             WHAT,
             "Training, validation and test shares, such as 20/40/40; or 5fold: five groups, of which seed s tests on "
-            "the s-th; or given: the graph's own.",
-            unset="the dataset's",
+            "the s-th; or given: the graph's own. For the task link they are shares of each client's edges.",
+            unset="the dataset's; 70/10/20 for link",
         ),
     ] = None
     keep_copies: Annotated[
@@ -124,13 +124,27 @@ class RunConfig(BaseModel):
             unset="the method's: 10, AdaFGL's whole personal phase, FedSheafHN's setting",
         ),
     ] = None
-    task: Annotated[str, Option(WHAT, "What is learned.")] = NODE_CLASSIFICATION
+    task: Annotated[
+        str,
+        Option(
+            WHAT, "What is learned: node-classification, link (see `fedquilt docs link-prediction`), or one of yours."
+        ),
+    ] = NODE_CLASSIFICATION
+    task_settings: Annotated[
+        dict[str, Any],
+        Option(
+            WHAT,
+            "A setting of the task, such as decoder=mlp of link; may be repeated.",
+            flag="--set-task",
+            metavar="NAME=VALUE",
+        ),
+    ] = {}
     metric: Annotated[
         str | None,
         Option(
             WHAT,
             "What chooses the best round and is reported: accuracy, auc, macro-f1, balanced-accuracy, average-precision, "
-            "log-loss or ece; the others are computed once, at the end.",
+            "log-loss or ece, of link auc, average-precision or hits@20; the others are computed once, at the end.",
             unset="the dataset's; balanced-accuracy for accuracy where classes are weighted",
         ),
     ] = None
@@ -506,18 +520,18 @@ def copies_kept_before(dataset: str) -> KeepCopies:
     return "features" if in_catalogue(dataset) and choose(dataset).parts else "never"
 
 
-def parse_settings(pairs: list[str]) -> dict[str, Any]:
+def parse_settings(pairs: list[str], flag: str = "--set", example: str = "lr=0.005") -> dict[str, Any]:
     """The settings in texts such as "lr=0.005" and "masking=false"; values are read as YAML."""
     out: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise FedquiltError(f"--set {pair} is not of the form name=value, such as --set lr=0.005.")
+            raise FedquiltError(f"{flag} {pair} is not of the form name=value, such as {flag} {example}.")
         try:
             out[name.strip()] = _number(value) if _number(value) is not None else parse_yaml(value)
         except YamlError:
             raise FedquiltError(
-                f"--set {pair}: the value cannot be read; write it as a number, true, false or a word."
+                f"{flag} {pair}: the value cannot be read; write it as a number, true, false or a word."
             ) from None
     return out
 

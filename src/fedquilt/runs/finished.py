@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from fedquilt.graphs.protocol import Protocol
     from fedquilt.runs.config import RunConfig
+    from fedquilt.runs.given_pairs import PairsLike
     from fedquilt.runs.predictions import Predictions
 
 
@@ -65,8 +66,9 @@ class Run:
         client: int | str | None = None,
         data: str | os.PathLike[str] | Graph | Data | None = None,
         seed: int | None = None,
+        pairs: PairsLike | None = None,
     ) -> Predictions:
-        """Predict classes with the clients' models; `.to_frame()` has a row a node, `.write(path)` writes them.
+        """Predict with the clients' models; `.to_frame()` has a row a node, or a pair; `.write(path)` writes them.
 
         Args:
             client: whose model: a number or a name, "all", or, for `data`, "mean": the mean of all clients' probabilities.
@@ -74,10 +76,12 @@ class Run:
             data: an npz file, a folder of tables, a csv file of nodes without edges, a `Graph`, or PyTorch Geometric's `Data`.
                 None: the clients' own nodes, with the part of the split and the true class of each.
             seed: which of the run's seeds; None: the first.
+            pairs: of a run that learned links, a csv file with the columns source and target, or pairs of ids. None: the
+                clients' own validation and test edges, and as many pairs that are not joined.
         """
         from fedquilt.runs.predict import predict_run
 
-        return predict_run(self, client, data, seed)
+        return predict_run(self, client, data, seed, pairs=pairs)
 
     def admit(
         self,

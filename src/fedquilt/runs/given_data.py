@@ -13,12 +13,19 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.runs.clients_from import join_clients
 from fedquilt.runs.config import CLIENTS, GIVEN
+from fedquilt.tasks.base import TASKS
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 OneGraph: TypeAlias = Union[str, "os.PathLike[str]", Graph, "Data"]
 GivenData: TypeAlias = OneGraph | Sequence[OneGraph] | Mapping[str, OneGraph]
+
+
+def _needs_labels(task: object) -> bool:
+    """Whether a task needs labels; a task that is not known here, and perhaps comes with a plug-in, does."""
+    tasks = TASKS.all()
+    return not isinstance(task, str) or task not in tasks or tasks[task].needs_labels
 
 
 def named_data(data: GivenData, options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Graph, Protocol] | None]:
@@ -31,7 +38,7 @@ def named_data(data: GivenData, options: Mapping[str, Any]) -> tuple[dict[str, A
         left_out = data == DEFAULT and options.get("clients_from") is not None
         return {"dataset": CLIENTS if left_out else os.fspath(data)}, None
     if not isinstance(data, Mapping | list | tuple):
-        return {"dataset": GIVEN}, load_graph(data)
+        return {"dataset": GIVEN}, load_graph(data, labelled=_needs_labels(options.get("task")))
     if options.get("clients_from") is not None:
         raise FedquiltError("The clients are given twice, as a list and as clients_from; leave out one of them.")
     for name in ("partition", "clients", "sizes"):

@@ -22,9 +22,11 @@ from fedquilt.methods.base import State
 from fedquilt.methods.personal_model import CLIENT_SETTINGS, Personal
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.folder import RunFolder
+from fedquilt.runs.given_pairs import Pairs, PairsLike, read_pairs
 from fedquilt.runs.ground import cut_differences, ground_differences
 from fedquilt.runs.new_nodes import NewNodes, read_new_nodes
-from fedquilt.runs.predictions import Predictions, joined
+from fedquilt.runs.predict_pairs import asked_pairs, check_pairs, own_pairs, pairs_for
+from fedquilt.runs.predictions import Predictions, finite, joined
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.result import CLIENT_NAMES
 from fedquilt.tasks.base import Task
@@ -55,12 +57,16 @@ def predict_run(
     data: str | os.PathLike[str] | Graph | Data | None = None,
     seed: int | None = None,
     device: str = "auto",
+    pairs: PairsLike | None = None,
 ) -> Predictions:
     """The predictions of clients' personal models, those of the best validation round.
 
     Without `data`, each client's model predicts for the client's own nodes: those it trained on, and those that were held back
     for validation and test; `parts` says which is which, `labels` has the true classes. With `data`, a client's model predicts
     for the nodes of another graph.
+
+    A model that predicts edges predicts for `pairs` of nodes, of `data` or of the clients' own graphs; without pairs, for the
+    clients' own validation and test edges, and as many pairs that are not joined.
 
     Args:
         run: a finished run.
@@ -69,16 +75,18 @@ def predict_run(
         data: see `fedquilt.runs.new_nodes.read_new_nodes`. None: the clients' own nodes.
         seed: which of the run's seeds; None: the first.
         device: where it is computed.
+        pairs: a csv file with the columns source and target, which hold ids of nodes, or pairs of ids.
     """
     place = pick_device(device)
     chosen = chosen_seed(run, seed)
+    asked = None if pairs is None else read_pairs(pairs)
     if data is None:
         if client == MEAN:
             raise FedquiltError(
                 "A client's own nodes are predicted by its own model; the mean of all is for other nodes."
             )
         numbers = _numbers(run, chosen, ALL if client is None else client)
-        return _own_nodes(run, chosen, numbers, place)
+        return _own_nodes(run, chosen, numbers, place, asked)
     if client is None and client_count(run, chosen) > 1:
         raise FedquiltError(
             f"The run has {client_count(run, chosen)} clients ({_listed(run, chosen)}), each with a model of its own: say "
@@ -87,9 +95,10 @@ def predict_run(
         )
     numbers = _numbers(run, chosen, ALL if client == MEAN else client or 0)
     models = [personal_of_run(run, number, chosen) for number in numbers]
+    check_pairs(models[0].method.task, asked, given=True)
     nodes = read_new_nodes(data, models[0])  # once: all models of a run take the same features
     names = _names(run, chosen)
-    each = [_new_nodes(personal, nodes, place, names) for personal in models]
+    each = [_new_nodes(personal, nodes, place, names, asked) for personal in models]
     if client != MEAN:
         return joined(each)
     mean = np.mean([one.values.astype(np.float64) for one in each], axis=0).astype(np.float32)
@@ -184,17 +193,30 @@ def predictions_for(nodes: NewNodes, personal: Personal, device: torch.device, w
 
 
 def _new_nodes(
-    personal: Personal, nodes: NewNodes, device: torch.device, client_names: list[str] | None
+    personal: Personal, nodes: NewNodes, device: torch.device, client_names: list[str] | None, pairs: Pairs | None
 ) -> Predictions:
-    found = predictions_for(nodes, personal, device, f"client {personal.client}")
-    return replace(found, clients=_column(nodes.graph.nodes, personal.client, client_names))
+    whose = f"client {personal.client}"
+    if pairs is None:
+        found = predictions_for(nodes, personal, device, whose)
+    else:
+        found = pairs_for(nodes, personal, device, pairs, whose)
+    return replace(found, clients=_column(len(found), personal.client, client_names))
 
 
-def _own_nodes(run: TrainedRun, seed: int, numbers: Sequence[int], device: torch.device) -> Predictions:
+def _own_nodes(
+    run: TrainedRun, seed: int, numbers: Sequence[int], device: torch.device, pairs: Pairs | None
+) -> Predictions:
     resolved = _resolved_again(run, seed)
     clients, held = resolved.clients(seed), _positions(resolved, seed)
     method, names = _row_of_models(run, numbers[0], seed).method, _names(run, seed)
-    each = []
+    each: list[Predictions] = []
+    check_pairs(method.task, pairs, given=False)
+    if method.task.splits_edges:
+        own = [clients[number] for number in numbers]
+        ids = [held[c.id] if c.graph.ids is None else c.graph.ids for c in own]
+        models = {name: tensor[list(numbers)].to(device) for name, tensor in run.models[seed].items()}
+        about = (method, models, own, ids, names)
+        return joined(own_pairs(*about) if pairs is None else asked_pairs(*about, pairs))
     for first in range(0, len(numbers), _AT_ONCE):
         some = list(numbers[first : first + _AT_ONCE])
         cohort = Cohort([clients[number] for number in some], device)
@@ -254,10 +276,3 @@ def _resolved_again(run: TrainedRun, seed: int) -> ResolvedRun:
                 "them back, or give the nodes to predict for."
             )
     return resolved
-
-
-def finite(values: np.ndarray, whose: str) -> np.ndarray:
-    """The values; refused where one is not a number."""
-    if not np.isfinite(values).all():
-        raise FedquiltError(f"The model of {whose} gives no finite numbers; train it again, with a smaller lr.")
-    return values

@@ -33,7 +33,8 @@ class Predictions:
         warnings: one sentence for each thing about the graph that is allowed but worth knowing.
         clients: [n] whose model predicted, where there are several.
         parts: [n] the part of the split, train, val or test, or nothing; where the nodes are those of the training.
-        labels: [n] the true class, or nothing where it is not known.
+        labels: [n] the true class, or nothing where it is not known; of a pair, "edge" or "none".
+        targets: [n] the other node of each pair, where pairs of nodes are predicted; `ids` has the one.
     """
 
     task: Task
@@ -44,24 +45,27 @@ class Predictions:
     clients: np.ndarray | None = None
     parts: np.ndarray | None = None
     labels: np.ndarray | None = None
+    targets: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __repr__(self) -> str:
         models = "" if self.clients is None else f" by {len(set(self.clients.tolist()))} clients' models"
+        if self.targets is not None:
+            return f"<Predictions of {len(self):,} pairs of nodes{models}; see to_frame()>"
         return f"<Predictions of {len(self):,} nodes in {len(self.names)} classes{models}; see to_frame()>"
 
     @property
     def known(self) -> dict[str, np.ndarray]:
-        """The columns beside the predictions: client, part and label, as far as they are known."""
-        columns = {"client": self.clients, "part": self.parts, "label": self.labels}
+        """The columns beside the predictions: client, target, part and label, as far as they are known."""
+        columns = {"client": self.clients, "target": self.targets, "part": self.parts, "label": self.labels}
         return {name: column for name, column in columns.items() if column is not None}
 
     def rows(self) -> Iterator[list[str]]:
         """The header, then a row a node: client, id, part, label (as far as they are known), and what the task writes."""
         heads = [name for name in ("client",) if name in self.known]
-        tails = [name for name in ("part", "label") if name in self.known]
+        tails = [name for name in ("target", "part", "label") if name in self.known]
         for place, (first, *rest) in enumerate(
             self.task.prediction_rows(self.ids.tolist(), self.values, self.names), start=-1
         ):
@@ -74,7 +78,8 @@ class Predictions:
         """The same by column, numbers as numbers; `pandas.DataFrame` and `pyarrow.table` take it."""
         known = self.known
         out = {"client": known.pop("client")} if "client" in known else {}
-        return out | {"id": self.ids} | known | self.task.prediction_columns(self.ids, self.values, self.names)
+        first = "id" if self.targets is None else "source"
+        return out | {first: self.ids} | known | self.task.prediction_columns(self.ids, self.values, self.names)
 
     def to_frame(self) -> Any:
         """A pandas DataFrame with a row a node."""
@@ -137,4 +142,12 @@ def joined(each: list[Predictions]) -> Predictions:
         clients=column("clients"),
         parts=column("parts"),
         labels=column("labels"),
+        targets=column("targets"),
     )
+
+
+def finite(values: np.ndarray, whose: str) -> np.ndarray:
+    """The values; refused where one is not a number."""
+    if not np.isfinite(values).all():
+        raise FedquiltError(f"The model of {whose} gives no finite numbers; train it again, with a smaller lr.")
+    return values

@@ -42,6 +42,7 @@ from fedquilt.runs.clients_from import client_paths, load_clients
 from fedquilt.runs.config import GIVEN, NATURAL, KeepCopies, RunConfig
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.shared_statistics import Bytes, shared_preparation
+from fedquilt.runs.task_split import with_task_split
 from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
 from fedquilt.scenarios.newcomers import FrozenServer, check_admits
@@ -67,7 +68,8 @@ def load_run_graph(config: RunConfig) -> tuple[Graph, Protocol]:
     """The graph that a run names, or those of its clients joined, and the protocol."""
     if config.clients_from is not None:
         return load_clients(config.clients_from, config.keep_copies)
-    return load_graph(config.dataset, Path(config.data) if config.data else None)
+    labelled = find_task(config.task).needs_labels
+    return load_graph(config.dataset, Path(config.data) if config.data else None, labelled=labelled)
 
 
 def prepared_graph(
@@ -105,14 +107,15 @@ class ResolvedRun:
         self._cut_clients: dict[int, list[Client]] = {}  # of a seed that trains next
         plugins = load_plugins(config.plugins, named=False)  # in a worker process, the first time
         self.method = find_method(config.method)
-        self.task = find_task(config.task)
+        config = with_task_split(config)
+        self.task = find_task(config.task, config.task_settings)
         self.graph, self.protocol, keep = prepared_graph(config, given)
         own = not in_catalogue(config.dataset)
         config = _cut_by_owner(config, self.graph)
         self.owners = self.graph if isinstance(self.graph, FederatedGraph) and config.partition == NATURAL else None
         # A split that came with a user's own graph is meant to be used; the papers draw theirs anew for every seed.
         usual = GIVEN_SPLIT if own and self.graph.masks is not None else format_split(self.protocol.split)
-        split = config.split or (OWN if self.owners else usual)
+        split = config.split or (OWN if self.owners and not self.task.splits_edges else usual)
         filled: dict[str, Any] = {
             "rounds": config.rounds or self.protocol.rounds,
             "epochs": config.epochs or self.protocol.epochs,
@@ -125,7 +128,7 @@ class ResolvedRun:
         self._says_preparation = config.prepare is None and filled["prepare"] != "none"
         if config.class_weights != NO_WEIGHTS:
             filled["class_weights"] = resolved_class_weights(config.class_weights, self.graph)
-        self.split = client_splits(split) if self.owners else parse_split(split)
+        self.split = client_splits(split) if self.owners and not self.task.splits_edges else parse_split(split)
         self.source = find_source(config.partition, config.dataset)
         filled["partition"] = self.source.name
         # Paths are stored as absolute ones, so that the run can be resumed from another folder.
@@ -190,6 +193,8 @@ class ResolvedRun:
             raise FedquiltError(
                 f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another method or task."
             )
+        if self.task.splits_edges:
+            self._check_edge_split(method, config)
         self._check_pooled(method, config)
         if config.batch != "full" and (why := method.needs_whole_graphs()):
             raise FedquiltError(
@@ -204,6 +209,18 @@ class ResolvedRun:
             check_averages(method, config.aggregation)
         for client, given in config.client_settings.items():
             check_client_settings(method, given, f"client {client}")
+
+    def _check_edge_split(self, method: Method, config: RunConfig) -> None:
+        """Refuse what makes no sense where each client's edges are split."""
+        refuse_pooling(type(method), f"the task {config.task} splits each client's own edges, so choose another method")
+        wrong = {
+            "edge_noise": (config.edge_noise > 0, "a moved edge could be one that is to be predicted"),
+            "min_train": (config.min_train is not None, "all nodes train"),
+            "keep_copies": (config.keep_copies not in (None, "never"), "it is edges that are split, not nodes"),
+        }
+        for option, (given, why) in wrong.items():
+            if given:
+                raise FedquiltError(f"Leave out {option} for the task {config.task}: {why}.")
 
     def _check_pooled(self, method: Method, config: RunConfig) -> None:
         """Refuse what makes no sense where everyone's graph is in one place."""
@@ -364,8 +381,15 @@ class ResolvedRun:
         kind = self.source.kind
         sizes = (self.graph.features, outputs, clients, c.epochs)
         assert c.rounds is not None
-        lengths = (c.rounds, c.newcomer_epochs, c.batch_nodes if c.batch == "clusters" else 0)
-        return RunContext(name, kind, c.metric, *sizes, seed, c.task, c.class_weights, *lengths)
+        return RunContext(
+            *(name, kind, c.metric, *sizes, seed),
+            task=c.task,
+            task_settings=c.task_settings,
+            class_weights=c.class_weights,
+            rounds=c.rounds,
+            newcomer_epochs=c.newcomer_epochs,
+            batch_nodes=c.batch_nodes if c.batch == "clusters" else 0,
+        )
 
     def total_rounds(self, seed: int) -> int:
         """The rounds of one seed's training, over all phases of the method."""

@@ -26,7 +26,8 @@ class RunOptions(TypedDict, total=False):
 
     split: str | None
     """Training, validation and test shares, such as 20/40/40; or 5fold: five groups, of which seed s tests on the
-    s-th; or given: the graph's own. Default: the dataset's.
+    s-th; or given: the graph's own. For the task link they are shares of each client's edges. Default: the
+    dataset's; 70/10/20 for link.
     """
 
     keep_copies: Literal["neighbours", "features", "both", "never"] | None
@@ -58,12 +59,17 @@ class RunOptions(TypedDict, total=False):
     """
 
     task: str
-    """What is learned. Default: node-classification."""
+    """What is learned: node-classification, link (see `fedquilt docs link-prediction`), or one of yours. Default:
+    node-classification.
+    """
+
+    task_settings: dict[str, Any]
+    """A setting of the task, such as decoder=mlp of link; may be repeated."""
 
     metric: str | None
     """What chooses the best round and is reported: accuracy, auc, macro-f1, balanced-accuracy, average-precision,
-    log-loss or ece; the others are computed once, at the end. Default: the dataset's; balanced-accuracy for
-    accuracy where classes are weighted.
+    log-loss or ece, of link auc, average-precision or hits@20; the others are computed once, at the end. Default:
+    the dataset's; balanced-accuracy for accuracy where classes are weighted.
     """
 
     seeds: list[int]

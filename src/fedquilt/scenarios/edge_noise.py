@@ -6,6 +6,7 @@ import numpy as np
 
 from fedquilt.graphs.edge_weights import undirected_with_weights
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.node_pairs import draw_pairs, number_pairs, pair_count
 
 
 def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Graph:
@@ -39,28 +40,9 @@ def with_edge_noise(graph: Graph, chance: float, rng: np.random.Generator) -> Gr
 
 def unjoined_count(graph: Graph) -> int:
     """How many pairs of nodes are not joined by an edge."""
-    return graph.nodes * (graph.nodes - 1) // 2 - graph.edges.shape[1]
+    return pair_count(graph.nodes) - graph.edges.shape[1]
 
 
 def draw_unjoined(graph: Graph, count: int, rng: np.random.Generator) -> np.ndarray:
     """Draw `count` different pairs of nodes that are not joined, each with the same chance: [2, count], u < v."""
-    free = unjoined_count(graph)
-    joined = np.sort(_number(graph.edges))
-    unjoined = rng.choice(free, count, replace=False, shuffle=False) if free else np.zeros(0, dtype=np.int64)
-    # The k-th free number is k plus the number of taken ones below it.
-    unjoined += np.searchsorted(joined - np.arange(joined.size), unjoined, side="right")
-    return _pair(unjoined)
-
-
-def _number(edges: np.ndarray) -> np.ndarray:
-    """Number the pairs u < v without gaps in the order (0,1), (0,2), (1,2), (0,3), ...: [2, E] -> [E]."""
-    u, v = edges
-    return v * (v - 1) // 2 + u
-
-
-def _pair(numbers: np.ndarray) -> np.ndarray:
-    """The reverse of `_number`: [E] -> [2, E]."""
-    v = ((1 + np.sqrt(1 + 8 * numbers.astype(np.float64))) / 2).astype(np.int64)
-    v -= v * (v - 1) // 2 > numbers  # the root is a float, and may be rounded to the next number
-    v += v * (v + 1) // 2 <= numbers
-    return np.stack([numbers - v * (v - 1) // 2, v])
+    return draw_pairs(graph.nodes, np.sort(number_pairs(graph.edges)), count, rng)

@@ -82,9 +82,14 @@ def _evaluate(resolved: ResolvedRun, models: State, clients: Sequence[Client]) -
     context = resolved.context(config.seeds[0])
     method = resolved.method(resolved.settings, context)
     cohort = Cohort([replace(client, id=place) for place, client in enumerate(clients)], resolved.device)
-    metric = resolved.task.metric(context.metric)
+    metric = method.task.metric(context.metric)
     parts: tuple[Part, ...] = ("val", "test")
     with torch.no_grad():
         on_device = {name: tensor.to(resolved.device) for name, tensor in models.items()}
-        outputs = method.logits(on_device, cohort)
-        return {part: metric.scale * float(mean(metric.function(cohort, outputs, part))) for part in parts}
+        found: dict[str, float | None] = {}
+        outputs, last = torch.empty(0), None
+        for part in parts:
+            seen = method.task.seen(cohort, part)
+            outputs = outputs if seen is last else method.logits(on_device, seen)
+            found[part], last = metric.scale * float(mean(metric.function(cohort, outputs, part))), seen
+        return found

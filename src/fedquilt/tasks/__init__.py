@@ -2,3 +2,5 @@
 
 NODE_CLASSIFICATION = "node-classification"
 """The task of a run that names none."""
+LINK = "link"
+"""Link prediction."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -20,10 +21,12 @@ from fedquilt.cohort.draws import Draws
 from fedquilt.common.registry import Registry
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.graphs.graph import Graph
-from fedquilt.graphs.split import Split
+from fedquilt.graphs.split import NONE, TEST, Split
 from fedquilt.partition.partition import Partition
+from fedquilt.tasks import NODE_CLASSIFICATION
 from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 from fedquilt.tasks.metric import Metric, Part
+from fedquilt.tasks.settings import NoTaskSettings, read_task_settings
 
 
 class Task(ABC):
@@ -33,12 +36,22 @@ class Task(ABC):
         name: as options and files have it. title: one line for help texts.
         metrics: by name; the first is used where nothing else is asked for.
         has_classes: whether nodes have classes. Methods that need classes are refused where they do not.
+        Settings: what can be set of it, a frozen dataclass; `settings` has the values.
+        splits_edges: each client's edges are split, not the nodes of the whole graph. `Settings` then has a `split`, and the
+            run's option of that name is meant for it.
+        needs_labels: whether some node has to have a label.
     """
 
     name: ClassVar[str]
     title: ClassVar[str]
-    metrics: ClassVar[Mapping[str, Metric]]
+    metrics: Mapping[str, Metric]
     has_classes: ClassVar[bool] = False
+    Settings: ClassVar[type] = NoTaskSettings
+    splits_edges: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = True
+
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self.settings: Any = read_task_settings(self.name, self.Settings, settings or {})
 
     def metric(self, name: str) -> Metric:
         """The metric called `name`, or an error that lists the task's metrics."""
@@ -75,6 +88,19 @@ class Task(ABC):
         keeps them in `Client.held_out`.
         """
         return Client(number, graph, split)
+
+    def seen(self, cohort: Cohort, part: Part | None) -> Cohort:
+        """The cohort whose edges models read where a part is evaluated, or, for None, where they are used.
+
+        It has the same rows. By default it is the one that they train on.
+        """
+        return cohort
+
+    def without_test(self, client: Client) -> Client:
+        """The client without anything that a test metric could be computed from, for a search on validation alone."""
+        test = client.split == TEST
+        graph = replace(client.graph, y=np.where(test, -1, client.graph.y))
+        return replace(client, graph=graph, split=np.where(test, NONE, client.split))
 
     @abstractmethod
     def example_client(self, features: int, outputs: int) -> Client:
@@ -130,6 +156,10 @@ class Task(ABC):
         """A sentence for each thing about a graph that makes predictions for it questionable; the model has these outputs."""
         yield from ()
 
+    def pair_probabilities(self, outputs: Tensor, pairs: Tensor) -> Tensor:
+        """The probabilities of edges between pairs of nodes, of a task that predicts them: [n, C], [2, P] -> [P]."""
+        raise FedquiltError(f"The task {self.name} predicts nodes, not pairs of them; leave the pairs out.")
+
     @abstractmethod
     def prediction_rows(
         self, ids: Sequence[object], predictions: np.ndarray, names: tuple[str, ...] | None
@@ -159,14 +189,17 @@ def register_task(name: str) -> Callable[[_T], _T]:
     return decorate
 
 
-def find_task(name: str) -> Task:
-    """The task called `name`, or an error with the nearest right name."""
-    return TASKS.find(name)()
+def find_task(name: str, settings: Mapping[str, Any] | None = None) -> Task:
+    """The task called `name` with these settings, or an error with the nearest right name."""
+    return TASKS.find(name)(settings)
 
 
 def find_metric(name: str) -> Metric:
     """The metric called `name`, of whichever task has it: for tables of runs, which name only the metric."""
-    known = {metric.name: metric for task in TASKS.all().values() for metric in task.metrics.values()}
+    tasks = sorted(
+        TASKS.all().values(), key=lambda task: task.name == NODE_CLASSIFICATION
+    )  # its own come last, and count
+    known = {metric.name: metric for task in tasks for metric in task.metrics.values()}
     if name not in known:
         raise unknown("metric", name, known)
     return known[name]

@@ -85,7 +85,7 @@ def final_figures(
         own = {name: model[first : first + cohort.clients].to(cohort.device) for name, model in models.items()}
         first += cohort.clients
         with torch.no_grad(), computing_in(precision):
-            outputs = method.logits(own, cohort)
+            outputs = method.logits(own, task.seen(cohort, "test"))
             for name, metric in task.metrics.items():
                 if _defined(method, name):
                     values = metric.function(cohort, outputs, "test").double() * metric.scale

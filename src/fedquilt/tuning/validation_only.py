@@ -6,10 +6,8 @@ import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from fedquilt.cohort.client import Client
@@ -17,7 +15,6 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.devices.device import using_threads
 from fedquilt.devices.threads import use_available_cpus
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.split import NONE, TEST
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.runs.run_threads import run_threads
@@ -29,7 +26,7 @@ class ValidationOnlyRun(ResolvedRun):
 
     def clients(self, seed: int) -> list[Client]:
         """Return the clients of a seed; a test node has no label and is in no part of the split."""
-        return [_without_test(client) for client in super().clients(seed)]
+        return [self.task.without_test(client) for client in super().clients(seed)]
 
     def with_settings(self, asked: RunConfig, settings: Mapping[str, Any]) -> ValidationOnlyRun:
         """Return this run with other settings of the method; both share the graph, the partitions and the splits.
@@ -81,9 +78,3 @@ def frozen_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-def _without_test(client: Client) -> Client:
-    test = client.split == TEST
-    graph = replace(client.graph, y=np.where(test, -1, client.graph.y))
-    return replace(client, graph=graph, split=np.where(test, NONE, client.split))

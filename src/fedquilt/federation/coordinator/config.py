@@ -29,11 +29,12 @@ FIXED_FIELDS = (
     *("method", "settings", "rounds", "epochs", "seed", "sites", "dataset", "partition", "metric", "participation"),
     "prepare",
     *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip", "aggregation_voters"),
-    *("class_weights", "batch_nodes"),
+    *("class_weights", "batch_nodes", "task", "task_settings"),
 )
 
 
 FEDERATION = "The federation"
+USUAL_METRIC = "accuracy"  # of a task without it, the first metric
 
 
 def _bounds(name: str) -> Any:
@@ -70,7 +71,9 @@ class FederationConfig(BaseModel):
     rounds: Annotated[int, Field(ge=1), _option("rounds")] = 100
     epochs: Annotated[int, Field(ge=0), _option("epochs", "the method's own")] = 0
     seed: Annotated[Seed, _own("What everything random is drawn from.")] = 0
-    metric: Annotated[str, _option("metric")] = "accuracy"
+    task: Annotated[str, _option("task")] = NODE_CLASSIFICATION
+    task_settings: Annotated[dict[str, Any], Field(alias="task-settings"), _own("The task's settings, as JSON.")] = {}
+    metric: Annotated[str, _option("metric")] = USUAL_METRIC
     class_weights: Annotated[
         str,
         Field(alias="class-weights"),
@@ -137,7 +140,7 @@ class FederationConfig(BaseModel):
         int, _bounds("aggregation_voters"), Field(alias="aggregation-voters"), _option("aggregation_voters")
     ] = 3
 
-    @field_validator("settings", mode="before")
+    @field_validator("settings", "task_settings", mode="before")
     @classmethod
     def _parse_settings(cls, value: Any) -> Any:
         return parse_json(value) if isinstance(value, str) else value
@@ -151,9 +154,14 @@ class FederationConfig(BaseModel):
             problem = first_problem(error)
             raise FedquiltError(problem.sentence(f"The run config's '{problem.field or 'settings'}'")) from None
         except ValueError:
-            raise FedquiltError("The run config's 'settings' is not JSON, such as '{\"hidden\": 64}'.") from None
+            raise FedquiltError(
+                "The run config's 'settings' or 'task-settings' is not JSON, such as '{\"hidden\": 64}'."
+            ) from None
         refuse_pooling(find_method(config.method))
-        find_task(NODE_CLASSIFICATION).metric(config.metric)
+        task = find_task(config.task, config.task_settings)
+        if config.metric == USUAL_METRIC and USUAL_METRIC not in task.metrics:  # Flower has a value for every option
+            config = config.model_copy(update={"metric": next(iter(task.metrics))})
+        task.metric(config.metric)
         if config.min_sites > config.sites:
             raise FedquiltError(f"min-sites is {config.min_sites} and there are {config.sites} sites; ask for fewer.")
         return config

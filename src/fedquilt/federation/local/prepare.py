@@ -28,6 +28,7 @@ from fedquilt.federation.site.site import Site
 from fedquilt.methods.base import RunContext, find_method
 from fedquilt.methods.settings import resolve_settings
 from fedquilt.runs.folder import FEDERATION
+from fedquilt.tasks.base import find_task
 
 ADVICE = "choose another --out"
 RUN, SITES, LOGS, PRIVATE, LOCK = "run", "sites", "logs", "private", ".lock"
@@ -80,7 +81,9 @@ def _with_permits(configs: Sequence[SiteConfig], federation: FederationConfig) -
         return list(configs), ""
     kind = find_method(federation.method)
     context = RunContext(
-        federation.dataset, federation.partition, federation.metric, 8, 2, len(configs), federation.epochs or 1, 0
+        *(federation.dataset, federation.partition, federation.metric, 8, 2, len(configs), federation.epochs or 1, 0),
+        task=federation.task,
+        task_settings=federation.task_settings,
     )
     method = kind(*resolve_settings(kind, context, federation.settings, federation.epochs or None))
     needed = permits_needed(upload_names(method), method.uploads)
@@ -105,7 +108,7 @@ def _check_sites(configs: Sequence[SiteConfig], federation: FederationConfig, ou
             why = str(error)
             raise FedquiltError(f"Site '{config.name}' is not ready: {why[0].lower()}{why[1:]}") from error
     introductions = [Site(config).introduction() for config in configs]
-    check_same_widths(introductions)
+    check_same_widths(introductions, classes=find_task(federation.task).has_classes)
     plan_method(federation, introductions)
 
 

@@ -219,7 +219,8 @@ class Rehearsal:
     def start_run(self, run_config: Mapping[str, Any], name: str = "run") -> subprocess.Popen[bytes]:
         """Start `flwr run`. The process ends with the run, and its log has the coordinator's output."""
         file = self.folder / f"{name}.toml"
-        values = {**run_config, "settings": json.dumps(run_config.get("settings", {}))}
+        as_json = {name: json.dumps(run_config.get(name, {})) for name in ("settings", "task-settings")}
+        values = {**run_config, **as_json}
         file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
         command = [find_tool("flwr"), "run", str(app_folder()), CONNECTION, "--stream", "--run-config", str(file)]
         return self.group.start(name, command, self._env("coordinator"))

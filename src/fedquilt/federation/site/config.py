@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from fedquilt.cohort.client import Client
@@ -16,6 +17,7 @@ from fedquilt.common.validation import first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.federation.site.permits import DEFAULT_PERMITS, MAX_PERMIT_LETTERS, MAX_PERMITS
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.split import TRAIN
 from fedquilt.privacy.dp import DpConfig
 from fedquilt.runs.config import read_config
 from fedquilt.runs.site_data import (
@@ -140,7 +142,8 @@ def read_site(path: str | os.PathLike[str]) -> SiteConfig:
 
 def site_client(site: SiteConfig, number: int, graph: Graph, task: Task, seed: int) -> Client:
     """The site as a client of a federation, with its number there."""
-    return task.client(number, graph, site_split(site, graph), seed)
+    split = np.full(graph.nodes, TRAIN, np.int8) if task.splits_edges else site_split(site, graph)
+    return task.client(number, graph, split, seed)
 
 
 def _wrong(path: Path, values: Any, error: ValidationError) -> FedquiltError:

@@ -16,25 +16,38 @@ from fedquilt.federation.site.config import SiteConfig, load_site_graph, site_cl
 from fedquilt.federation.site.state import SiteState
 from fedquilt.graphs.graph import Graph
 from fedquilt.methods.personal_model import Personal
+from fedquilt.runs.given_pairs import PairsLike, read_pairs
 from fedquilt.runs.new_nodes import read_new_nodes
 from fedquilt.runs.predict import predictions_for
+from fedquilt.runs.predict_pairs import check_pairs, pairs_for
 from fedquilt.runs.predictions import Predictions
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-def predict(site: SiteConfig, graph: str | os.PathLike[str] | Graph | Data | None = None) -> Predictions:
+def predict(
+    site: SiteConfig,
+    graph: str | os.PathLike[str] | Graph | Data | None = None,
+    pairs: PairsLike | None = None,
+) -> Predictions:
     """The predictions of the site's model for its own graph, or for another one, such as the same with new nodes.
 
     Args:
         site: what `read_site` gave.
         graph: see `fedquilt.runs.new_nodes.read_new_nodes`. None: the site's own.
+        pairs: of a model that learned links, a csv file with the columns source and target, or pairs of ids.
     """
     personal = personal_of(site)
+    check_pairs(personal.method.task, pairs, given=True)
+    wanted = None if pairs is None else read_pairs(pairs)
     asked = read_new_nodes(load_site_graph(site) if graph is None else graph, personal)
     device = pick_device(site.device, asked="device:")
-    found = predictions_for(asked, personal, device, f"site '{site.name}'")
+    whose = f"site '{site.name}'"
+    if wanted is None:
+        found = predictions_for(asked, personal, device, whose)
+    else:
+        found = pairs_for(asked, personal, device, wanted, whose)
     return replace(found, warnings=(*_skipped_models(site), *found.warnings))
 
 

@@ -217,11 +217,15 @@ class InProcess:
     def _measure(self, places: Tensor | slice, cohort: Cohort, personal: State) -> None:
         task = self.method.task
         metric = task.metric(self.method.context.metric).function
+        val, test = task.seen(cohort, "val"), task.seen(cohort, "test")
         with torch.no_grad():
-            outputs = self.method.logits(personal, cohort)
+            outputs = self.method.logits(personal, val)
             self.metrics["finite"][places] = task.finite(cohort, outputs)
             self.metrics["val_loss"][places] = task.losses(cohort, outputs, "val")
             self.metrics["val"][places] = metric(cohort, outputs, "val")
+            if test is not val:
+                outputs = self.method.logits(personal, test)
+                self.metrics["finite"][places] *= task.finite(cohort, outputs)
             self.metrics["test"][places] = metric(cohort, outputs, "test")
 
     def _evaluation(self) -> Evaluation:
