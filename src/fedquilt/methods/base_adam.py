@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -156,6 +157,29 @@ class AdamMethod(Method):
         """How many training steps a client with so many local epochs takes in a round."""
         return epochs
 
+    def local_steps(self, round: int) -> int:
+        """Those of `steps`."""
+        return len(self.steps(round))
+
+    def steps_taken(self, cohort: Cohort, steps: int) -> list[int] | None:
+        """How many of `steps` training steps each client takes, of whom some may have epochs of their own; None: all of them.
+
+        Of a straggler it is the share that it does, rounded down, and at least one.
+        """
+        own = cohort.own_settings("epochs", self.settings.epochs)
+        if own is None and cohort.efforts is None:
+            return None
+        planned = [steps] * cohort.clients if own is None else [self.steps_of(int(epochs)) for epochs in own]
+        if cohort.efforts is None:
+            return planned
+        return straggling(cohort.efforts, planned)
+
+    def own_epochs(self, cohort: Cohort) -> Tensor | None:
+        """The local epochs that each client does, [M], where a step is an epoch; None: all do the run's."""
+        taken = self.steps_taken(cohort, self.settings.epochs)
+        kind = torch.float64 if cohort.device.type == "cpu" else torch.float32
+        return None if taken is None else torch.tensor(taken, dtype=kind, device=cohort.device)
+
     def keys_for(self, state: State, steps: range) -> Tensor:
         """The keys [M] of the clients' random numbers in these training steps; the clock then stands at their end."""
         clock = state[CLOCK]
@@ -167,9 +191,9 @@ class AdamMethod(Method):
 
     def train(self, state: State, cohort: Cohort, down: Message, steps: range) -> Update:
         """Run these training steps; the upload, the personal models and the loss of the last one."""
-        own = cohort.own_settings("epochs", self.settings.epochs)
-        if own is not None:
-            return self._train_unequally(state, cohort, down, steps, [self.steps_of(int(epochs)) for epochs in own])
+        taken = self.steps_taken(cohort, len(steps))
+        if taken is not None:
+            return self._train_unequally(state, cohort, down, steps, taken)
         keys, loss = self.keys_for(state, steps), torch.zeros(cohort.clients)
         for epoch in range(len(steps)):
             loss = self.step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
@@ -210,7 +234,7 @@ class AdamMethod(Method):
         clock, loss = state[CLOCK], torch.zeros(cohort.clients, device=cohort.device)
         counts = torch.tensor(taken, device=clock.device, dtype=clock.dtype)
         if not is_capturing(clock):
-            clock.copy_(counts * (steps.start // self.steps_of(self.settings.epochs)))
+            clock.copy_(self.first_steps(cohort, steps).to(clock))
         keys = advanced(state[KEYS], clock)
         clock += counts
         for epoch in range(max(taken)):
@@ -218,10 +242,17 @@ class AdamMethod(Method):
             before = {name: tensor.clone() for name, tensor in state.items()} if epoch >= min(taken) else {}
             new = self.step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
             loss = torch.where(at_work.to(new.device), new, loss.to(new.device))
-            for name, tensor in before.items():
-                state[name].copy_(torch.where(along(at_work, tensor), state[name], tensor))
+            keep_rows(state, before, at_work)
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, loss)
+
+    def first_steps(self, cohort: Cohort, steps: range) -> Tensor:
+        """The number of each client's first step of a round, [M] int64; of one with epochs of its own, counted in these."""
+        own = cohort.own_settings("epochs", self.settings.epochs)
+        if own is None:
+            return torch.full((cohort.clients,), steps.start)
+        rounds = steps.start // self.steps_of(self.settings.epochs)
+        return torch.tensor([rounds * self.steps_of(int(epochs)) for epochs in own])
 
     @abstractmethod
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
@@ -240,6 +271,17 @@ class AdamMethod(Method):
     def personal(self, state: State) -> State:
         """The effective weights."""
         return self.weights(state)
+
+
+def straggling(efforts: Sequence[float], planned: Sequence[int]) -> list[int]:
+    """The steps that clients take who do these shares of what is planned: rounded down, and at least one."""
+    return [max(1, math.floor(share * count)) for share, count in zip(efforts, planned, strict=True)]
+
+
+def keep_rows(state: State, before: Mapping[str, Tensor], at_work: Tensor) -> None:
+    """Give the clients that are not at work, [M] bool, their rows of `before` again, in place."""
+    for name, tensor in before.items():
+        state[name].copy_(torch.where(along(at_work.to(tensor.device), tensor), state[name], tensor))
 
 
 def along(values: Tensor, tensor: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ class FedNova(FedAvg):
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """FedAvg's with changes of the run's own number of steps, and the client's own number in parts of it."""
         message = super().upload(state, personal, cohort, down)
-        own = cohort.own_values("epochs", self.settings.epochs)
+        own = self.own_epochs(cohort)
         if own is None:
             return message | {EFFORT.name: torch.ones_like(cohort.train_count)}
         effort = (own / self.settings.epochs).float()

@@ -91,7 +91,7 @@ class Scaffold(FedAvg):
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """g - c_m + c; g counts in the new control variate, which is the mean over the round's steps."""
         grads, loss = super().gradients(state, cohort, dropout, down)
-        own = cohort.own_values("epochs", self.settings.epochs)
+        own = self.own_epochs(cohort)
         for name in self.shapes():
             grad = grads[MODEL + name]
             state[CONTROL + name] += grad / (self.settings.epochs if own is None else along(own.float(), grad))

@@ -86,6 +86,26 @@ class RunOptions(TypedDict, total=False):
     participation: float
     """Share of the clients in each round. Default: 1."""
 
+    drop_out: float
+    """Chance of each participant in each round that its upload is lost, after it trained. Default: 0."""
+
+    stragglers: float
+    """Chance of each participant in each round to do only a part of its local epochs, drawn evenly; one that does
+    not finish one sits the round out. Default: 0.
+    """
+
+    join_late: float
+    """Share of the clients that join later. Default: 0."""
+
+    join_round: int | None
+    """The round in which they join; rounds count from 0. Default: half the rounds."""
+
+    leave: float
+    """Share of the clients that leave early, with the models they have then. Default: 0."""
+
+    leave_round: int | None
+    """The first round without them. Default: half the rounds."""
+
     evaluate_every: int
     """Rounds between evaluations. Default: 1."""
 

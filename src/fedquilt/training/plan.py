@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fedquilt.training.attendance import NO_CONDITIONS, Conditions
+
 # Rounds after which the similarity between clients is stored.
 SIMILARITY_ROUNDS = (0, 4, 9, 19, 49, 99, 199)
 # The key under which the similarity of the best round is stored beside them.
@@ -20,6 +22,7 @@ class Plan:
         evaluate_every: evaluate after every so many rounds; the last round is always evaluated.
         patience: stop after so many rounds without a better validation metric; None: never.
         checkpoint_seconds: seconds between checkpoints.
+        conditions: drop-outs, stragglers, and clients that join late or leave.
     """
 
     rounds: int
@@ -27,6 +30,7 @@ class Plan:
     evaluate_every: int = 1
     patience: int | None = None
     checkpoint_seconds: float = 30.0
+    conditions: Conditions = NO_CONDITIONS
 
     def is_last(self, round: int) -> bool:
         """Whether no round follows."""
