@@ -143,8 +143,8 @@ class FederationConfig(BaseModel):
         """From Flower's run config; FedquiltError names what is wrong."""
         for name in (name for name in values if name.replace("-", "_") in SIMULATED):
             raise FedquiltError(
-                f"The run config's '{name}' simulates what happens to real sites by itself; leave it out, or try it in a run on "
-                "one machine (fedquilt docs conditions)."
+                f"The run config's '{name}' simulates what happens to real sites by itself; leave it out, or try it in a run "
+                "on one machine (fedquilt docs conditions)."
             )
         try:
             config = cls.model_validate(dict(values))
