@@ -189,6 +189,19 @@ class RunConfig(BaseModel):
         float, Field(ge=0, lt=1), Option(HOW, "Share of the clients that leave early, with the models they have then.")
     ] = 0.0
     leave_round: Annotated[Count | None, Option(HOW, "The first round without them.", unset="half the rounds")] = None
+    upload_delay: Annotated[
+        int,
+        Field(ge=0),
+        Option(
+            HOW, "Asynchronous rounds: an upload takes up to so many rounds, drawn evenly, and its client waits for it."
+        ),
+    ] = 0
+    buffer: Annotated[
+        Count | None,
+        Option(
+            HOW, "Asynchronous rounds: the server aggregates when so many uploads have come.", unset="all that come"
+        ),
+    ] = None
     evaluate_every: Annotated[Count, Option(HOW, "Rounds between evaluations.", flag="--eval-every")] = 1
     patience: Annotated[
         Count | None,

@@ -46,6 +46,7 @@ from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
 from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 from fedquilt.training.attendance import Attendance, Conditions
+from fedquilt.training.buffered_uploads import check_buffers
 from fedquilt.training.client_sampling import some_clients
 from fedquilt.training.edge_notice import announce_edge_weights
 from fedquilt.training.engines.registry import EngineOptions, make_engine
@@ -188,7 +189,8 @@ class ResolvedRun:
         c = self.config
         if self.method.single_round:
             return Conditions()
-        return Conditions(c.drop_out, c.stragglers, c.join_late, c.join_round or 0, c.leave, c.leave_round or 0)
+        members = (c.join_late, c.join_round or 0, c.leave, c.leave_round or 0)
+        return Conditions(c.drop_out, c.stragglers, *members, c.upload_delay, c.buffer or 0)
 
     def attendance(self, method: Method) -> Attendance:
         """Who takes part in which round of a training of `method`."""
@@ -227,6 +229,8 @@ class ResolvedRun:
             check_admits(type(method))
         if config.aggregation != "mean":
             check_averages(method, config.aggregation)
+        if config.upload_delay or config.buffer:
+            check_buffers(method)
         for client, given in config.client_settings.items():
             check_client_settings(method, given, f"client {client}")
 
@@ -240,6 +244,8 @@ class ResolvedRun:
             "stragglers": config.stragglers > 0,
             "join_late": config.join_late > 0,
             "leave": config.leave > 0,
+            "upload_delay": config.upload_delay > 0,
+            "buffer": config.buffer is not None,
             "hold_out_clients": config.hold_out_clients > 0,
             "cohort_size": (config.cohort_size or clients) < clients,
             "dp_clip": config.dp_clip is not None,

@@ -106,6 +106,14 @@ class RunOptions(TypedDict, total=False):
     leave_round: int | None
     """The first round without them. Default: half the rounds."""
 
+    upload_delay: int
+    """Asynchronous rounds: an upload takes up to so many rounds, drawn evenly, and its client waits for it. Default:
+    0.
+    """
+
+    buffer: int | None
+    """Asynchronous rounds: the server aggregates when so many uploads have come. Default: all that come."""
+
     evaluate_every: int
     """Rounds between evaluations. Default: 1."""
 

@@ -31,6 +31,9 @@ class Conditions:
         join_round: the first round in which they may take part.
         leave: share of the clients that leave before `leave_round`. They keep the models that they have then.
         leave_round: the first round in which they do not take part.
+        upload_delay: an upload takes so many rounds at most, drawn evenly from 0 on, and until it has come its client
+            takes no part (`fedquilt.training.buffered_uploads`).
+        buffer: the server aggregates as soon as so many uploads have come; 0: in every round, whatever arrived.
     """
 
     drop_out: float = 0.0
@@ -39,11 +42,18 @@ class Conditions:
     join_round: int = 0
     leave: float = 0.0
     leave_round: int = 0
+    upload_delay: int = 0
+    buffer: int = 0
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether uploads of one round are aggregated in another."""
+        return bool(self.upload_delay or self.buffer)
 
     @property
     def none(self) -> bool:
         """Whether there are none of them."""
-        return not (self.drop_out or self.stragglers or self.join_late or self.leave)
+        return not (self.drop_out or self.stragglers or self.join_late or self.leave or self.asynchronous)
 
 
 NO_CONDITIONS = Conditions()
@@ -54,14 +64,17 @@ class RoundAttendance:
     """Who is there in one round.
 
     Attributes:
-        participants: [n] the clients that receive the download and train, in rising order; at least one.
+        participants: [n] the clients that receive the download and train, in rising order; at least one, unless all are still
+            waiting for their uploads to come.
         arrived: [k] those of them whose uploads arrive, in rising order; may be none.
         efforts: the share of its training steps that a straggler among them does, by its number; at least one step.
+        arrives: [n] the round in which each participant's upload comes.
     """
 
     participants: Tensor
     arrived: Tensor
     efforts: Mapping[int, float] = field(default_factory=dict)
+    arrives: Tensor | None = None
 
 
 class Attendance:
@@ -112,7 +125,7 @@ class Attendance:
         if self.complete:
             everyone = torch.arange(self.clients)
             return RoundAttendance(everyone, everyone)
-        if not self.conditions.drop_out:
+        if not (self.conditions.drop_out or self.conditions.upload_delay):
             return self._drawn(round)
         while len(self._known) <= round:  # whom the server asks depends on whether anything of the round before arrived
             self._known.append(self._drawn(len(self._known)))
@@ -120,17 +133,36 @@ class Attendance:
 
     def _drawn(self, round: int) -> RoundAttendance:
         efforts = self._efforts(round)
-        before = self._known[round - 1] if self.conditions.drop_out and round else None
+        synchronous = not self.conditions.asynchronous
+        before = self._known[round - 1] if self.conditions.drop_out and round and synchronous else None
         if before is not None and not len(before.arrived):
             here = before.participants
         else:
             members = torch.from_numpy(self.members(round))
             asked = members[participants(self.seed, round, len(members), self.participation)]
-            working = [m for m in asked.tolist() if self._taken(efforts, m, round) > 0]
+            busy = self._busy(round)
+            free = [m for m in asked.tolist() if m not in busy]
+            working = [m for m in free if self._taken(efforts, m, round) > 0]
             # Where nobody gets anywhere the server waits for the one that gets farthest.
-            here = torch.tensor(working or [max(asked.tolist(), key=efforts.__getitem__)])
+            slow = [max(free, key=efforts.__getitem__)] if free and not working else []
+            here = torch.tensor(working or slow, dtype=torch.int64)
         mine = {m: efforts[m] for m in here.tolist() if m in efforts}
-        return RoundAttendance(here, here[~torch.from_numpy(self._lost(round))[here]], mine)
+        return RoundAttendance(
+            here, here[~torch.from_numpy(self._lost(round))[here]], mine, round + self._delays(round)[here]
+        )
+
+    def _busy(self, round: int) -> set[int]:
+        """The clients whose uploads of earlier rounds have not come before this one."""
+        earlier = self._known[max(0, round - self.conditions.upload_delay) : round]
+        pairs = ((here.participants.tolist(), here.arrives.tolist()) for here in earlier if here.arrives is not None)
+        return {m for clients, rounds in pairs for m, comes in zip(clients, rounds, strict=True) if comes >= round}
+
+    def _delays(self, round: int) -> Tensor:
+        """[M] how many rounds an upload of this round would take."""
+        if not self.conditions.upload_delay:
+            return torch.zeros(self.clients, dtype=torch.int64)
+        drawn = numpy_stream(self.seed, "server", "delays", round)
+        return torch.from_numpy(drawn.integers(0, self.conditions.upload_delay + 1, self.clients))
 
     def _taken(self, efforts: Mapping[int, float], client: int, round: int) -> int:
         """The training steps that a client does in a round."""

@@ -228,7 +228,9 @@ class Training:
         here = self.runner.attendance.at(round)
         lost = sorted(set(here.participants.tolist()) - set(here.arrived.tolist()))
         efforts = {str(m): share for m, share in here.efforts.items()}
-        return ({"lost": lost} if lost else {}) | ({"stragglers": efforts} if efforts else {})
+        stale = self.runner.staleness
+        buffered = {} if stale is None else {"aggregated": len(stale), "staleness": float(stale.double().mean())}
+        return ({"lost": lost} if lost else {}) | ({"stragglers": efforts} if efforts else {}) | buffered
 
     def _phases(self, seconds: float) -> dict[str, float]:
         """The seconds of a round by phase: train and evaluate at the clients, aggregate at the server, and the rest.

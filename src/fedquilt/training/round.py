@@ -17,6 +17,7 @@ from fedquilt.messages.message import Factored, Message, check, each_tensor, mes
 from fedquilt.messages.slicing import take_rows
 from fedquilt.methods.base import Method, State
 from fedquilt.training.attendance import Attendance, RoundAttendance
+from fedquilt.training.buffered_uploads import BufferedUploads
 from fedquilt.training.engines.base import Engine, Evaluation, SimulatesStragglers
 from fedquilt.training.plan import Plan
 from fedquilt.training.progress import BestRound
@@ -36,6 +37,8 @@ class RoundRunner:
         down: the download of the next round.
         aggregate: the server's step.
         aggregate_seconds: the duration of the last `aggregate`.
+        buffer: where uploads wait, if rounds are asynchronous.
+        staleness: [k] how many aggregations each upload missed that the last round aggregated; None: it aggregated none.
         client_graphs: CUDA graphs of the clients' part of a round, where only this part is captured; else None.
         fixed_addresses: whether downloads are copied into the memory of the previous download, from which a CUDA graph reads.
     """
@@ -54,6 +57,7 @@ class RoundRunner:
         self.aggregate_seconds = 0.0
         self.client_graphs: CudaGraphCache[tuple[Message, Evaluation | None]] | None = None
         self.fixed_addresses = False
+        self.staleness: Tensor | None = None
         self.server_device = torch.device("cpu") if method.host_server else engine.device
         context = method.context
         self.attendance = Attendance(
@@ -62,6 +66,9 @@ class RoundRunner:
         if plan.conditions.stragglers and not isinstance(engine, SimulatesStragglers):
             raise FedquiltError("This engine has no stragglers; leave out stragglers, or use another engine.")
         server, down = method.server_start()
+        self.buffer = BufferedUploads(method, max(1, plan.conditions.buffer)) if plan.conditions.asynchronous else None
+        if self.buffer is not None:
+            down = self.buffer.start(server)
         self.server, self.down = moved_state(server, self.server_device), moved(down, engine.device)
         self._all_clients: Tensor | None = None
 
@@ -74,7 +81,7 @@ class RoundRunner:
         method, here = self.method, self.attendance.at(round)
         check(self.down, method.downloads, method.name, "download")
         bytes_down = message_bytes_on_device(self.down, method.downloads, len(here.participants))
-        if not len(here.arrived):
+        if not len(here.arrived) and self.buffer is None:
             self.down = without_uploads(self.down, len(here.participants))  # it will be sent again
         uploads, evaluation = self._train_clients(round, here)
         senders = here.participants if self.engine.senders is None else self.engine.senders
@@ -89,12 +96,27 @@ class RoundRunner:
         began = time.perf_counter()
         # Also after the last round: what the server then knows of the clients is that round's.
         with self._server_memory(len(senders)):
-            if len(senders):  # else the server keeps what it has, and sends it again
+            if self.buffer is not None:
+                self._aggregate_buffer(self.buffer, round, uploads, senders)
+            elif len(senders):  # else the server keeps what it has, and sends it again
                 self._set_download(self.aggregate(self.server, uploads, *self._senders_and_receivers(round, senders)))
             self.aggregate_seconds = time.perf_counter() - began
             with torch.no_grad():
                 diagnostics = self.method.diagnostics(self.server)
         return RoundOutput(round, senders, bytes_up, bytes_down, evaluation, diagnostics)
+
+    def _aggregate_buffer(self, buffer: BufferedUploads, round: int, uploads: Message, senders: Tensor) -> None:
+        """Put uploads on their way, and aggregate those that have come if they are enough."""
+        here = self.attendance.at(round)
+        assert here.arrives is not None
+        if len(senders):
+            arrives = here.arrives[torch.isin(here.participants, senders)]
+            buffer.add(self.server, uploads, senders, arrives, self.down)
+        self.staleness = None
+        taken = buffer.take(self.server, round, self.down)
+        if taken is not None:
+            come, clients, self.staleness = taken
+            self._set_download(self.aggregate(self.server, come, *self._senders_and_receivers(round, clients)))
 
     @contextmanager
     def _server_memory(self, senders: int) -> Iterator[None]:
@@ -132,6 +154,8 @@ class RoundRunner:
         behind = evaluates and self._has_unevaluated(round, here.participants)
         step = partial(self.engine.round, round, here.participants, self.down, evaluates and not behind)
         if self.client_graphs is None:
+            if not len(here.participants):
+                step, behind = lambda: ({}, None), evaluates
             uploads, evaluation = step()
             if behind:
                 evaluation = self.engine.evaluate()

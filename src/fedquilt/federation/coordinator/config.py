@@ -36,7 +36,7 @@ FIXED_FIELDS = (
 FEDERATION = "The federation"
 
 # Run options that simulate what happens to real sites by itself.
-SIMULATED = ("drop_out", "stragglers", "join_late", "join_round", "leave", "leave_round")
+SIMULATED = ("drop_out", "stragglers", "join_late", "join_round", "leave", "leave_round", "upload_delay", "buffer")
 
 
 def _bounds(name: str) -> Any:
