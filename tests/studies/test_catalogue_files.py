@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedquilt.studies.catalogue_files import common_candidates, published_path, study_names
+from fedquilt.studies.catalogue_files import OWN, common_candidates, published_path, study_names
 from fedquilt.studies.spec import find_study
 from support.tiny_studies import write_study
 
@@ -17,7 +17,6 @@ SHIPPED = {
     "fedhero": ([1, 2, 3, 4, 5, 7, 8, 9], [3, 4, 5, 6, 8, 9]),
     "fedssa": ([1, 2, 6, 7, 8, 9, 10], [3, 4, 5, 6]),
 }
-OWN = ("conditions",)  # what no paper has
 
 
 def test_every_method_has_as_many_common_candidates() -> None:
@@ -59,3 +58,4 @@ def test_every_shipped_study_loads_and_says_what_it_shows(name: str) -> None:
     assert study.claim.endswith(".")
     assert list(study.places())
     assert study.paper in (*SHIPPED, *OWN)
+    assert study.lead.startswith("The question: " if study.paper in OWN else "The paper says: ")

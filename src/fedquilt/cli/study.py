@@ -77,7 +77,7 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO, 
     plan = plan_study(name, parse_only(only or []), data=_text(data))
     shown = plan.study
     say(shown.title)
-    say(f"The paper says: {shown.claim}")
+    say(shown.lead)
     for note in shown.notes:
         say(f"- {note}")
     table = Table("Axis", "Levels")
@@ -193,7 +193,7 @@ def _report(plan: StudyPlan, into: Path) -> Path:
             f"Nothing of {plan.name} has been run in {into}; run it with 'fedquilt study run {plan.name}'."
         )
     say(summary.study.title)
-    say(f"The paper says: {summary.study.claim}")
+    say(summary.study.lead)
     for table in all_tables(summary):
         results().print(for_terminal(table))
     say(LEGEND)

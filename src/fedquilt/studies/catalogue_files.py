@@ -11,6 +11,7 @@ from typing import Any
 from fedquilt.runs.config import read_config
 
 _PAPERS = ("fedpub", "fedsheafhn", "fedhero", "fediih", "fedssa")
+OWN = ("conditions",)  # folders of studies that are of no paper
 
 
 def study_names() -> list[str]:

@@ -73,7 +73,7 @@ def _plain(x: float | None) -> str:
 def to_markdown(summary: Summary, command: str, figures: Sequence[str] = ()) -> str:
     """The whole report as Markdown. `command` runs the study again; `figures` are paths relative to the report."""
     study = summary.study
-    lines = [f"# {study.title}", "", f"The paper says: {study.claim}", "", f"    {command}", ""]
+    lines = [f"# {study.title}", "", study.lead, "", f"    {command}", ""]
     lines += [f"- {sentence}" for sentence in (*verdict_sentences(summary), *provenance(summary))] + [""]
     lines += [
         "Ours: mean ± standard deviation over seeds, at the best validation round; in brackets the published number and the "

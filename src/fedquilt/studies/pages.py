@@ -24,7 +24,7 @@ def page_of(summary: Summary, command: str) -> Page:
     study = summary.study
     return Page(
         title=study.title,
-        lead=f"The paper says: {study.claim}",
+        lead=study.lead,
         notes=(*verdict_sentences(summary), *provenance(summary), *absences(summary)),
         tables=(
             *(_table(table, first=place == 0) for place, table in enumerate(all_tables(summary))),

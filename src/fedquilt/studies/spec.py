@@ -20,7 +20,7 @@ from fedquilt.common.registry import load_plugins
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.runs.config import RunConfig, read_config
-from fedquilt.studies.catalogue_files import common_candidates, is_file_name, study_files
+from fedquilt.studies.catalogue_files import OWN, common_candidates, is_file_name, study_files
 
 # Options of a run that change where and how fast it is computed, and not the result.
 # A cell whose training diverges fails: with other settings it would be no result of the study.
@@ -133,7 +133,7 @@ class Study(BaseModel):
 
     Attributes:
         name: such as fedpub-table-2.
-        title: one line. claim: the paper's conclusion from it, in one sentence.
+        title: one line. claim: the paper's conclusion from it, in one sentence; of a study of no paper, what is asked.
         notes: sentences about the protocol, and where it differs from the paper's.
         of: what a cell computes: a training (run), a training on the whole graph that is evaluated at the clients (oracle), or
             statistics of a partition (partition).
@@ -227,6 +227,11 @@ class Study(BaseModel):
     def paper(self) -> str:
         """The paper that the table is from: the first word of the name."""
         return self.name.partition("-")[0]
+
+    @property
+    def lead(self) -> str:
+        """The claim, as reports begin with it."""
+        return f"{'The question' if self.paper in OWN else 'The paper says'}: {self.claim}"
 
     @property
     def tables(self) -> list[str]:
