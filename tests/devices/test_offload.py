@@ -283,3 +283,15 @@ def test_room_that_was_promised_is_not_promised_again(room: Path, monkeypatch: p
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64], ids=str)
 def test_a_tensor_may_be_empty(dtype: torch.dtype) -> None:
     assert offload.offloaded_zeros((5, 0), dtype).shape == (5, 0)
+
+
+def test_rows_move_to_the_front_of_what_rests() -> None:
+    whole = torch.arange(20.0).view(10, 2)
+    rows = torch.tensor([1, 4, 5, 9])
+    resting = offload.offloaded_copy(whole)
+    moved = offload.moved_to_front(resting, rows)
+    assert torch.equal(moved, whole[rows])
+    assert moved.data_ptr() == resting.data_ptr()  # nothing was allocated
+    assert torch.equal(offload.moved_to_front(whole, rows), whole[rows])
+    assert torch.equal(whole, torch.arange(20.0).view(10, 2))  # of what is in memory a copy is made
+    assert len(offload.moved_to_front(offload.offloaded_copy(whole), rows[:0])) == 0

@@ -15,6 +15,7 @@ from fedquilt.messages.message import Factored, Sparse, each_tensor
 from fedquilt.methods import fedpub
 from fedquilt.methods.base import methods
 from fedquilt.runs.folder import SeedFolder
+from fedquilt.training.attendance import Conditions
 from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
@@ -113,6 +114,29 @@ def test_training_is_bit_identical(
     assert all(resting.engine.state()[name] is state[name] for name in names)
     assert all(map(offload.is_offloaded, resting.progress.best.models.values())) or not names
     resting.engine.personal()  # those of the last round, beside the best ones
+    assert_identical(resting, whole)
+
+
+@pytest.mark.parametrize(
+    "variant", [("fedavg", {}, 1000), ("fedpub", {}, 2), ("fedpub", {"threshold": 0.5}, 1000)], ids=str
+)
+def test_lost_uploads_change_nothing_of_that(
+    variant: tuple[str, dict[str, Any], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(rest: bool) -> Training:
+        name, settings, many = variant
+        monkeypatch.setattr(fedpub, "MANY", many)
+        monkeypatch.setattr(offload, "THRESHOLD_BYTES", 0 if rest else 2**40)
+        clients = ragged_clients()
+        method = make_method(name, clients, make_task(clients, epochs=2, seed=241), **settings)
+        conditions = Conditions(drop_out=0.4, stragglers=0.4)  # with this seed nothing arrives in round 1
+        training = make_training(method, clients, Plan(4, 0.3, conditions=conditions), 1)
+        training.run()
+        return training
+
+    resting, whole = train(True), train(False)
+    assert whole.records[1]["participants"] == []
+    assert any(len(record["participants"]) > 0 and "lost" in record for record in whole.records)
     assert_identical(resting, whole)
 
 

@@ -73,3 +73,40 @@ def test_steps_are_numbered_through_a_clients_whole_training() -> None:
     assert_same(whole, late)
     assert whole[CLOCK].tolist() == [8] * 3
     assert len(set(whole[KEYS].tolist())) == 3
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedrep", "fedsheafhn"])
+def test_a_straggler_does_the_first_of_its_steps(name: str) -> None:
+    """What it has then is what it would have had on its way, with the same random numbers; the others are not affected."""
+    method = make_method(name, CLIENTS, make_task(CLIENTS, epochs=4))
+    assert isinstance(method, AdamMethod)
+    planned, cohort = method.local_steps(0), Cohort(CLIENTS)
+    whole, part = method.start(cohort), method.start(cohort)
+    method.local_update(whole, cohort, {}, 0)
+    cohort.efforts = [1.0, 0.5, 0.01]
+    taken = [planned, planned // 2, 1]
+    assert method.steps_taken(cohort, planned) == taken
+    method.local_update(part, cohort, {}, 0)
+    cohort.efforts = None
+    for place, count in enumerate(taken):
+        way = method.start(cohort)
+        method.train(way, cohort, {}, range(count))
+        for key in (key for key in way if key.startswith(("model.", "first.", "second."))):
+            right = whole if count == planned else way
+            assert torch.allclose(part[key][place], right[key][place], atol=1e-6), (key, place)
+
+
+def test_a_straggler_with_epochs_of_its_own_does_a_share_of_these() -> None:
+    clients = ragged_clients((12, 9, 14))
+    clients[1].settings["epochs"] = 6
+    method = make_method("fedavg", clients, make_task(clients, epochs=2))
+    assert isinstance(method, AdamMethod)
+    cohort = Cohort(clients)
+    assert method.steps_taken(cohort, 2) == [2, 6, 2]
+    assert method.first_steps(cohort, range(4, 6)).tolist() == [4, 12, 4]
+    cohort.efforts = [0.5, 0.5, 1.0]
+    assert method.steps_taken(cohort, 2) == [1, 3, 2]
+    assert method.first_steps(cohort, range(4, 6)).tolist() == [4, 12, 4]  # as if it did all
+    own = method.own_epochs(cohort)
+    assert own is not None
+    assert own.tolist() == [1.0, 3.0, 2.0]

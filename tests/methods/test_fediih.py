@@ -424,7 +424,7 @@ def test_aggregation_equals_numpy(changes: dict[str, Any], participation: float)
     """Over rounds: similarity between those that sent together, as last computed; eq. 10 to 12."""
     training, tap = tapped(5, participation, **changes)
     method = training.method
-    whole = np.zeros((method.factors, 5, 5))
+    whole, known = np.zeros((method.factors, 5, 5)), np.zeros((5, 5), dtype=bool)
     parts = [r["participants"] if r["participants"] != "all" else list(range(5)) for r in training.records]
     kept = 0
     for r, here in enumerate(parts):
@@ -433,6 +433,7 @@ def test_aggregation_equals_numpy(changes: dict[str, Any], participation: float)
         mean_kind = method.settings.divergence == "mean"
         s = mean_similarity(*args) if mean_kind else joint_similarity(*args, seed=3)
         whole[:, np.array(here)[:, None], here] = s
+        known[np.ix_(here, here)] = True
         away = [m for m in range(5) if m not in here]
         kept += int((whole[:, away] != 0).any())
         if r + 1 == len(parts):  # after the last round, too, but nothing is sent then
@@ -440,7 +441,10 @@ def test_aggregation_equals_numpy(changes: dict[str, Any], participation: float)
         there = parts[r + 1]
         sharp = method.settings.reach / (1 - np.array([lower_median(each) for each in s]))
         sharp = {"relative": sharp, "absolute": method.settings.tau, "capped": np.minimum(sharp, method.settings.tau)}
-        score = np.reshape(sharp[method.settings.scale], (-1, 1, 1)) * whole[:, there][:, :, here]
+        among = known[np.ix_(there, here)]  # pairs that were never compared count as the receiver's others on average
+        mean = (whole[:, there][:, :, here] * among).sum(2, keepdims=True) / np.maximum(among.sum(1), 1)[:, None]
+        found = np.where(among, whole[:, there][:, :, here], mean)
+        score = np.reshape(sharp[method.settings.scale], (-1, 1, 1)) * found
         beta = np.exp(score) / np.exp(score).sum(2, keepdims=True)  # eq. 11
         down = tap.downs[r + 1]
         for name in WEIGHTS:

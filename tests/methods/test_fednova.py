@@ -12,6 +12,7 @@ from fedquilt.cohort.client import Client
 from fedquilt.messages.message import dense
 from fedquilt.privacy.dp import DpConfig, Privatiser
 from fedquilt.scenarios.robust_aggregation import averaging_rule
+from fedquilt.training.attendance import Conditions
 from fedquilt.training.plan import Plan
 from support.clients import assert_near
 from support.federations import Wiretap, make_method, make_task, make_training, ragged_clients
@@ -93,3 +94,22 @@ def test_a_hostile_effort_does_not_carry_a_robust_average_away() -> None:
         server, _ = method.server_start()
         method.aggregate(server, uploads, torch.arange(5), torch.arange(5))
         assert float(method.diagnostics(server)["mean_effort"]) == pytest.approx(1.0)
+
+
+def test_a_stragglers_change_is_per_step_that_it_did() -> None:
+    clients = ragged_clients()
+    method = make_method("fednova", clients, make_task(clients, epochs=4))
+    training = make_training(method, clients, Plan(2, conditions=Conditions(stragglers=0.6)))
+    start = {name: dense(value).double().numpy() for name, value in method.public_start().items()}
+    training.advance(1)
+    here = training.runner.attendance.at(0)
+    members = here.participants.tolist()
+    steps = np.array([int(here.efforts.get(m, 1.0) * 4) for m in members])
+    assert steps.min() < 4
+    nodes = np.array([int(((clients[m].split == 0) & (clients[m].graph.y >= 0)).sum()) for m in members])
+    share = nodes / nodes.sum()
+    for name, w in training.engine.personal().items():
+        x, own = start[f"model.{name}"], w[members].double().numpy()
+        per_step = np.stack([(one - x) / count for one, count in zip(own, steps, strict=True)])
+        right = x + (share @ steps) * np.tensordot(share, per_step, axes=1)
+        assert_near(training.down[f"model.{name}"], torch.from_numpy(right))

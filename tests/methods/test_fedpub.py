@@ -54,6 +54,12 @@ def numpy_softmax(score: np.ndarray) -> np.ndarray:
     return raised / raised.sum(1, keepdims=True)
 
 
+def numpy_typical(similarity: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Similarities [..., r, n], where those of pairs that were never compared are the mean of the receiver's others, or 0."""
+    count = np.maximum(known.sum(-1), 1)
+    return np.where(known, similarity, ((similarity * known).sum(-1) / count)[..., None])
+
+
 def numpy_similarity(rows: np.ndarray, contrast: str) -> np.ndarray:
     rows = rows - rows.mean(0) if contrast == "centred" else rows
     norm = np.linalg.norm(rows, axis=1)
@@ -105,8 +111,8 @@ def test_explicit_communities_are_those_over_one_half(seed: int, receivers: int,
 )
 @pytest.mark.parametrize("participation", [1.0, 0.6])
 def test_aggregation_equals_numpy(settings: dict[str, Any], participation: float) -> None:
-    training, tap = tapped(4, participation, **settings)
-    method = training.method
+    training, tap = tapped(5, participation, **settings)
+    method, known, guessed = training.method, np.zeros((5, 5), dtype=bool), 0
     whole = np.full((5, 5), 0.0 if method.settings.contrast == "none" else 0.5)
     start = common_start(method.shapes(), 3, 5, torch.device("cpu"))
     sent = {f"model.{n}": w.double().numpy().copy() for n, w in start.items()}
@@ -130,10 +136,12 @@ def test_aggregation_equals_numpy(settings: dict[str, Any], participation: float
                 ),
             }[kind]()
             s = numpy_similarity(rows, method.settings.contrast)
-        whole[np.ix_(here, here)] = s
+        whole[np.ix_(here, here)], known[np.ix_(here, here)] = s, True
         if not there:  # nothing is sent after the last round
             break
-        seen = whole[np.ix_(there, here)]
+        among = known[np.ix_(there, here)]
+        guessed += (among.any(1) & ~among.all(1)).sum()
+        seen = numpy_typical(whole[np.ix_(there, here)], among)
         score = method.settings.tau * seen
         if method.settings.communities == "explicit":
             member = seen > 0.5
@@ -150,6 +158,7 @@ def test_aggregation_equals_numpy(settings: dict[str, Any], participation: float
                         mixed[place] *= stack[here.index(client)] != 0
             assert_near(down[name], torch.from_numpy(mixed), 2e-5)
     assert_near(training.server["similarity"], torch.from_numpy(whole), 2e-5)
+    assert (guessed > 0) == (participation < 1)
 
 
 def test_without_matching_it_is_a_plain_average() -> None:

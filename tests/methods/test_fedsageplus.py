@@ -184,3 +184,47 @@ def test_one_client_alone_is_asked_nothing() -> None:
 def test_bad_settings_are_one_sentence(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(FedquiltError, match=says):
         make_method("fedsageplus", CLIENTS, **settings)
+
+
+def test_the_question_of_an_absent_client_waits_and_so_does_its_answer() -> None:
+    method = make_method("fedsageplus", CLIENTS, **SMALL)
+    server, _ = method.server_start()
+    cohort, everyone = Cohort(CLIENTS), torch.arange(4)
+    state = method.start(cohort)
+    asked = method.local_update(state, cohort, {}, 0).upload
+    first = method.aggregate(server, dict(asked), everyone, everyone)
+    answers = method.local_update(state, cohort, first, 1).upload
+    owner = server["asked"].clone()
+    # Clients 1 and 3 answer and ask; 0 and 2 are away.
+    some, back = torch.tensor([1, 3]), torch.tensor([0, 2])
+    sent = {name: value[some] for name, value in answers.items()}
+    down = method.aggregate(server, sent, some, some)
+    for row, client in enumerate(some.tolist()):
+        from_whom = [place for place, m in enumerate(some.tolist()) if int(owner[m]) == client]
+        right = sent["answer.basis"][from_whom[0]] if from_whom else torch.zeros_like(sent["answer.basis"][0])
+        assert torch.equal(down["reply.basis"][row], right)
+        peer = int(server["asked"][client])
+        asks = answers if peer in (1, 3) else asked  # what an absent client asked last
+        assert torch.equal(down["peer.rows"][row], asks["ask.rows"][peer])
+    for client in back.tolist():  # an answer to who is away is kept until it is back
+        from_whom = [m for m in some.tolist() if int(owner[m]) == client]
+        right = answers["answer.basis"][from_whom[0]] if from_whom else torch.zeros_like(answers["answer.basis"][0])
+        assert torch.equal(server["reply.basis"][client], right)
+
+
+def test_who_missed_the_first_phase_mends_nothing() -> None:
+    method = make_method("fedsageplus", CLIENTS, **SMALL)
+    cohort, state = Cohort(CLIENTS), method.start(Cohort(CLIENTS))
+    trained = method.start(cohort)
+    method.local_update(trained, cohort, {}, 0)
+    for name in (name for name in state if name.startswith(GENERATOR)):
+        state[name][1:] = trained[name][1:]  # client 0 was away
+        state[name][0] += 1.0 if name == GENERATOR + "number.bias" else 0.0
+    made = method.mended(method.personal(state), cohort)
+    own = cohort.client == 0
+    assert not made.count[own].any()
+    assert not made.codes[own].any()
+    plain = make_method("fedsage", CLIENTS)
+    weights = plain.personal(plain.start(cohort))
+    logits = method.logits(method.personal(state) | weights, cohort)
+    assert torch.allclose(logits[own], plain.logits(weights, cohort)[own], atol=1e-6)

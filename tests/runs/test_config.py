@@ -30,6 +30,10 @@ from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig, parse_settings, r
         ({"dp_noise": 1.0}, "The option dp_noise=1.0 is not possible: uploads are not clipped"),
         ({"dp_clip": 1.0}, "The option dp_epsilon=None is not possible: dp_clip wants dp_noise beside it"),
         ({"dp_clip": 1.0, "dp_noise": 1.0, "hold_out_clients": 0.5}, "clients that are held out send unprotected"),
+        ({"drop_out": 1.0}, "The option drop_out=1.0"),
+        ({"stragglers": -0.1}, "The option stragglers=-0.1"),
+        ({"join_round": 5}, "no clients do; say which share of them with join_late"),
+        ({"leave_round": 5}, "no clients do; say which share of them with leave"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(values: dict[str, Any], says: str) -> None:

@@ -24,6 +24,7 @@ from fedquilt.partition.training_nodes import training_nodes
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import GIVEN, REDRAWS, ResolvedRun
 from fedquilt.scenarios.edge_noise import with_edge_noise
+from fedquilt.training.attendance import Conditions
 from support.small_runs import SMALL, own_graph
 from support.thoroughness import EPOCHS, NAME, thorough
 
@@ -259,3 +260,41 @@ def test_edge_noise_is_each_clients_own_and_the_same_for_every_method() -> None:
     client = plain.clients(0)[2]
     alone = with_edge_noise(client.graph, 0.5, numpy_stream(0, "client", 2, "edge noise"))
     assert np.array_equal(noisy.clients(0)[2].graph.edges, alone.edges)
+
+
+def test_conditions_are_the_same_for_every_method_and_stay_with_the_run() -> None:
+    options = {"join_late": 0.3, "leave": 0.3, "drop_out": 0.2, "rounds": 8}
+    runs = [experiment(**options, method=method) for method in ("fedavg", "fedpub")]
+    one, two = (run.attendance(run.method_of(run.config)) for run in runs)
+    assert (runs[0].config.join_round, runs[0].config.leave_round) == (4, 4)  # as config.json will say
+    assert all(one.at(r).arrived.tolist() == two.at(r).arrived.tolist() for r in range(8))
+    assert runs[0].training(0).plan.conditions == runs[1].training(0).plan.conditions != Conditions()
+    later = experiment(**options | {"join_round": 3, "leave_round": 7})
+    assert (later.conditions().join_round, later.conditions().leave_round) == (3, 7)
+    assert experiment(**options, method="majority", settings={}).conditions() == Conditions()  # it has one round
+    assert experiment().conditions() == Conditions()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"join_late": 0.3, "join_round": 3, "rounds": 3}, "join_round=3 is after the end of a run of 3 rounds"),
+        ({"leave": 0.3, "rounds": 1}, "leave_round=1 is after the end of a run of 1 rounds"),
+        ({"join_late": 0.6, "leave": 0.6, "rounds": 4, "clients": 2}, "too few for some to join late or leave"),
+        ({"drop_out": 0.3, "method": "centralised"}, "leave out drop_out, since all clients train as one"),
+    ],
+)
+def test_conditions_that_cannot_be_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(FedquiltError, match=says):
+        experiment(**options)
+
+
+def test_a_lost_upload_counts_in_a_privacy_budget() -> None:
+    """It has left the client, and somebody may have read it."""
+    pytest.importorskip("dp_accounting")
+    options = {"dp_clip": 1.0, "dp_noise": 1.0, "rounds": 4}
+    spent = [
+        run.protection(run.method_of(run.config)).uploads
+        for run in (experiment(**options), experiment(**options, drop_out=0.5))
+    ]
+    assert spent[0] == spent[1]

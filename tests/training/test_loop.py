@@ -18,6 +18,7 @@ from fedquilt.methods.base import Method, State
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.tasks.node_classification import NodeClassification
+from fedquilt.training.attendance import Conditions
 from fedquilt.training.client_sampling import participants
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.loop import Training
@@ -240,3 +241,30 @@ def test_a_method_without_findings_costs_no_copy_of_the_states(monkeypatch: pyte
     monkeypatch.setattr(training.engine, "state", lambda: pytest.fail("copied"))
     training.run()
     assert training.findings == {}
+
+
+@pytest.mark.parametrize("name", ["fedavg", "adafgl"])
+def test_who_trained_since_the_last_evaluation_is_evaluated_though_it_sits_out(name: str) -> None:
+    """So that the metrics of a round are those of the models that clients have then, which are the ones that are kept."""
+    clients = ragged_clients()
+    method = make_method(name, clients, make_task(clients, rounds=6))
+    training = make_training(method, clients, Plan(6, 0.4, evaluate_every=3))
+    for record in range(training.plan.rounds):
+        training.advance(1)
+        found = training.records[-1]
+        if "clients" in found:
+            now = training.engine.evaluate()
+            assert found["clients"]["test"] == pytest.approx(ACCURACY.shown(now.test), abs=1e-4), record
+            assert found["val_loss"] == pytest.approx(float(now.val_loss.double().nanmean()), abs=1e-6)
+
+
+def test_rounds_before_everyone_joined_are_never_the_best() -> None:
+    clients = ragged_clients()
+    method = make_method("fedavg", clients)
+    plan = Plan(6, patience=1, conditions=Conditions(join_late=0.2, join_round=3))
+    training = make_training(method, clients, plan)
+    progress = training.run()
+    assert progress.best.round >= 3
+    assert progress.next_round > 3  # nor does patience count them
+    assert None not in progress.best.clients_test
+    assert training.records[0]["clients"]["val"].count(None) == 1

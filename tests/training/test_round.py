@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
 
-from fedquilt.messages.message import dense
+from fedquilt.errors import FedquiltError
+from fedquilt.messages.message import Factored, dense
+from fedquilt.training.attendance import Conditions, RoundAttendance
+from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from support.federations import (
     Wiretap,
+    assert_same,
     make_method,
     make_training,
     ragged_clients,
@@ -89,3 +96,96 @@ def test_captured_clients_do_not_leave_stale_models() -> None:
     training.runner.capture_clients(lambda key, step: step())
     training.runner.run(0)
     assert forgotten == [1]
+
+
+def test_what_is_lost_is_not_averaged_and_not_counted() -> None:
+    clients = ragged_clients()
+    training = make_training(make_method("fedavg", clients), clients, Plan(6, 0.6, conditions=Conditions(drop_out=0.4)))
+    tap, runner, partly = Wiretap(training.engine), training.runner, 0
+    for r in range(6):
+        training.advance(1)
+        here, name = runner.attendance.at(r), "model.conv1.weight"
+        arrived = np.isin(here.participants.numpy(), here.arrived.numpy())
+        record = training.records[-1]
+        assert record["participants"] == here.arrived.tolist()
+        assert record.get("lost", []) == here.participants.numpy()[~arrived].tolist()
+        assert record["bytes_up"].get("train_nodes", 0) == 4 * arrived.sum()
+        partly += 0 < arrived.sum() < 3
+        if arrived.any():
+            sent, nodes = tap.ups[r][name].numpy()[arrived], tap.ups[r]["train_nodes"].numpy()[arrived]
+            mean = (sent * nodes[:, None, None]).sum(0) / nodes.sum()
+            assert np.allclose(dense(runner.down[name]).numpy(), mean, atol=1e-6)
+        # Who trained keeps what it trained, whether the upload arrived or not.
+        model = training.engine.state()[name][here.participants]
+        assert torch.equal(model, tap.ups[r][name])
+    assert partly
+
+
+def test_transforms_see_the_downloads_of_those_whose_uploads_arrived() -> None:
+    class Seen:
+        def __init__(self) -> None:
+            self.calls: list[tuple[list[int], torch.Tensor]] = []
+
+        def applied(self, uploads: dict, specs: object, round: int, senders: torch.Tensor, down: dict) -> dict:
+            if "model.conv1.weight" in down:
+                self.calls.append((senders.tolist(), dense(down["model.conv1.weight"]).clone()))
+                assert all(len(dense(value)) == len(senders) for value in uploads.values())
+            return uploads
+
+        def record_entries(self, round: int) -> dict:
+            return {}
+
+    clients, seen = ragged_clients(), Seen()
+    plan = Plan(5, 0.8, conditions=Conditions(drop_out=0.4))
+    training = make_training(make_method("fedpub", clients), clients, plan, upload_transforms=[seen])
+    tap = Wiretap(training.engine)
+    training.run()
+    calls = iter(seen.calls)
+    for r in range(1, 5):
+        here = training.runner.attendance.at(r)
+        if len(here.arrived):
+            senders, down = next(calls)
+            assert senders == here.arrived.tolist()
+            places = np.flatnonzero(np.isin(here.participants.numpy(), senders))
+            assert torch.equal(down, tap.downs[r]["model.conv1.weight"][places])
+
+
+def test_a_thousand_clients_averages_are_sent_again_where_nothing_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Factored downloads are made from uploads, whose memory the next round overwrites where they are offloaded."""
+    monkeypatch.setattr("fedquilt.methods.fedpub.MANY", 2)
+    clients = ragged_clients()
+    many = make_training(make_method("fedpub", clients), clients, Plan(3, conditions=Conditions(drop_out=0.999)), 2)
+    many.runner.attendance._known.append(RoundAttendance(torch.arange(5), torch.arange(5)))  # round 0 arrives
+    tap = Wiretap(many.engine)
+    tap_down = []
+    many.engine.round = lambda r, here, down, evaluate: (  # type: ignore[method-assign]
+        tap_down.append({n: (v.rows(0, 5) if isinstance(v, Factored) else dense(v)).clone() for n, v in down.items()})
+        or tap._round(r, here, down, evaluate)
+    )
+    many.advance(1)
+    assert any(isinstance(value, Factored) for value in many.runner.down.values())
+    many.advance(2)
+    assert [len(many.runner.attendance.at(r).arrived) for r in range(3)] == [5, 0, 0]
+    assert_same(tap_down[1], tap_down[2])
+
+
+def test_metrics_of_a_late_joiner_are_unknown_until_it_joins() -> None:
+    clients = ragged_clients()
+    plan = Plan(4, conditions=Conditions(join_late=0.4, join_round=2))
+    training = make_training(make_method("fedavg", clients), clients, plan)
+    late = training.runner.attendance.late.tolist()
+    training.run()
+    for record in training.records:
+        values = record["clients"]["val"]
+        known = [value for m, value in enumerate(values) if record["round"] >= 2 or m not in late]
+        assert None not in known
+        assert record["val"] == pytest.approx(np.mean(known), abs=1e-4)
+        assert values.count(None) == 5 - len(known)
+
+
+def test_stragglers_need_an_engine_that_has_them() -> None:
+    clients = ragged_clients()
+    method = make_method("fedavg", clients)
+    engine = SimpleNamespace(device=torch.device("cpu"), supports_cuda_graphs=False)
+    with pytest.raises(FedquiltError, match="has no stragglers"):
+        Training(method, engine, Plan(2, conditions=Conditions(stragglers=0.5)))

@@ -87,7 +87,10 @@ class Cohort(Rows, Memo):
         features: F, the number of features.
         stores_features: whether its features are stored row by row; a cohort may have them once for all clients.
         train, val, test: the rows of the nodes of each part.
+        efforts: the share of its training steps that each client does in the round that is computed; None: all do all.
     """
+
+    efforts: Sequence[float] | None = None
 
     def __init__(self, clients: Sequence[Client], device: torch.device | str = "cpu", padding: float = PADDING_LIMIT):
         if not clients:

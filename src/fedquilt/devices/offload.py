@@ -97,6 +97,17 @@ def release_pages(*tensors: Any) -> None:
             mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
+def moved_to_front(stack: Tensor, rows: Tensor) -> Tensor:
+    """The rows [k], in rising order, of a stack [M, ...]: a copy; if it is offloaded, its first k rows, overwritten."""
+    if not is_offloaded(stack):
+        return stack[rows.to(stack.device)]
+    for place, row in enumerate(rows.tolist()):
+        if place != row:
+            stack[place].copy_(stack[row])
+        release_pages(stack[place : row + 1])
+    return stack[: len(rows)]
+
+
 def row_chunks(stack: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Yield slices of a stack [M, ...] and their rows: `CHUNK_ROWS` rows at a time if it is offloaded, else all at once."""
     if not is_offloaded(stack):

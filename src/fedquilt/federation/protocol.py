@@ -116,16 +116,18 @@ class Request:
             raise RefusedError(str(error)) from None
         try:
             context = RunContext.from_dict(self.task)
-            sizes = (context.features, context.outputs, context.clients, context.epochs, context.seed, context.rounds)
-            sizes = (*sizes, context.batch_nodes)
+            sizes = (context.features, context.outputs, context.clients, context.epochs, context.seed)
+            lengths = (context.rounds, context.batch_nodes)
             names = (context.dataset, context.partition, context.metric, context.task, context.class_weights)
             possible = (
-                all(type(size) is int for size in sizes)
+                all(type(size) is int for size in (*sizes, *lengths))
                 and all(isinstance(name, str) for name in names)
                 and isinstance(context.task_settings, dict)
                 and self.client < context.clients <= MAX_CLIENTS
                 and 0 < context.epochs <= MAX_EPOCHS
                 and 0 < context.rounds <= MAX_ROUNDS
+                and context.batch_nodes >= 0
+                and context.newcomer_epochs is None
             )
         except TypeError:
             possible = False

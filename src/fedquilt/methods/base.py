@@ -308,6 +308,10 @@ class Method(ABC):
             first += phase.rounds
         return shown
 
+    def local_steps(self, round: int) -> int:
+        """The training steps of a client in a round, of which a straggler does a part; a step cannot be parted."""
+        return 1
+
     def round_kind(self, round: int) -> Hashable:
         """What tells rounds of a phase apart that do not run the same operations."""
         return None

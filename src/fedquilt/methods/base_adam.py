@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -162,6 +163,29 @@ class AdamMethod(Method):
         """How many training steps a client with so many local epochs takes in a round."""
         return epochs
 
+    def local_steps(self, round: int) -> int:
+        """Those of `steps`."""
+        return len(self.steps(round))
+
+    def steps_taken(self, cohort: Cohort, steps: int) -> list[int] | None:
+        """How many of `steps` training steps each client takes, of whom some may have epochs of their own; None: all of them.
+
+        Of a straggler it is the share that it does, rounded down, and at least one.
+        """
+        own = cohort.own_settings("epochs", self.settings.epochs)
+        if own is None and cohort.efforts is None:
+            return None
+        planned = [steps] * cohort.clients if own is None else [self.steps_of(int(epochs)) for epochs in own]
+        if cohort.efforts is None:
+            return planned
+        return straggling(cohort.efforts, planned)
+
+    def own_epochs(self, cohort: Cohort) -> Tensor | None:
+        """The local epochs that each client does, [M], where a step is an epoch; None: all do the run's."""
+        taken = self.steps_taken(cohort, self.settings.epochs)
+        kind = torch.float64 if cohort.device.type == "cpu" else torch.float32
+        return None if taken is None else torch.tensor(taken, dtype=kind, device=cohort.device)
+
     def keys_for(self, state: State, steps: range) -> Tensor:
         """The keys [M] of the clients' random numbers in these training steps; the clock then stands at their end."""
         clock = state[CLOCK]
@@ -175,9 +199,9 @@ class AdamMethod(Method):
         """Run these training steps; the upload, the personal models and the loss of the last one."""
         if self.context.batch_nodes and not fits(cohort, self.context.batch_nodes):
             return self._train_in_batches(state, cohort, down, steps)
-        own = cohort.own_settings("epochs", self.settings.epochs)
-        if own is not None:
-            return self._train_unequally(state, cohort, down, steps, [self.steps_of(int(epochs)) for epochs in own])
+        taken = self.steps_taken(cohort, len(steps))
+        if taken is not None:
+            return self._train_unequally(state, cohort, down, steps, taken)
         keys, loss = self.keys_for(state, steps), torch.zeros(cohort.clients)
         for epoch in range(len(steps)):
             loss = self.step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
@@ -218,7 +242,7 @@ class AdamMethod(Method):
         clock, loss = state[CLOCK], torch.zeros(cohort.clients, device=cohort.device)
         counts = torch.tensor(taken, device=clock.device, dtype=clock.dtype)
         if not is_capturing(clock):
-            clock.copy_(counts * (steps.start // self.steps_of(self.settings.epochs)))
+            clock.copy_(self.first_steps(cohort, steps).to(clock))
         keys = advanced(state[KEYS], clock)
         clock += counts
         for epoch in range(max(taken)):
@@ -226,8 +250,7 @@ class AdamMethod(Method):
             before = {name: tensor.clone() for name, tensor in state.items()} if epoch >= min(taken) else {}
             new = self.step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
             loss = torch.where(at_work.to(new.device), new, loss.to(new.device))
-            for name, tensor in before.items():
-                state[name].copy_(torch.where(along(at_work, tensor), state[name], tensor))
+            keep_rows(state, before, at_work)
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, loss)
 
@@ -237,11 +260,8 @@ class AdamMethod(Method):
         The state of a client that has taken its steps of an epoch stays as it is until the others have. A client's loss is the
         mean over the steps of its last epoch, by their training nodes.
         """
-        taken, first = [len(epochs)] * cohort.clients, [epochs.start] * cohort.clients
-        own = cohort.own_settings("epochs", self.settings.epochs)
-        if own is not None:
-            taken = [self.steps_of(int(one)) for one in own]
-            first = [epochs.start // self.steps_of(self.settings.epochs) * count for count in taken]
+        taken = self.steps_taken(cohort, len(epochs)) or [len(epochs)] * cohort.clients
+        first = self.first_steps(cohort, epochs).tolist()
         schedule = Schedule(cohort, self.context.batch_nodes, self.context.seed, first, taken)
         total = torch.zeros(cohort.clients, device=cohort.device)
         for turn in schedule.turns(self.constants()):
@@ -257,13 +277,21 @@ class AdamMethod(Method):
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, total)
 
-    def local_steps(self, cohort: Cohort) -> Tensor | None:
+    def batches_an_epoch(self, cohort: Cohort) -> Tensor | None:
         """[M] float32: the steps of an epoch of each client, where clients train in batches; None: one each."""
         whole, nodes = cohort.origin, self.context.batch_nodes
         if not nodes or fits(whole, nodes):
             return None
         steps: Tensor = whole.once(("steps an epoch", nodes), lambda c: steps_an_epoch(c, nodes))
         return steps
+
+    def first_steps(self, cohort: Cohort, steps: range) -> Tensor:
+        """The number of each client's first step of a round, [M] int64; of one with epochs of its own, counted in these."""
+        own = cohort.own_settings("epochs", self.settings.epochs)
+        if own is None:
+            return torch.full((cohort.clients,), steps.start)
+        rounds = steps.start // self.steps_of(self.settings.epochs)
+        return torch.tensor([rounds * self.steps_of(int(epochs)) for epochs in own])
 
     @abstractmethod
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
@@ -315,6 +343,17 @@ class AdamMethod(Method):
         """The second round of the last phase."""
         *before, _ = self.phases(self.context.rounds)
         return sum(phase.rounds for phase in before) + 1
+
+
+def straggling(efforts: Sequence[float], planned: Sequence[int]) -> list[int]:
+    """The steps that clients take who do these shares of what is planned: rounded down, and at least one."""
+    return [max(1, math.floor(share * count)) for share, count in zip(efforts, planned, strict=True)]
+
+
+def keep_rows(state: State, before: Mapping[str, Tensor], at_work: Tensor) -> None:
+    """Give the clients that are not at work, [M] bool, their rows of `before` again, in place."""
+    for name, tensor in before.items():
+        state[name].copy_(torch.where(along(at_work.to(tensor.device), tensor), state[name], tensor))
 
 
 def along(values: Tensor, tensor: Tensor) -> Tensor:

@@ -25,6 +25,9 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
   lower bound.)
 - *tau.* On disjoint clients divergences grow while they train, until with tau = 10 every client weighs hardly anyone but
   itself. `scale` caps tau by the median divergence (`reach`); "absolute" is as printed.
+- *Partial participation* (the paper's Figure 40 says nothing of how). A client's averages are of those who sent in the round
+  before; the similarity of a pair is of the round in which both last sent. A pair that never did counts as the receiver's
+  others do on average (`fedquilt.methods.known_pairs`). M in eq. 12 is the number of senders.
 - *Global factors.* The server sends eq. 12, the posterior mean; Algorithm 2 adds unit noise to it, ten times its size.
 """
 
@@ -46,6 +49,7 @@ from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among, s
 from fedquilt.methods.base import LAST_SENT, STANDING, RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.diagnostics import effective_clients, own_weight, pair_median
+from fedquilt.methods.known_pairs import note_pairs, with_typical
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
@@ -58,6 +62,7 @@ from fedquilt.nn.routing import route, unit
 ALPHA, SPREAD = "alpha", "spread"
 MEAN, LOGVAR = "latent.mean", "latent.logvar"
 SIMILARITY, WEIGHTS = "similarity", "weights"  # in the server's state: S, and beta of the last average
+KNOWN = "known"  # pairs of clients of which S was ever computed
 PRIOR_VARIANCE = 0.25  # of a local factor around its global one (appendix I.6); the global ones have variance one
 SAMPLES = 64  # draws for the joint divergence
 NODES = 12  # of the quadrature for the divergence of one dimension
@@ -343,12 +348,13 @@ class FedIIH(AdamMethod):
         """No similarity known yet, everyone alone; the global factors at their prior's mean."""
         shape = (self.factors, self.context.clients, self.context.clients)
         server = {SIMILARITY: torch.zeros(shape), WEIGHTS: torch.eye(shape[1]).repeat(self.factors, 1, 1)}
+        server[KNOWN] = torch.zeros(shape[1:], dtype=torch.bool)
         return server, {ALPHA: torch.zeros(self.factors * self.width)} if self.hierarchy else {}
 
     def server_memory(self, sizes: RoundSizes) -> int:
         """Similarities and weights for each factor and pair of clients, their divergences, and the chunks of these."""
         pairs, factors = self.context.clients**2, self.factors
-        out = super().server_memory(sizes) + 8 * factors * pairs
+        out = super().server_memory(sizes) + (8 * factors + 1) * pairs
         if not self.compares:
             return out
         problems = factors * (self.width if self.settings.divergence == "mean" else 1)
@@ -376,7 +382,11 @@ class FedIIH(AdamMethod):
             return server[SIMILARITY].new_full((self.factors, len(receivers), len(senders)), 1.0 / len(senders))
         found = self.compare(dense(uploads[MEAN]), dense(uploads[LOGVAR]).clamp(*LOGVARS))
         server[SIMILARITY][:, senders.unsqueeze(1), senders] = found
-        return torch.softmax(self.sharpness(found) * server[SIMILARITY][:, receivers][:, :, senders], dim=2)
+        note_pairs(server[KNOWN], senders)
+        similarity = server[SIMILARITY][:, receivers][:, :, senders]
+        if len(senders) < self.context.clients:
+            similarity = with_typical(similarity, server[KNOWN][receivers][:, senders])
+        return torch.softmax(self.sharpness(found) * similarity, dim=2)
 
     def sharpness(self, found: Tensor) -> Tensor | float:
         """What similarity is multiplied by, given that between the senders: [K, n, n] -> [K, 1, 1], or tau."""

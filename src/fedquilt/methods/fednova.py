@@ -56,7 +56,7 @@ class FedNova(FedAvg):
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """FedAvg's with changes of the run's own number of steps, and the client's own number in parts of it."""
         message = super().upload(state, personal, cohort, down)
-        own, steps = cohort.own_values("epochs", self.settings.epochs), self.local_steps(cohort)
+        own, steps = self.own_epochs(cohort), self.batches_an_epoch(cohort)
         effort = torch.ones_like(cohort.train_count) if own is None else (own / self.settings.epochs).float()
         if own is None and steps is None:
             return message | {EFFORT.name: effort}

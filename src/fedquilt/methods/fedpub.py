@@ -29,6 +29,9 @@ Where the code and the paper differ, and why (what was measured is in `fedquilt 
 - *Many clients.* Above a thousand, the averages are made from a thin factorisation of the kernel exp(tau S) instead of a matrix
   of all pairs (`fedquilt.nn.kernel_average`), in time linear in clients; a client that sat a round out is then compared by the
   embedding it last sent (less the mean of its round), where otherwise by the round in which both last sent.
+- *Partial participation*, of which the paper says nothing. A client's average is of those who sent in the round before; the
+  similarity of a pair is of the round in which both last sent. A pair that never did counts as the receiver's others do on
+  average (`fedquilt.methods.known_pairs`), and a receiver that never sent gets the plain average. Its mask rests meanwhile.
 - The random graph: the server sends its seed (8 bytes), the clients draw it. The graph is the same for all.
 - Neither weights nor masks decay by default: see `fedquilt.methods.settings.BackboneSettings`.
 """
@@ -54,6 +57,7 @@ from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.diagnostics import effective_clients, mean_norm, pair_median
 from fedquilt.methods.fedavg import TRAIN_NODES
+from fedquilt.methods.known_pairs import note_pairs, with_typical
 from fedquilt.methods.settings import BackboneSettings, NonNegative, Positive, Share
 from fedquilt.nn.cross_cosine import cross_cosine
 from fedquilt.nn.dropout import Dropout
@@ -70,7 +74,7 @@ from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import common_start, matrices, part
 from fedquilt.tasks.node_classification import class_count, labels
 
-MASK, LABEL_SHARE, DIAGNOSTIC = "mask.", "label_share", "diagnostic."
+MASK, LABEL_SHARE, KNOWN, DIAGNOSTIC = "mask.", "label_share", "known", "diagnostic."
 SEED = "graph_seed"  # of the random graph: in the server's state, and sent
 MANY = 1000  # clients from which on the matrix of their similarities is not written out
 SAMPLE = 64  # receivers of whose weights there are diagnostics, where the matrix of all weights is not written out
@@ -293,6 +297,7 @@ class FedPub(BackboneMethod):
         else:
             unknown = 0.0 if self.settings.contrast == "none" else 0.5
             server = {"similarity": torch.full((clients, clients), unknown), SEED: seed}
+            server[KNOWN] = torch.zeros(clients, clients, dtype=torch.bool)
         if self.settings.similarity == "gradient":
             start = common_start(self.shapes(), self.context.seed, self.context.clients, torch.device("cpu"))
             server |= {"sent." + name: w for name, w in start.items()}
@@ -310,7 +315,7 @@ class FedPub(BackboneMethod):
         out = super().server_memory(sizes)
         if not self.settings.matching:
             return out
-        out += 4 * clients**2 + 8 * sizes.senders * max(sizes.senders, sizes.receivers)
+        out += 5 * clients**2 + 8 * sizes.senders * max(sizes.senders, sizes.receivers)
         if kind == "label":
             out += 8 * sizes.senders**2 * self.context.outputs
         if kind == "gradient":
@@ -332,7 +337,11 @@ class FedPub(BackboneMethod):
         else:
             found = self.compare(server, uploads, stacks, senders)
             server["similarity"][senders.unsqueeze(1), senders] = found
-            alpha = self.attention(server["similarity"][receivers][:, senders])
+            note_pairs(server[KNOWN], senders)
+            similarity = server["similarity"][receivers][:, senders]
+            if len(senders) < self.context.clients:
+                similarity = with_typical(similarity, server[KNOWN][receivers][:, senders])
+            alpha = self.attention(similarity)
             self.note(server, effective_clients=effective_clients(alpha), similarity_median=pair_median(found))
             own = places_among(senders, receivers, self.context.clients)
             mixed = {n: self.averaging.mix(alpha, w, own) for n, w in stacks.items()}

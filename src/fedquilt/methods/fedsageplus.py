@@ -20,6 +20,8 @@ Where we differ, or the paper leaves it open, and why (what was measured is in `
   generators see no labels.
 - *Impaired graphs.* The paper hides nodes once; a generator then learns the hidden ones by heart. Here it learns from
   `impairments` draws in turn, and its quality is measured on another one.
+- *Partial participation.* The server keeps the question that a client asked last, which stays right while it sits out, since
+  its generator rests; and the answer, until it is back. Who sat out the whole first phase mends nothing.
 - *The first phase* takes `generator_rounds` rounds before the rounds that the run asks for; they are not evaluated.
 
 A personal model holds the generator, by which any graph is mended as the training graph was. The generated neighbours are
@@ -43,7 +45,7 @@ from fedquilt.cohort.draws import Draws, advanced
 from fedquilt.common.random_streams import derive
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.base import Phase, RoundSizes, State, Update, register
-from fedquilt.methods.base_adam import MODEL, gradients_of, leaves_of
+from fedquilt.methods.base_adam import MODEL, gradients_of, keep_rows, leaves_of, straggling
 from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
 from fedquilt.methods.fedsage import FedSage, FedSageSettings
 from fedquilt.methods.settings import Count, NonNegative, Positive
@@ -280,7 +282,7 @@ class FedSagePlus(FedSage):
     def mended(self, personal: State, cohort: Cohort) -> Generated:
         """The generated neighbours of every node."""
         with torch.no_grad():
-            made = generate(cohort, part(personal, GENERATOR))
+            made = known(cohort, generate(cohort, part(personal, GENERATOR)), personal[GENERATOR + BASIS])
             if not self.settings.shuffle:
                 return made
             other = other_rows(cohort)
@@ -316,11 +318,13 @@ class FedSagePlus(FedSage):
         own = {name: w for name, w in state.items() if name.startswith(GENERATOR)}
         moments = {name: state[name] for name in state if name.startswith((FIRST + GENERATOR, SECOND + GENERATOR))}
         moments[STEP] = state[OWN_STEP]
+        taken = None if cohort.efforts is None else straggling(cohort.efforts, [len(steps)] * cohort.clients)
         keys = self.keys_for(state, steps)
         graphs = [impair(cohort, self.context.seed, s.hidden_share, s.generated, v) for v in range(s.impairments + 1)]
         rates = {GENERATOR + BASIS: s.generator_lr * BASIS_STEP * typical(cohort)}
         loss = torch.zeros(cohort.clients)
         for epoch in range(len(steps)):
+            kept = {} if taken is None else {name: w.clone() for name, w in (own | moments).items()}
             leaves = leaves_of(own)
             noise = s.noise * Draws(keys, epoch).normal(cohort, s.encoder, NOISE_LAYER) if s.noise else None
             losses = local_losses(cohort, part(leaves, GENERATOR), graphs[epoch % s.impairments], noise)
@@ -330,6 +334,8 @@ class FedSagePlus(FedSage):
                 if epoch == 0 and REPLY + name in down:
                     grads[GENERATOR + name].add_(dense(down[REPLY + name]), alpha=CALM * s.cross)
             adam_step(own, grads, moments, s.generator_lr, 0.0, rates)
+            if taken is not None:
+                keep_rows(own | moments, kept, torch.tensor(taken) > epoch)
         message: Message = {QUALITY: self.quality(part(own, GENERATOR), cohort, graphs[-1])}
         if self.asks(round):
             message |= self.question(part(own, GENERATOR), cohort)
@@ -430,6 +436,16 @@ class FedSagePlus(FedSage):
     def diagnostics(self, server: State) -> dict[str, Tensor]:
         """The clients' mean losses of the generator, and the correlation of the predicted number with the true one."""
         return {name: server[DIAGNOSTIC + name] for name in NOTED if DIAGNOSTIC + name in server}
+
+
+def known(cohort: Cohort, made: Generated, basis: Tensor) -> Generated:
+    """The generated neighbours of clients whose generators were trained; of the others none.
+
+    A basis [M, D, F] is zero before the first step. A client that sat out the whole first phase has such a one: neighbours
+    without features would only dilute its own.
+    """
+    trained = (basis != 0).flatten(1).any(1)[cohort.client]
+    return Generated(torch.where(trained.view(-1, 1, 1), made.codes, 0.0), torch.where(trained, made.count, 0.0))
 
 
 def typical(cohort: Cohort) -> Tensor:

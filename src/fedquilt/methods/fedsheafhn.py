@@ -31,7 +31,8 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 - *Evaluation* is of what clients arrive at, as in the other methods; round 0 is the warm-up.
 - *Newcomers* are evaluated with the generated layers as they are, as in the paper, and after `newcomer_epochs` of training.
   Those that are admitted together also see each other's descriptions, as clients that train do.
-- A client that has not sent an embedding yet (it sat out) is described by the mean of the others.
+- *Partial participation.* A client is described by the embedding that it sent last; one that has not sent any yet by the mean
+  of the others. It sends one in the next round with embeddings in which it takes part.
 """
 
 from __future__ import annotations
@@ -208,7 +209,7 @@ class FedSheafHN(BackboneMethod):
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
         """Train the generated weights (at first, the common start); every `refresh` rounds also send the embedding."""
         update = super().local_update(state, cohort, down, round)
-        if self.round_kind(round) and self.sends(EMBEDDING):
+        if (self.round_kind(round) or not down) and self.sends(EMBEDDING):  # without a download it was a warm-up
             update.upload[EMBEDDING] = self.embed(update.personal, cohort)
         return update
 

@@ -95,7 +95,7 @@ class Scaffold(FedAvg):
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """g - c_m + c; g counts in the new control variate, which is the mean over the round's steps."""
         grads, loss = super().gradients(state, cohort, dropout, down)
-        own, steps = cohort.own_values("epochs", self.settings.epochs), self.local_steps(cohort)
+        own, steps = self.own_epochs(cohort), self.batches_an_epoch(cohort)
         for name in self.shapes():
             grad = grads[MODEL + name]
             count = self.settings.epochs if own is None else along(own.float(), grad)

@@ -204,6 +204,41 @@ class RunConfig(BaseModel):
         ),
     ] = 10_000
     participation: Annotated[Participation, Option(HOW, "Share of the clients in each round.")] = 1.0
+    drop_out: Annotated[
+        float,
+        Field(ge=0, lt=1),
+        Option(HOW, "Chance of each participant in each round that its upload is lost, after it trained."),
+    ] = 0.0
+    stragglers: Annotated[
+        float,
+        Field(ge=0, le=1),
+        Option(
+            HOW,
+            "Chance of each participant in each round to do only a part of its local epochs, drawn evenly; one that does not "
+            "finish one sits the round out.",
+        ),
+    ] = 0.0
+    join_late: Annotated[float, Field(ge=0, lt=1), Option(HOW, "Share of the clients that join later.")] = 0.0
+    join_round: Annotated[
+        Count | None, Option(HOW, "The round in which they join; rounds count from 0.", unset="half the rounds")
+    ] = None
+    leave: Annotated[
+        float, Field(ge=0, lt=1), Option(HOW, "Share of the clients that leave early, with the models they have then.")
+    ] = 0.0
+    leave_round: Annotated[Count | None, Option(HOW, "The first round without them.", unset="half the rounds")] = None
+    upload_delay: Annotated[
+        int,
+        Field(ge=0),
+        Option(
+            HOW, "Asynchronous rounds: an upload takes up to so many rounds, drawn evenly, and its client waits for it."
+        ),
+    ] = 0
+    buffer: Annotated[
+        Count | None,
+        Option(
+            HOW, "Asynchronous rounds: the server aggregates when so many uploads have come.", unset="all that come"
+        ),
+    ] = None
     evaluate_every: Annotated[Count, Option(HOW, "Rounds between evaluations.", flag="--eval-every")] = 1
     patience: Annotated[
         Count | None,
@@ -349,6 +384,15 @@ class RunConfig(BaseModel):
         """Refuse the strength of an attack where no attack is named."""
         if info.data.get("attack") is None and value != cls.model_fields[str(info.field_name)].default:
             raise ValueError("there is no attack; say which, such as attack=flip")
+        return value
+
+    @field_validator("join_round", "leave_round")
+    @classmethod
+    def _check_who(cls, value: int | None, info: ValidationInfo) -> int | None:
+        """Refuse a round in which clients join or leave where none do."""
+        share = "join_late" if info.field_name == "join_round" else "leave"
+        if value is not None and not info.data.get(share):
+            raise ValueError(f"no clients do; say which share of them with {share}")
         return value
 
     @field_validator("aggregation_trim", "aggregation_clip", "aggregation_voters")

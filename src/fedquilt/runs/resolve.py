@@ -49,7 +49,9 @@ from fedquilt.scenarios.newcomers import FrozenServer, check_admits
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
 from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
-from fedquilt.training.client_sampling import participants, some_clients
+from fedquilt.training.attendance import Attendance, Conditions
+from fedquilt.training.buffered_uploads import check_buffers
+from fedquilt.training.client_sampling import some_clients
 from fedquilt.training.edge_notice import announce_edge_weights
 from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.engines.registry import EngineOptions, make_engine
@@ -164,11 +166,47 @@ class ResolvedRun:
         by_client = self._own_settings(self.cut(config.seeds[0])[0].clients, method)
         self.settings = method.settings_with(by_client[number] for number in sorted(by_client))
         self.attack(config.seeds[0])
+        self.config = self.config.model_copy(update=self._condition_rounds(method))
+        self.attendance(method)
         self.protection(method)
         if config.workers is not None:
             from fedquilt.training.engines.ray_workers import check_workers
 
             check_workers(config.workers, method.context.clients)
+
+    def _condition_rounds(self, method: Method) -> dict[str, int]:
+        """The rounds in which clients join and leave, by default in the middle; refused where they are after the end."""
+        c = self.config
+        assert c.rounds is not None
+        found: dict[str, int] = {}
+        for share, name, given in (
+            (c.join_late, "join_round", c.join_round),
+            (c.leave, "leave_round", c.leave_round),
+        ):
+            if share and not method.single_round:
+                found[name] = given or max(1, c.rounds // 2)
+                total = method.total_rounds(c.rounds)
+                if found[name] >= total:
+                    raise FedquiltError(
+                        f"{name}={found[name]} is after the end of a run of {total} rounds, which count from 0; choose an "
+                        "earlier one, or more rounds."
+                    )
+        return found
+
+    def conditions(self) -> Conditions:
+        """Drop-outs, stragglers, and clients that join late or leave; none where a method learns nothing over rounds."""
+        c = self.config
+        if self.method.single_round:
+            return Conditions()
+        members = (c.join_late, c.join_round or 0, c.leave, c.leave_round or 0)
+        return Conditions(c.drop_out, c.stragglers, *members, c.upload_delay, c.buffer or 0)
+
+    def attendance(self, method: Method) -> Attendance:
+        """Who takes part in which round of a training of `method`."""
+        context = method.context
+        return Attendance(
+            context.seed, context.clients, self.config.participation, self.conditions(), method.local_steps
+        )
 
     def _suggested_kind(self) -> PrepareKind:
         return self.owners.suggested_kind() if self.owners else suggested_kind(self.graph.x)
@@ -207,6 +245,8 @@ class ResolvedRun:
             check_admits(type(method))
         if config.aggregation != "mean":
             check_averages(method, config.aggregation)
+        if config.upload_delay or config.buffer:
+            check_buffers(method)
         for client, given in config.client_settings.items():
             check_client_settings(method, given, f"client {client}")
 
@@ -228,6 +268,12 @@ class ResolvedRun:
         wrong = {
             "workers": config.workers is not None,
             "participation": config.participation < 1,
+            "drop_out": config.drop_out > 0,
+            "stragglers": config.stragglers > 0,
+            "join_late": config.join_late > 0,
+            "leave": config.leave > 0,
+            "upload_delay": config.upload_delay > 0,
+            "buffer": config.buffer is not None,
             "hold_out_clients": config.hold_out_clients > 0,
             "cohort_size": (config.cohort_size or clients) < clients,
             "dp_clip": config.dp_clip is not None,
@@ -408,7 +454,8 @@ class ResolvedRun:
         engine = make_engine(method, clients[: method.context.clients], self._engine_options())
         protection = self.protection(method)
         limit = None if protection is None else protection.rounds()
-        plan = Plan(c.rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds, limit)
+        pace = (c.rounds, c.participation, c.evaluate_every, c.patience, c.checkpoint_seconds)
+        plan = Plan(*pace, limit=limit, conditions=self.conditions())
         transforms = [one for one in (protection, self.attack(seed)) if one is not None]
         # Where memory ran out there is none for the pool of a CUDA graph, which is as large as a round.
         capture = self.cohort_size == c.cohort_size
@@ -486,9 +533,9 @@ class ResolvedRun:
         assert c.rounds is not None
         rounds = method.total_rounds(c.rounds)
         sent = np.zeros((rounds, context.clients), dtype=np.int64)
-        for round in range(rounds):
-            if method.sends_in(round):
-                sent[round, participants(context.seed, round, context.clients, c.participation).numpy()] = 1
+        attendance = self.attendance(method)
+        for round in filter(method.sends_in, range(rounds)):  # also what is lost on its way has left the client
+            sent[round, attendance.at(round).participants.numpy()] = 1
         most = sent.cumsum(0).max(1)
         config = DpConfig(clip=c.dp_clip, noise=c.dp_noise, epsilon=c.dp_epsilon, delta=c.dp_delta)
         protection = Protection(

@@ -108,6 +108,34 @@ class RunOptions(TypedDict, total=False):
     participation: float
     """Share of the clients in each round. Default: 1."""
 
+    drop_out: float
+    """Chance of each participant in each round that its upload is lost, after it trained. Default: 0."""
+
+    stragglers: float
+    """Chance of each participant in each round to do only a part of its local epochs, drawn evenly; one that does
+    not finish one sits the round out. Default: 0.
+    """
+
+    join_late: float
+    """Share of the clients that join later. Default: 0."""
+
+    join_round: int | None
+    """The round in which they join; rounds count from 0. Default: half the rounds."""
+
+    leave: float
+    """Share of the clients that leave early, with the models they have then. Default: 0."""
+
+    leave_round: int | None
+    """The first round without them. Default: half the rounds."""
+
+    upload_delay: int
+    """Asynchronous rounds: an upload takes up to so many rounds, drawn evenly, and its client waits for it. Default:
+    0.
+    """
+
+    buffer: int | None
+    """Asynchronous rounds: the server aggregates when so many uploads have come. Default: all that come."""
+
     evaluate_every: int
     """Rounds between evaluations. Default: 1."""
 

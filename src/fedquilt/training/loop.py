@@ -78,7 +78,7 @@ class Training:
 
     def _can_capture(self) -> bool:
         """Whether rounds do the same work every time, which a CUDA graph requires."""
-        everyone = self.plan.participation == 1 and self.plan.rounds > 1
+        everyone = self.runner.attendance.complete and self.plan.rounds > 1
         # A user's module draws random numbers of its own; batches are other parts of the graphs in every step.
         together = not getattr(self.method, "one_by_one", False) and not self.method.context.batch_nodes
         return self.engine.supports_cuda_graphs and everyone and together and not self.runner.upload_transforms
@@ -115,8 +115,6 @@ class Training:
     def run(self) -> Progress:
         """Train to the end, from the newest checkpoint if there is one."""
         self._resume()
-        if self.plan.participation < 1 and self.progress.next_round == 0:
-            self.engine.evaluate()  # until they first take part, clients are reported with their initial models
         while not self.complete and self.stop is None:
             self._train_some_rounds(self.plan.rounds)
         if not self.complete and self.records:
@@ -159,6 +157,8 @@ class Training:
     def _train_some_rounds(self, until: int) -> None:
         """Train one round and record it; with CUDA graphs of whole rounds, a block of rounds before `until`."""
         began, first = time.perf_counter(), self.progress.next_round
+        if first == 0 and not self.runner.attendance.complete:
+            self.engine.evaluate()  # until they first take part, clients are reported with their initial models
         if self.captured_rounds is None:
             results = [self._train_one_round(first)]
         else:
@@ -179,6 +179,7 @@ class Training:
             return output.read()
         val = float(mean(output.evaluation.val)) * self.metric.scale
         better = self.metric.better(val, self.progress.best.val) or (math.isnan(val) and self._no_val_yet)
+        better = better and self.runner.attendance.joined(round) is None  # before, it is a mean over other clients
         if better:
             self.runner.keep_best(self.progress.best)
         return output.read(val, better)
@@ -197,6 +198,7 @@ class Training:
             "bytes_up": result.bytes_up,
             "bytes_down": result.bytes_down,
         }
+        record |= self._attendance_entries(result.round)
         if len(self.method.phases(self.method.context.rounds)) > 1:
             record["phase"] = self.method.phase(result.round)[0].name
         if result.metrics is not None:
@@ -218,6 +220,17 @@ class Training:
         self.records.append(record)
         if self.store is not None:
             self.store.append(record)
+
+    def _attendance_entries(self, round: int) -> Record:
+        """Whose uploads of a round were lost, and which share of their work stragglers did, where there are any."""
+        if self.plan.conditions.none:
+            return {}
+        here = self.runner.attendance.at(round)
+        lost = sorted(set(here.participants.tolist()) - set(here.arrived.tolist()))
+        efforts = {str(m): share for m, share in here.efforts.items()}
+        stale = self.runner.staleness
+        buffered = {} if stale is None else {"aggregated": len(stale), "staleness": float(stale.double().mean())}
+        return ({"lost": lost} if lost else {}) | ({"stragglers": efforts} if efforts else {}) | buffered
 
     def _phases(self, seconds: float) -> dict[str, float]:
         """The seconds of a round by phase: train and evaluate at the clients, aggregate at the server, and the rest.

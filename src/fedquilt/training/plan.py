@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fedquilt.training.attendance import NO_CONDITIONS, Conditions
+
 # Rounds after which the similarity between clients is stored.
 SIMILARITY_ROUNDS = (0, 4, 9, 19, 49, 99, 199)
 # The key under which the similarity of the best round is stored beside them.
@@ -21,6 +23,7 @@ class Plan:
         patience: stop after so many rounds without a better validation metric; None: never.
         checkpoint_seconds: seconds between checkpoints.
         limit: the most rounds of all phases together, as a privacy budget allows; None: as many as the phases have.
+        conditions: drop-outs, stragglers, and clients that join late or leave.
     """
 
     rounds: int
@@ -29,6 +32,7 @@ class Plan:
     patience: int | None = None
     checkpoint_seconds: float = 30.0
     limit: int | None = None
+    conditions: Conditions = NO_CONDITIONS
 
     def for_phases(self, rounds: int) -> Plan:
         """The plan of a training whose phases have so many rounds together, within `limit`."""

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from fedquilt.common.machine_limits import find_limit
 from fedquilt.devices.cuda_graph import CudaGraphCache
-from fedquilt.errors import MachineLimitError
-from fedquilt.messages.message import Message, check, each_tensor, message_bytes_on_device, moved
+from fedquilt.errors import FedquiltError, MachineLimitError
+from fedquilt.messages.message import Factored, Message, check, each_tensor, message_bytes_on_device, moved
+from fedquilt.messages.slicing import take_rows
 from fedquilt.methods.base import Method, State
-from fedquilt.training.client_sampling import participants
-from fedquilt.training.engines.base import Engine, Evaluation
+from fedquilt.training.attendance import Attendance, RoundAttendance
+from fedquilt.training.buffered_uploads import BufferedUploads
+from fedquilt.training.engines.base import Engine, Evaluation, SimulatesStragglers
 from fedquilt.training.plan import Plan
 from fedquilt.training.progress import BestRound
 from fedquilt.training.round_result import RoundOutput
@@ -31,9 +33,12 @@ class RoundRunner:
 
     Attributes:
         server: the server's state, changed in place.
+        attendance: who takes part in which round.
         down: the download of the next round.
         aggregate: the server's step.
         aggregate_seconds: the duration of the last `aggregate`.
+        buffer: where uploads wait, if rounds are asynchronous.
+        staleness: [k] how many aggregations each upload missed that the last round aggregated; None: it aggregated none.
         client_graphs: CUDA graphs of the clients' part of a round, where only this part is captured; else None.
         fixed_addresses: whether downloads are copied into the memory of the previous download, from which a CUDA graph reads.
     """
@@ -52,8 +57,18 @@ class RoundRunner:
         self.aggregate_seconds = 0.0
         self.client_graphs: CudaGraphCache[tuple[Message, Evaluation | None]] | None = None
         self.fixed_addresses = False
+        self.staleness: Tensor | None = None
         self.server_device = torch.device("cpu") if method.host_server else engine.device
+        context = method.context
+        self.attendance = Attendance(
+            context.seed, context.clients, plan.participation, plan.conditions, method.local_steps
+        )
+        if plan.conditions.stragglers and not isinstance(engine, SimulatesStragglers):
+            raise FedquiltError("This engine has no stragglers; leave out stragglers, or use another engine.")
         server, down = method.server_start()
+        self.buffer = BufferedUploads(method, max(1, plan.conditions.buffer)) if plan.conditions.asynchronous else None
+        if self.buffer is not None:
+            down = self.buffer.start(server)
         self.server, self.down = moved_state(server, self.server_device), moved(down, engine.device)
         self._all_clients: Tensor | None = None
 
@@ -63,25 +78,47 @@ class RoundRunner:
 
     def run(self, round: int) -> RoundOutput:
         """Run a round. No value is copied to the host."""
-        method, context = self.method, self.method.context
-        here = participants(context.seed, round, context.clients, self.plan.participation)
+        method, here = self.method, self.attendance.at(round)
         check(self.down, method.downloads, method.name, "download")
-        bytes_down = message_bytes_on_device(self.down, method.downloads, len(here))
+        bytes_down = message_bytes_on_device(self.down, method.downloads, len(here.participants))
+        if not len(here.arrived) and self.buffer is None:
+            self.down = without_uploads(self.down, len(here.participants))  # it will be sent again
         uploads, evaluation = self._train_clients(round, here)
         if uploads and not method.sends_in(round):
             raise RuntimeError(f"{method.name} uploads in a phase that says it sends nothing.")
-        senders = here if self.engine.senders is None else self.engine.senders
-        for transform in self.upload_transforms:
-            uploads = transform.applied(uploads, method.uploads, round, senders, self.down)
-        bytes_up = message_bytes_on_device(uploads, method.uploads, len(senders))
+        senders = here.participants if self.engine.senders is None else self.engine.senders
+        down = self.down
+        if len(here.arrived) < len(here.participants):
+            places = torch.nonzero(torch.isin(senders, here.arrived)).ravel()
+            uploads, down = take_rows(uploads, places), take_rows(down, places, method.downloads)
+            senders = senders[places]
+        for transform in self.upload_transforms if len(senders) else ():
+            uploads = transform.applied(uploads, method.uploads, round, senders, down)
+        bytes_up = message_bytes_on_device(uploads, method.uploads, len(senders)) if len(senders) else {}
         began = time.perf_counter()
         # Also after the last round: what the server then knows of the clients is that round's.
         with self._server_memory(len(senders)):
-            self._set_download(self.aggregate(self.server, uploads, *self._senders_and_receivers(round, senders)))
+            if self.buffer is not None:
+                self._aggregate_buffer(self.buffer, round, uploads, senders)
+            elif len(senders):  # else the server keeps what it has, and sends it again
+                self._set_download(self.aggregate(self.server, uploads, *self._senders_and_receivers(round, senders)))
             self.aggregate_seconds = time.perf_counter() - began
             with torch.no_grad():
                 diagnostics = self.method.diagnostics(self.server)
         return RoundOutput(round, senders, bytes_up, bytes_down, evaluation, diagnostics)
+
+    def _aggregate_buffer(self, buffer: BufferedUploads, round: int, uploads: Message, senders: Tensor) -> None:
+        """Put uploads on their way, and aggregate those that have come if they are enough."""
+        here = self.attendance.at(round)
+        assert here.arrives is not None
+        if len(senders):
+            arrives = here.arrives[torch.isin(here.participants, senders)]
+            buffer.add(self.server, uploads, senders, arrives, self.down)
+        self.staleness = None
+        taken = buffer.take(self.server, round, self.down)
+        if taken is not None:
+            come, clients, self.staleness = taken
+            self._set_download(self.aggregate(self.server, come, *self._senders_and_receivers(round, clients)))
 
     @contextmanager
     def _server_memory(self, senders: int) -> Iterator[None]:
@@ -111,14 +148,36 @@ class RoundRunner:
         """Whether clients are evaluated after this round: as the plan says, in phases that are evaluated."""
         return self.plan.evaluates(round) and self.method.phase(round)[0].evaluated
 
-    def _train_clients(self, round: int, here: Tensor) -> tuple[Message, Evaluation | None]:
-        """The clients' part of the round: uploads, and their metrics where the round is evaluated."""
-        step = partial(self.engine.round, round, here, self.down, self.evaluates(round))
+    def _train_clients(self, round: int, here: RoundAttendance) -> tuple[Message, Evaluation | None]:
+        """The clients' part of the round: uploads, and all clients' metrics where the round is evaluated."""
+        if isinstance(self.engine, SimulatesStragglers):
+            self.engine.efforts = here.efforts
+        evaluates = self.evaluates(round)
+        behind = evaluates and self._has_unevaluated(round, here.participants)
+        step = partial(self.engine.round, round, here.participants, self.down, evaluates and not behind)
         if self.client_graphs is None:
-            return step()
+            uploads, evaluation = step() if len(here.participants) else ({}, None)
+            if behind or (evaluates and not len(here.participants)):
+                evaluation = self.engine.evaluate()
+            joined = self.attendance.joined(round)
+            return uploads, evaluation if evaluation is None or joined is None else evaluation.of(joined)
         out = self.client_graphs(self.graph_key(round), step)
         self.engine.forget()  # a replayed graph changes the states, not the models that the engine remembers
         return out
+
+    def _has_unevaluated(self, round: int, here: Tensor) -> bool:
+        """Whether a client that does not take part in this round trained since the last round that was evaluated.
+
+        Sites report metrics with their uploads only.
+        """
+        if self.attendance.complete or self.engine.clients_are_private:
+            return False
+        for before in range(round - 1, -1, -1):
+            if self.evaluates(before):
+                return False
+            if not bool(torch.isin(self.attendance.at(before).participants, here).all()):
+                return True
+        return False
 
     def _senders_and_receivers(self, round: int, senders: Tensor) -> tuple[Tensor, Tensor]:
         """The senders of this round and the participants of the next, on the server's device.
@@ -128,7 +187,7 @@ class RoundRunner:
         context = self.method.context
         if self._all_clients is not None and len(senders) == context.clients:
             return self._all_clients, self._all_clients
-        receivers = participants(context.seed, round + 1, context.clients, self.plan.participation)
+        receivers = self.attendance.at(round + 1).participants
         senders, receivers = senders.to(self.server_device), receivers.to(self.server_device)
         if len(senders) == len(receivers) == context.clients:
             self._all_clients = senders
@@ -144,6 +203,11 @@ class RoundRunner:
             for new, old in zip(each_tensor(value), each_tensor(self.down[name]), strict=True):
                 if new is not old:
                     old.copy_(new)
+
+
+def without_uploads(down: Message, receivers: int) -> Message:
+    """A download whose values do not depend on uploads of the round before: the next round may overwrite their memory."""
+    return {name: v.rows(0, receivers) if isinstance(v, Factored) else v for name, v in down.items()}
 
 
 def _shapes(message: Message) -> dict[str, list[torch.Size]]:

@@ -23,6 +23,8 @@ from fedquilt.runs.options import options_of
         ({"out": ""}, "'out' is not possible"),
         ({"secure-range": 0.5}, "'secure-range' is not possible"),
         ({"secure-range": 1e9}, "'secure-range' is not possible"),
+        ({"drop-out": 0.3}, "'drop-out' simulates what happens to real sites by itself"),
+        ({"join_late": 0.3}, "'join_late' simulates what happens to real sites by itself"),
     ],
 )
 def test_a_wrong_configuration_is_a_sentence(values: dict[str, Any], says: str) -> None:

@@ -21,6 +21,7 @@ from fedquilt.messages.message import Message, Sparse
 from fedquilt.methods.base import Method, State, Update, federated_methods
 from fedquilt.methods.fedavg import FedAvg
 from fedquilt.runs.folder import RunFolder
+from fedquilt.training.attendance import Conditions
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.loop import Training
@@ -167,6 +168,18 @@ def test_sparse_downloads_and_small_cohorts(pooled: None) -> None:
     alone.run()
     assert_close_training(workers, alone)
     assert any(isinstance(value, Sparse) for value in workers.down.values())
+
+
+def test_stragglers_and_lost_uploads_are_as_in_process(pooled: None) -> None:
+    clients = ragged_clients()
+    method = make_method("scaffold", clients, make_task(clients, epochs=3))
+    plan = Plan(3, participation=0.8, conditions=Conditions(drop_out=0.3, stragglers=0.6))
+    workers, alone = on_workers(method, plan), in_process(method, plan)
+    workers.run()
+    alone.run()
+    assert any("stragglers" in record for record in alone.records)
+    assert any("lost" in record for record in alone.records)
+    assert_close_training(workers, alone)
 
 
 def test_shared_tensors_are_stored_once(pooled: None, monkeypatch: pytest.MonkeyPatch) -> None:

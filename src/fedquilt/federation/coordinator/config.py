@@ -36,6 +36,9 @@ FIXED_FIELDS = (
 FEDERATION = "The federation"
 USUAL_METRIC = "accuracy"  # of a task without it, the first metric
 
+# Run options that simulate what happens to real sites by itself.
+SIMULATED = ("drop_out", "stragglers", "join_late", "join_round", "leave", "leave_round", "upload_delay", "buffer")
+
 
 def _bounds(name: str) -> Any:
     """The bounds of a run option, for the field of a federation with the same meaning."""
@@ -148,6 +151,11 @@ class FederationConfig(BaseModel):
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> FederationConfig:
         """From Flower's run config; FedquiltError names what is wrong."""
+        for name in (name for name in values if name.replace("-", "_") in SIMULATED):
+            raise FedquiltError(
+                f"The run config's '{name}' simulates what happens to real sites by itself; leave it out, or try it in a run "
+                "on one machine (fedquilt docs conditions)."
+            )
         try:
             config = cls.model_validate(dict(values))
         except ValidationError as error:

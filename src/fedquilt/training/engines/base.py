@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -34,6 +34,12 @@ class Evaluation:
         """All fields as one tensor, [5, M]."""
         return torch.stack([getattr(self, name) for name in EVALUATION_FIELDS])
 
+    def of(self, clients: Tensor) -> Evaluation:
+        """The same for some clients, [M] bool, and NaN for the others, as if they had nothing to evaluate."""
+        here = clients.to(self.val.device)
+        kept = {name: torch.where(here, getattr(self, name), torch.nan) for name in EVALUATION_FIELDS}
+        return Evaluation(**(kept | {"finite": torch.where(here, self.finite, 1.0)}))
+
     def check_finite(self, first: int = 0) -> None:
         """Raise where a client's outputs are not finite: a metric of them would look like a result.
 
@@ -52,6 +58,17 @@ def diverged(clients: Sequence[int]) -> DivergedError:
     which = ", ".join(map(str, clients[:5])) + (" and others" if len(clients) > 5 else "")
     models = "the models of clients" if len(clients) > 1 else "the model of client"
     return DivergedError(f"no finite numbers come from {models} {which} any more", clients)
+
+
+@runtime_checkable
+class SimulatesStragglers(Protocol):
+    """An engine whose clients can be told to do a part of their training steps.
+
+    Attributes:
+        efforts: the share of its steps that a client does in the next round, by its number; one that is not in it does all.
+    """
+
+    efforts: Mapping[int, float]
 
 
 class Engine(Protocol):

@@ -9,7 +9,7 @@ memory.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -67,6 +67,7 @@ class InProcess:
 
     senders: Tensor | None = None
     clients_are_private = False
+    efforts: Mapping[int, float] = {}
     reported: dict[str, float] = {}  # noqa: RUF012 (never changed)
 
     def __init__(
@@ -184,7 +185,7 @@ class InProcess:
         everyone = len(chosen) == part.cohort.clients
         cohort = part.cohort if everyone else part.cohort.take(chosen.tolist())
         state = part.state if everyone else {name: tensor[chosen] for name, tensor in part.state.items()}
-        with self._timed("train"):
+        with self._timed("train"), self._working(cohort):
             update = step(state, cohort, down)
         if not everyone:
             for name, tensor in state.items():
@@ -197,6 +198,17 @@ class InProcess:
                 self._measure(places, cohort, update.personal)
         offload.release_pages(*part.state.values())
         return update.upload
+
+    @contextmanager
+    def _working(self, cohort: Cohort) -> Iterator[None]:
+        """Inside the block, stragglers among the cohort's clients do their share of the work."""
+        numbers = cohort.ids.tolist() if self.efforts else []
+        if any(number in self.efforts for number in numbers):
+            cohort.efforts = [self.efforts.get(number, 1.0) for number in numbers]
+        try:
+            yield
+        finally:
+            cohort.efforts = None
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

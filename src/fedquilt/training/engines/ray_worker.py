@@ -52,10 +52,17 @@ class RayWorker:
         self.engine = InProcess(method(settings, context), clients, device, cohort_size, precision)
 
     def round(
-        self, round: int, participants: list[int], evaluate: bool, own: Packed, shared: Packed
+        self,
+        round: int,
+        participants: list[int],
+        evaluate: bool,
+        own: Packed,
+        shared: Packed,
+        efforts: Mapping[int, float],
     ) -> tuple[Packed, Metrics | None]:
         """Train its participants: their uploads and, with `evaluate`, the metrics of all its clients."""
         down = self._down(own, shared)
+        self.engine.efforts = efforts
         uploads, evaluation = self.engine.round(round, torch.tensor(participants), down, evaluate)
         return pack(uploads), None if evaluation is None else as_arrays(evaluation)
 

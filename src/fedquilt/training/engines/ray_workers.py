@@ -67,6 +67,7 @@ class RayWorkers:
     supports_cuda_graphs = False  # a round runs in other processes
     senders: Tensor | None = None
     clients_are_private = False
+    efforts: Mapping[int, float] = {}
     reported: dict[str, float] = {}  # noqa: RUF012 (never changed)
 
     def __init__(
@@ -113,7 +114,7 @@ class RayWorkers:
         """Train the participants, all workers at once."""
         here = [ids[torch.isin(ids, participants)].tolist() for ids in self.ids]
         asked = {
-            w: (round, here[w], evaluate, *messages)
+            w: (round, here[w], evaluate, *messages, {m: self.efforts[m] for m in here[w] if m in self.efforts})
             for w, messages in self._cut(down, [len(some) for some in here]).items()
         }
         answers = dict(zip(asked, self._ask("round", asked, changes=True), strict=True))
