@@ -75,7 +75,8 @@ def predict(
     predictions = _of_run(path, client, nodes, seed) if path.is_dir() else _of_site(path, nodes, client, seed)
     for warning in predictions.warnings:
         say(f"Warning: {warning}")
-    what = f"Predicted {_nodes(predictions)} in {len(predictions.names)} classes"
+    classes = f" in {len(predictions.names)} classes" if predictions.task.has_classes else ""
+    what = f"Predicted {_nodes(predictions)}{classes}"
     if out is None:
         _print_rows(predictions)
         say(f"{what}; write all of it with --out predictions.csv.")

@@ -33,6 +33,7 @@ def rehearse(
     epochs: o.Epochs = None,
     assignments: o.Set = None,
     seed: Annotated[int, typer.Option("--seed", help="What everything random is drawn from.")] = 0,
+    task: Annotated[str, typer.Option("--task", help="What is learned.")] = "node-classification",
     metric: Annotated[
         str, typer.Option("--metric", help="What chooses the best round: accuracy, auc, macro-f1, log-loss and others.")
     ] = "accuracy",
@@ -76,6 +77,7 @@ def rehearse(
         "epochs": epochs or 0,
         "settings": parse_settings(assignments or []),
         "seed": seed,
+        "task": task,
         "metric": metric,
         "class-weights": class_weights,
         "min-sites": min_sites or 0,

@@ -116,13 +116,13 @@ class RunConfig(BaseModel):
         Field(ge=0, lt=1),
         Option(WHAT, "Share of the clients that is kept out of training and admitted after it."),
     ] = 0.0
-    task: Annotated[str, Option(WHAT, "What is learned.")] = NODE_CLASSIFICATION
+    task: Annotated[str, Option(WHAT, "What is learned: node-classification, node-regression.")] = NODE_CLASSIFICATION
     metric: Annotated[
         str | None,
         Option(
             WHAT,
             "What chooses the best round and is reported: accuracy, auc, macro-f1, balanced-accuracy, average-precision, "
-            "log-loss or ece; the others are computed once, at the end.",
+            "log-loss or ece; of a regression r2, mae, rmse or mse. The others are computed once, at the end.",
             unset="the dataset's; balanced-accuracy for accuracy where classes are weighted",
         ),
     ] = None

@@ -27,7 +27,7 @@ from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
 from fedquilt.graphs.split import Given, format_split, parse_split
-from fedquilt.methods.base import Method, RunContext, find_method, refuse_pooling
+from fedquilt.methods.base import Method, RunContext, check_classes, find_method, refuse_pooling
 from fedquilt.methods.settings import as_dict, check_client_settings, resolve_settings
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
@@ -180,10 +180,7 @@ class ResolvedRun:
 
     def _check_needs(self, method: Method, config: RunConfig) -> None:
         """Refuse a method that needs, or is asked for, what this task or scenario does not have."""
-        if method.needs_classes() and not self.task.has_classes:
-            raise FedquiltError(
-                f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another method or task."
-            )
+        check_classes(method)
         self._check_pooled(method, config)
         if config.attack is not None:
             check_attackable(method, config.attack)

@@ -53,12 +53,12 @@ class RunOptions(TypedDict, total=False):
     """Share of the clients that is kept out of training and admitted after it. Default: 0."""
 
     task: str
-    """What is learned. Default: node-classification."""
+    """What is learned: node-classification, node-regression. Default: node-classification."""
 
     metric: str | None
     """What chooses the best round and is reported: accuracy, auc, macro-f1, balanced-accuracy, average-precision,
-    log-loss or ece; the others are computed once, at the end. Default: the dataset's; balanced-accuracy for
-    accuracy where classes are weighted.
+    log-loss or ece; of a regression r2, mae, rmse or mse. The others are computed once, at the end. Default: the
+    dataset's; balanced-accuracy for accuracy where classes are weighted.
     """
 
     seeds: list[int]

@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from fedquilt.common.files import write_text
 from fedquilt.common.json_text import parse_json
@@ -29,7 +29,7 @@ FIXED_FIELDS = (
     *("method", "settings", "rounds", "epochs", "seed", "sites", "dataset", "partition", "metric", "participation"),
     "prepare",
     *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip", "aggregation_voters"),
-    "class_weights",
+    *("class_weights", "task"),
 )
 
 
@@ -70,7 +70,8 @@ class FederationConfig(BaseModel):
     rounds: Annotated[int, Field(ge=1), _option("rounds")] = 100
     epochs: Annotated[int, Field(ge=0), _option("epochs", "the method's own")] = 0
     seed: Annotated[Seed, _own("What everything random is drawn from.")] = 0
-    metric: Annotated[str, _option("metric")] = "accuracy"
+    task: Annotated[str, _option("task")] = NODE_CLASSIFICATION
+    metric: Annotated[str, Field(validate_default=True), _option("metric")] = "accuracy"
     class_weights: Annotated[
         str,
         Field(alias="class-weights"),
@@ -135,6 +136,13 @@ class FederationConfig(BaseModel):
     def _parse_settings(cls, value: Any) -> Any:
         return parse_json(value) if isinstance(value, str) else value
 
+    @field_validator("metric")
+    @classmethod
+    def _usual_metric(cls, value: str, info: ValidationInfo) -> str:
+        """The task's first metric in place of the default, where the task does not have that: Flower's config has no None."""
+        metrics = find_task(info.data["task"]).metrics
+        return next(iter(metrics)) if value == "accuracy" and value not in metrics else value
+
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> FederationConfig:
         """From Flower's run config; FedquiltError names what is wrong."""
@@ -146,7 +154,8 @@ class FederationConfig(BaseModel):
         except ValueError:
             raise FedquiltError("The run config's 'settings' is not JSON, such as '{\"hidden\": 64}'.") from None
         refuse_pooling(find_method(config.method))
-        find_task(NODE_CLASSIFICATION).metric(config.metric)
+        task = find_task(config.task)
+        task.metric(config.metric)
         if config.min_sites > config.sites:
             raise FedquiltError(f"min-sites is {config.min_sites} and there are {config.sites} sites; ask for fewer.")
         return config

@@ -125,7 +125,7 @@ class Coordinator:
         """Wait for the sites, check that they fit together, and write the run's configuration."""
         config = self.config
         sites = gather(self.roster, config.sites, config.wait, config.timeout, self.say)
-        check_same_widths(sites)
+        check_same_widths(sites, config.task)
         method = plan_method(config, sites)
         self.prepare = plan_preparation(config, sites)
         self._note_implausible_sizes()

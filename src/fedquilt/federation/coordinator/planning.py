@@ -19,7 +19,7 @@ from fedquilt.federation.site.permits import (
 )
 from fedquilt.graphs.preparation import PrepareKind, agreed_kind
 from fedquilt.methods.averaging import Averaging
-from fedquilt.methods.base import Method, RunContext, find_method
+from fedquilt.methods.base import Method, RunContext, check_classes, find_method
 from fedquilt.methods.settings import resolve_settings
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
@@ -28,14 +28,17 @@ from fedquilt.tasks.base import find_task
 def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Method:
     """The method as the sites will train it; refused where its settings are not possible or a site does not permit it."""
     first = sites[0]
-    sizes = (first.features, first.classes, len(sites))
+    task = find_task(config.task)
+    outputs = [task.outputs_of_site(site.name, site.classes, site.class_names is not None) for site in sites]
+    sizes = (first.features, outputs[0], len(sites))
     names = (config.dataset, config.partition, config.metric)
     context = RunContext(
-        *names, *sizes, config.epochs or 1, config.seed, class_weights=config.class_weights, rounds=config.rounds
+        *names, *sizes, config.epochs or 1, config.seed, config.task, config.class_weights, config.rounds
     )
-    find_task(context.task).check("the sites have", context.outputs, context.metric)
+    task.check("the sites have", context.outputs, context.metric)
     kind = find_method(config.method)
     method = kind(*resolve_settings(kind, context, config.settings, config.epochs or None), averaging_of(config))
+    check_classes(method)
     check_permitted(sites, method)
     check_secure_aggregation(config, sites, method)
     if config.aggregation != "mean":
@@ -74,11 +77,12 @@ def check_permitted(sites: Sequence[Introduction], method: Method) -> None:
             )
 
 
-def check_same_widths(sites: Sequence[Introduction]) -> None:
-    """Refuse sites whose features or classes are not the same."""
+def check_same_widths(sites: Sequence[Introduction], task: str) -> None:
+    """Refuse sites whose features are not the same, or whose classes are not where the task has classes."""
     first, *others = sites
+    has_classes = find_task(task).has_classes
     for other in others:
-        for what in ("features", "classes"):
+        for what in ("features", "classes") if has_classes else ("features",):
             mine, theirs = getattr(first, what), getattr(other, what)
             if mine != theirs:
                 how = "; write all of them as 'classes: [...]' in each site.yaml" if what == "classes" else ""
@@ -87,6 +91,8 @@ def check_same_widths(sites: Sequence[Introduction]) -> None:
                 )
         for what, same in (("feature", "columns in the same order"), ("class", "classes.txt, or classes in site.yaml")):
             mine, theirs = getattr(first, f"{what}_names"), getattr(other, f"{what}_names")
+            if what == "class" and not has_classes:
+                continue
             if None not in (mine, theirs) and mine != theirs:
                 raise FedquiltError(
                     f"Sites '{first.name}' and '{other.name}' have other {what} names, or in another order; give all sites the "

@@ -105,7 +105,7 @@ def _check_sites(configs: Sequence[SiteConfig], federation: FederationConfig, ou
             why = str(error)
             raise FedquiltError(f"Site '{config.name}' is not ready: {why[0].lower()}{why[1:]}") from error
     introductions = [Site(config).introduction() for config in configs]
-    check_same_widths(introductions)
+    check_same_widths(introductions, federation.task)
     plan_method(federation, introductions)
 
 
