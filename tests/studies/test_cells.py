@@ -59,6 +59,9 @@ DETERMINING: dict[str, list[Any]] = {
     "prepare": [None, "standard", "rows"],  # on these datasets None is "none", see below
     "prepare_statistics": ["own", "shared"],
     "edge_noise": [0.0, 0.1],
+    "feature_noise": [0.0, 0.1],
+    "label_noise": [0.0, 0.1],
+    "label_noise_kind": ["uniform", "pair"],
     "hold_out_clients": [0.0, 0.2],
     "attack": ["gaussian", "same-value"],
     "attack_scale": [5.0, 6.0],

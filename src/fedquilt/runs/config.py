@@ -18,7 +18,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.runs.client_settings import as_client_settings
 from fedquilt.runs.misplaced import check_option_names, check_setting_names
 from fedquilt.runs.options import HOW, OUTPUT, WHAT, WHERE, Option
-from fedquilt.scenarios.kinds import AggregationRule, AttackKind
+from fedquilt.scenarios.kinds import AggregationRule, AttackKind, LabelNoiseKind
 from fedquilt.tasks import NODE_CLASSIFICATION
 
 GIVEN = "@given"  # the dataset of a run whose graph was given as an object and is in no file
@@ -111,6 +111,20 @@ class RunConfig(BaseModel):
         Field(ge=0, le=1),
         Option(WHAT, "Chance of each of a client's edges to be moved between two random nodes."),
     ] = 0.0
+    feature_noise: Annotated[
+        float,
+        Field(ge=0, le=1),
+        Option(WHAT, "Chance of each feature of a node to be replaced by that of a random node of the same client."),
+    ] = 0.0
+    label_noise: Annotated[
+        float,
+        Field(ge=0, le=1),
+        Option(WHAT, "Chance of each training label to be another class; validation and test labels stay true."),
+    ] = 0.0
+    label_noise_kind: Annotated[
+        LabelNoiseKind,
+        Option(WHAT, "Which class a wrong label is: uniform (any other one) or pair (the next one)."),
+    ] = "uniform"
     hold_out_clients: Annotated[
         float,
         Field(ge=0, lt=1),
@@ -312,6 +326,14 @@ class RunConfig(BaseModel):
         """Refuse the strength of an attack where no attack is named."""
         if info.data.get("attack") is None and value != cls.model_fields[str(info.field_name)].default:
             raise ValueError("there is no attack; say which, such as attack=flip")
+        return value
+
+    @field_validator("label_noise_kind")
+    @classmethod
+    def _check_label_noise(cls, value: str, info: ValidationInfo) -> str:
+        """Refuse a kind of noise where there is none."""
+        if not info.data.get("label_noise") and value != cls.model_fields["label_noise_kind"].default:
+            raise ValueError("there is no noise on labels; say how much, such as label_noise=0.2")
         return value
 
     @field_validator("aggregation_trim", "aggregation_clip", "aggregation_voters")

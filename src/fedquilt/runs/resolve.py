@@ -41,6 +41,8 @@ from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.shared_statistics import Bytes, shared_preparation
 from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
+from fedquilt.scenarios.feature_noise import with_feature_noise
+from fedquilt.scenarios.label_noise import check_label_noise, with_label_noise
 from fedquilt.scenarios.newcomers import FrozenServer, check_admits
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
@@ -131,6 +133,8 @@ class ResolvedRun:
         if config.data is not None:
             filled["data"] = str(Path(config.data).expanduser().resolve())
         self.task.metric(filled["metric"])
+        if config.label_noise:
+            check_label_noise(config.task, self.task.has_classes, self.task.outputs(self.graph))
         self.task.check(f"{self.graph.name} has", self.task.outputs(self.graph), filled["metric"])
         if self.source.finds_clients:
             filled["clients"] = self._partition(config, config.seeds[0]).clients
@@ -281,18 +285,25 @@ class ResolvedRun:
         return self.owners is not None and not np.diff(self.owners.owner[self.graph.edges], axis=0).any()
 
     def raw_clients(self, seed: int) -> list[Client]:
-        """The clients of a seed, with noise on their edges where the run asks for it: those that train come first.
+        """The clients of a seed, with noise on their data where the run asks for it: those that train come first.
 
         Clients that are held out come after them, as numbers M' .. M-1 where M' train.
         """
-        chance = self.config.edge_noise
-        cut = [
-            replace(c, graph=with_edge_noise(c.graph, chance, numpy_stream(seed, "client", c.id, "edge noise")))
-            for c in self.task.clients(self.graph, *self.cut(seed), seed)
-        ]
+        cut = [self._with_noise(c, seed) for c in self.task.clients(self.graph, *self.cut(seed), seed)]
         for number, own in self._own_settings(len(cut), self._method(seed)).items():
             cut[number] = replace(cut[number], settings=own)
         return [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
+
+    def _with_noise(self, client: Client, seed: int) -> Client:
+        """A client with noise on its edges, features and training labels; the same whatever the method."""
+        c = self.config
+
+        def stream(noise: str) -> np.random.Generator:
+            return numpy_stream(seed, "client", client.id, noise)
+
+        graph = with_edge_noise(client.graph, c.edge_noise, stream("edge noise"))
+        graph = with_feature_noise(graph, c.feature_noise, stream("feature noise"))
+        return with_label_noise(replace(client, graph=graph), c.label_noise, c.label_noise_kind, stream("label noise"))
 
     def _own_settings(self, clients: int, method: Method) -> dict[int, dict[str, Any]]:
         """By the client's number in the cut, the settings that it has in place of the others'."""
@@ -314,6 +325,8 @@ class ResolvedRun:
                 self._preparations[seed] = [Preparation.of(self.graph.x[held], kind)] * len(order)
                 return self._preparations[seed]
             features = [self.graph.x[partition.nodes[m]] for m in order]
+            if self.config.feature_noise:  # clients have no others
+                features = [client.graph.x for client in self.raw_clients(seed)]
             if self._shares_statistics():  # held-out clients tell nothing
                 how, self.statistics_bytes = shared_preparation(features[: self.context(seed).clients])
                 self._preparations[seed] = [how] * len(order)

@@ -49,6 +49,15 @@ class RunOptions(TypedDict, total=False):
     edge_noise: float
     """Chance of each of a client's edges to be moved between two random nodes. Default: 0."""
 
+    feature_noise: float
+    """Chance of each feature of a node to be replaced by that of a random node of the same client. Default: 0."""
+
+    label_noise: float
+    """Chance of each training label to be another class; validation and test labels stay true. Default: 0."""
+
+    label_noise_kind: Literal["uniform", "pair"]
+    """Which class a wrong label is: uniform (any other one) or pair (the next one). Default: uniform."""
+
     hold_out_clients: float
     """Share of the clients that is kept out of training and admitted after it. Default: 0."""
 
