@@ -42,6 +42,7 @@ DETERMINING: dict[str, list[Any]] = {
     "partition": ["disjoint", "natural"],
     "clients": [2, 3, None],
     "sizes": [None, [3, 4], [4, 3]],
+    "alpha": [None, 0.1, 1.0],
     "seeds": [[0], [1]],
     "rounds": [None, 1, 2],
     "epochs": [None, 1, 2],

@@ -73,6 +73,11 @@ class RunConfig(BaseModel):
     ] = "disjoint"
     clients: Annotated[Count | None, Option(WHAT, "Into how many clients.", short="-c")] = 10
     sizes: Annotated[list[Count] | None, Option(WHAT, "For imbalanced: parts a client, such as 5,3,2,2,1.")] = None
+    alpha: Annotated[
+        float | None,
+        Field(gt=0, le=1e6),
+        Option(WHAT, "For label-skew and size-skew: how even clients are; smaller is more skewed.", unset="0.5"),
+    ] = None
     split: Annotated[
         str | None,
         Option(
@@ -421,7 +426,7 @@ def clients_label(paths: Sequence[str]) -> str:
 
 def _of_clients(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a run on given clients, which are its dataset and its partition; refused with another one of these."""
-    own = {"dataset": CLIENTS, "partition": NATURAL, "sizes": None}
+    own = {"dataset": CLIENTS, "partition": NATURAL, "sizes": None, "alpha": None}
     # A stored configuration says how many clients were found.
     own |= {} if values.get("dataset") == CLIENTS else {"clients": None}
     for name, right in own.items():

@@ -249,7 +249,8 @@ class ResolvedRun:
     def _partition(self, config: RunConfig, seed: int) -> Partition:
         if seed not in self._partitions:
             clients = None if self.source.finds_clients else config.clients
-            self._partitions[seed] = self.source.partition(self.graph, clients, seed, sizes=config.sizes)
+            options = {"sizes": config.sizes, "alpha": config.alpha}
+            self._partitions[seed] = self.source.partition(self.graph, clients, seed, **options)
         return self._partitions[seed]
 
     def cut(self, seed: int) -> tuple[Partition, np.ndarray]:

@@ -14,8 +14,8 @@ class RunOptions(TypedDict, total=False):
     """
 
     partition: str
-    """disjoint, imbalanced, louvain, louvain-50, natural, overlapping, random, or a file that `fedquilt partition`
-    wrote. Default: disjoint.
+    """disjoint, imbalanced, label-skew, louvain, louvain-50, natural, overlapping, random, size-skew, or a file that
+    `fedquilt partition` wrote. Default: disjoint.
     """
 
     clients: int | None
@@ -23,6 +23,9 @@ class RunOptions(TypedDict, total=False):
 
     sizes: list[int] | None
     """For imbalanced: parts a client, such as 5,3,2,2,1."""
+
+    alpha: float | None
+    """For label-skew and size-skew: how even clients are; smaller is more skewed. Default: 0.5."""
 
     split: str | None
     """Training, validation and test shares, such as 20/40/40; or 5fold: five groups, of which seed s tests on the
