@@ -41,6 +41,7 @@ NAMES = [
     "patchwork",
     "communities-1",
     "communities-3",
+    "houses",
     "mosaic",
 ]
 

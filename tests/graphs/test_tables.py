@@ -93,7 +93,6 @@ def test_ways_to_write_edges(tmp_path: Path, edges: str) -> None:
         ("id,label,f\nann,0,1\n,0,1\n", "ann,ann\n", "line 3: it has no id"),
         ("id,label,f\nann,0,1\nbob,0,inf\n", "a,b\nann,bob\n", "line 3: 'inf' in the column 'f' is not a number"),
         ("id,label,f\nann,0,1\nbob,0,1e300\n", "ann,bob\n", "line 3: a number in the column 'f' is beyond 1e.15"),
-        ("id,label,f\nann,-3,1\nbob,0,1\n", "a,b\nann,bob\n", "the label -3"),
         ("id,label,f\nann,,1\nbob,-1,1\n", "a,b\nann,bob\n", "no labelled node"),
         ("id,label,f,split\nann,0,1,x\n", "ann,ann\n", "line 2: the split 'x' is none; write train, val, test"),
         (NODES, "source,target\nann,joe\n", "edges.csv, line 2: an edge to 'joe', which is not an id in nodes.csv"),

@@ -45,6 +45,8 @@ def test_kinds_have_one_line_each() -> None:
         "random",
         "imbalanced",
         "natural",
+        "label-skew",
+        "size-skew",
     }
     assert all(text and "\n" not in text for text in partition_kinds().values())
 

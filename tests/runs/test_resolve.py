@@ -14,8 +14,9 @@ from fedquilt.common.random_streams import numpy_stream
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import write_npz
+from fedquilt.graphs.preparation import Preparation
 from fedquilt.graphs.protocol import Protocol
-from fedquilt.graphs.split import TEST, Folds, draw_split
+from fedquilt.graphs.split import TEST, TRAIN, Folds, draw_split
 from fedquilt.partition import source
 from fedquilt.partition.make import make_partition
 from fedquilt.partition.partition import Partition
@@ -298,3 +299,33 @@ def test_a_lost_upload_counts_in_a_privacy_budget() -> None:
         for run in (experiment(**options), experiment(**options, drop_out=0.5))
     ]
     assert spent[0] == spent[1]
+
+
+def test_noise_on_features_and_labels_is_each_clients_own_and_the_same_for_every_method() -> None:
+    graph, options = own_graph(), {"feature_noise": 0.3, "label_noise": 0.5}
+    plain, noisy = experiment(graph), experiment(graph, **options)
+    other = experiment(graph, **options, method="fedpub", cohort_size=1)
+    for mine, same, clean in zip(*(e.clients(0) for e in (noisy, other, plain)), strict=True):
+        assert np.array_equal(mine.graph.x, same.graph.x)
+        assert np.array_equal(mine.graph.y, same.graph.y)
+        assert not np.array_equal(mine.graph.x, clean.graph.x)
+        assert np.array_equal(mine.graph.edges, clean.graph.edges)
+        trains = mine.split == TRAIN
+        assert not np.array_equal(mine.graph.y[trains], clean.graph.y[trains])
+        assert np.array_equal(mine.graph.y[~trains], clean.graph.y[~trains])
+    assert not np.array_equal(noisy.clients(0)[0].graph.x, noisy.clients(1)[0].graph.x)
+    # Features are prepared by statistics of what clients have.
+    standard = experiment(graph, **options, prepare="standard")
+    raw = standard.raw_clients(0)[1].graph.x
+    assert np.array_equal(standard.preparations(0)[1].apply(raw), Preparation.of(raw, "standard").apply(raw))
+
+
+def test_label_noise_is_refused_where_it_makes_no_sense() -> None:
+    with pytest.raises(
+        FedquiltError, match="The task node-regression has no classes that labels could be mistaken for"
+    ):
+        experiment(own_graph(), task="node-regression", label_noise=0.2, method="fedavg")
+    with pytest.raises(FedquiltError, match="There is one class only"):
+        experiment(own_graph(classes=1), label_noise=0.2)
+    with pytest.raises(FedquiltError, match="there is no noise on labels; say how much"):
+        experiment(own_graph(), label_noise_kind="pair")

@@ -42,6 +42,7 @@ DETERMINING: dict[str, list[Any]] = {
     "partition": ["disjoint", "natural"],
     "clients": [2, 3, None],
     "sizes": [None, [3, 4], [4, 3]],
+    "alpha": [None, 0.1, 1.0],
     "seeds": [[0], [1]],
     "rounds": [None, 1, 2],
     "epochs": [None, 1, 2],
@@ -59,6 +60,9 @@ DETERMINING: dict[str, list[Any]] = {
     "prepare": [None, "standard", "rows"],  # on these datasets None is "none", see below
     "prepare_statistics": ["own", "shared"],
     "edge_noise": [0.0, 0.1],
+    "feature_noise": [0.0, 0.1],
+    "label_noise": [0.0, 0.1],
+    "label_noise_kind": ["uniform", "pair"],
     "hold_out_clients": [0.0, 0.2],
     "attack": ["gaussian", "same-value"],
     "attack_scale": [5.0, 6.0],

@@ -61,6 +61,7 @@ def partition(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", "-s", help="What random choices derive from.", min=0)] = 0,
     sizes: o.Sizes = None,
+    alpha: o.Alpha = None,
     data: o.Data = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The npz file to write.", rich_help_panel=o.OUTPUT)
@@ -91,7 +92,7 @@ def partition(
     if clients is None and chosen.clients == "given":
         clients = 10
     shares = None if sizes is None else o.whole_numbers("sizes", sizes)
-    cut = KindSource(chosen, dataset).partition(graph, clients, seed, sizes=shares)
+    cut = KindSource(chosen, dataset).partition(graph, clients, seed, sizes=shares, alpha=alpha)
     summary = statistics(graph, cut)
     heading = f"{graph.name}, {kind}, {cut.clients} clients, seed {seed}"
     table = Table(title=heading, title_justify="left", title_style="bold")

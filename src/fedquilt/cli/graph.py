@@ -101,7 +101,8 @@ def graph_import(
     write_npz(tables.graph, out, clients=tables.clients)
     _show_columns(tables)
     graph = tables.graph
-    say(f"{graph.nodes:,} nodes, {graph.features:,} features, {graph.classes:,} classes: written to {out}.")
+    labels = f"{graph.classes:,} classes" if graph.numbers is None else "labels that are numbers"
+    say(f"{graph.nodes:,} nodes, {graph.features:,} features, {labels}: written to {out}.")
     say(f"See what training will do about it with 'fedquilt graph check {out}'.")
 
 

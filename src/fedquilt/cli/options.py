@@ -23,7 +23,7 @@ __all__ = ["HOW", "OUTPUT", "PARTITION_KINDS", "WHAT", "WHERE"]
 
 RUN_OPTIONS = "options"  # the parameter of a command that gets the run options; see `takes_run_options`
 _OPTIONS = options_of(RunConfig)
-_DATA = ("dataset", "partition", "clients", "sizes")  # options of a file that given clients take the place of
+_DATA = ("dataset", "partition", "clients", "sizes", "alpha")  # options of a file that given clients take the place of
 
 
 def _typer_option(option: RunOption) -> Any:
@@ -148,6 +148,7 @@ def whole_numbers(option: str, text: str) -> list[int]:
 
 # Run options that other commands have too.
 Sizes = Annotated[str | None, _typer_option(_OPTIONS["sizes"])]
+Alpha = Annotated[float | None, _typer_option(_OPTIONS["alpha"])]
 Epochs = Annotated[int | None, _typer_option(_OPTIONS["epochs"])]
 Set = Annotated[list[str] | None, _typer_option(_OPTIONS["settings"])]
 SetTask = Annotated[list[str] | None, _typer_option(_OPTIONS["task_settings"])]

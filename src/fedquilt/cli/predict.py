@@ -86,7 +86,7 @@ def predict(
     predictions = _of_run(*asked) if path.is_dir() else _of_site(*asked)
     for warning in predictions.warnings:
         say(f"Warning: {warning}")
-    classes = "" if predictions.targets is not None else f" in {len(predictions.names)} classes"
+    classes = f" in {len(predictions.names)} classes" if predictions.task.has_classes else ""
     what = f"Predicted {_nodes(predictions)}{classes}"
     if out is None:
         _print_rows(predictions)

@@ -35,7 +35,7 @@ def rehearse(
     assignments: o.Set = None,
     seed: Annotated[int, typer.Option("--seed", help="What everything random is drawn from.")] = 0,
     task: Annotated[
-        str, typer.Option("--task", help="What is learned: node-classification, or link.")
+        str, typer.Option("--task", help="What is learned: node-classification, node-regression or link.")
     ] = NODE_CLASSIFICATION,
     task_settings: o.SetTask = None,
     metric: Annotated[

@@ -14,7 +14,8 @@ PANEL = "Tables"
 _LISTS = ("drop", "categories", "numeric", "missing", "indicators")
 _HELP = {
     "id": "The column of the nodes' names. [dim]\\[default: id][/]",
-    "label": "The column of the classes. [dim]\\[default: label][/]",
+    "label": "The column of the classes or numbers to learn. [dim]\\[default: label][/]",
+    "label_type": "What labels are: class or number. [dim]\\[default: found out][/]",
     "split": "The column of train, val and test. [dim]\\[default: split][/]",
     "client": "The column of the clients. [dim]\\[default: client][/]",
     "source": "The edges' first column. [dim]\\[default: source][/]",
@@ -42,7 +43,7 @@ def takes_table_options(command: Callable[..., None]) -> Callable[..., None]:
             continue
         for key, text in _HELP.items():
             kind = int | None if key == "cap" else str | None
-            option = typer.Option(f"--{key}", help=text, rich_help_panel=PANEL, metavar=_metavar(key))
+            option = typer.Option(f"--{key.replace('_', '-')}", help=text, rich_help_panel=PANEL, metavar=_metavar(key))
             parameters.append(
                 inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind, option])
             )
@@ -63,4 +64,6 @@ def takes_table_options(command: Callable[..., None]) -> Callable[..., None]:
 def _metavar(key: str) -> str:
     if key in _LISTS:
         return "A,B,..." if key == "missing" else "COLUMN,..."
-    return {"cap": "N", "separator": "SIGN", "decimal": "SIGN", "encoding": "NAME"}.get(key, "COLUMN")
+    return {"cap": "N", "separator": "SIGN", "decimal": "SIGN", "encoding": "NAME", "label_type": "TYPE"}.get(
+        key, "COLUMN"
+    )

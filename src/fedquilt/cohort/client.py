@@ -121,6 +121,7 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
     edges = np.stack([u, v]) - ends[owner[u]]
     in_place = held.size == graph.nodes and bool((np.diff(held, prepend=-1) == 1).all())
     x, y, parts = graph.x if in_place else some_rows(graph.x, held), graph.y[held], split[held]
+    numbers = None if graph.numbers is None else graph.numbers[held]
     ids = None if graph.ids is None else graph.ids[held]
     clients = []
     for m in range(partition.clients):
@@ -136,6 +137,7 @@ def clients_of(graph: Graph, partition: Partition, split: np.ndarray) -> list[Cl
             feature_names=graph.feature_names,
             encoding=graph.encoding,
             edge_weights=None if weights is None else weights[cuts[m] : cuts[m + 1]],
+            numbers=None if numbers is None else numbers[mine],
         )
         clients.append(Client(m, own, parts[mine]))
     return clients

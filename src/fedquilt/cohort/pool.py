@@ -55,6 +55,9 @@ def pooled_clients(
         feature_names=some.feature_names,
         encoding=some.encoding,
         edge_weights=weights,
+        numbers=None
+        if some.numbers is None
+        else np.concatenate([client.graph.numbers for client in clients])[first_copy],
     )
     split = np.concatenate([client.split for client in clients])[first_copy]
     everyone = replace(clients[0], id=0, graph=whole, split=split, settings={})

@@ -60,7 +60,7 @@ class PersonalModule(nn.Module):
         self.eval()
 
     def forward(self, data: Any, edge_index: Tensor | None = None, edge_weight: Tensor | None = None) -> Tensor:
-        """The logits of every node, [n, C].
+        """The logits of every node, [n, C]; of a regression its numbers in the units of the labels, [n, 1] float64.
 
         Args:
             data: an object with `x` [n, F], dense or sparse, and `edge_index` [2, E], perhaps with `edge_weight` [E], or
@@ -73,7 +73,7 @@ class PersonalModule(nn.Module):
         else:
             x, edges, strength = data, edge_index, edge_weight
         weights = {name: tensor.unsqueeze(0) for name, tensor in self.state_dict(keep_vars=True).items()}
-        return self.personal.method.logits(weights, self._cohort(x, edges, strength))
+        return self.personal.outputs(weights, self._cohort(x, edges, strength))
 
     def _cohort(self, x: Tensor, edges: Tensor, strength: Tensor | None) -> Cohort:
         """The graph as a cohort of one on the parameters' device; that of the last call where it is the same graph."""

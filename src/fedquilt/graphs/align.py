@@ -42,8 +42,8 @@ class Alignment:
 
     def labels(self, number: int, graph: Graph) -> np.ndarray:
         """[n] int64: the labels of a graph as classes of the union."""
-        numbers = self.classes_of[number]
-        return graph.y if numbers is None else np.where(graph.y < 0, -1, numbers[graph.y])
+        places = self.classes_of[number]
+        return graph.y if places is None else np.where(graph.y < 0, -1, places[graph.y])
 
     def features(self, number: int, graph: Graph) -> Features:
         """[n, F] float32: the features of a graph in the common order; those that are made anew are dense."""
@@ -67,6 +67,9 @@ def alignment_of(graphs: Sequence[Graph], names: Sequence[str] | None = None) ->
     """
     called = [f"client '{name}'" for name in names] if names else [f"client {m}" for m in range(len(graphs))]
     features = _align_features(graphs, called)
+    if any(graph.numbers is not None for graph in graphs):
+        _check_numeric(graphs, called)
+        return Alignment(*features, 1, None, [None] * len(graphs))
     class_names = union_of_classes(graphs, called)
     if class_names is None:
         counts = [graph.classes for graph in graphs]
@@ -88,9 +91,21 @@ def alignment_of(graphs: Sequence[Graph], names: Sequence[str] | None = None) ->
     return Alignment(*features, len(class_names), class_names, classes_of)
 
 
+def _check_numeric(graphs: Sequence[Graph], called: Sequence[str]) -> None:
+    """Refuse clients of which one has classes with names and another numbers as labels."""
+    numeric = next(name for graph, name in zip(graphs, called, strict=True) if graph.numbers is not None)
+    for graph, name in zip(graphs, called, strict=True):
+        if graph.class_names is not None:
+            raise FedquiltError(
+                f"{_title(name)} has classes as labels, and {numeric} has numbers; give all clients one or the other."
+            )
+
+
 def with_classes(graph: Graph, names: Sequence[str]) -> Graph:
     """The graph with these classes in this order, of which its own may be a part; numbers without names are places in it."""
     names = tuple(names)
+    if graph.numbers is not None:
+        raise FedquiltError(f"{graph.name} has numbers as labels and no classes to name; leave classes out.")
     if graph.class_names is None:
         if graph.classes > len(names):
             raise FedquiltError(

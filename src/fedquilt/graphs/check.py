@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedquilt.graphs.column_figures import ColumnFigures, column_figures
-from fedquilt.graphs.copies import CopyReport, describe_copies
+from fedquilt.graphs.copies import CopyKind, CopyReport, describe_copies
 from fedquilt.graphs.edge_weights import weights_in_words
 from fedquilt.graphs.findings import Finding, findings_of
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.label_numbers import numbers_in_words
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,10 @@ class GraphReport:
         components: connected components.
         isolated: nodes without an edge.
         unlabelled: nodes without a label.
-        class_counts: [C] labelled nodes in each class.
+        class_counts: [C] labelled nodes in each class; with one class of all where labels are numbers.
+        numbers: the range of labels that are numbers, in words; empty where they are classes.
         split: the sizes of the given split's train, val and test parts, or None.
-        copies: how much nodes with the same neighbours give away of each other's labels, and nodes with the same features.
+        copies: how much nodes with the same neighbours give away of each other's classes, and nodes with the same features.
         class_names, feature_names: the names of the classes and of the features, or None.
         columns: figures of the features: range, deviation, skew.
         findings: what is worth knowing, and what training does about each.
@@ -46,8 +48,9 @@ class GraphReport:
     isolated: int
     unlabelled: int
     class_counts: tuple[int, ...]
+    numbers: str
     split: tuple[int, int, int] | None
-    copies: tuple[CopyReport, CopyReport]
+    copies: tuple[CopyReport, ...]
     class_names: tuple[str, ...] | None
     feature_names: tuple[str, ...] | None
     columns: ColumnFigures
@@ -64,15 +67,21 @@ class GraphReport:
         names = [""] * self.classes if self.class_names is None else [f"{name} " for name in self.class_names]
         pairs = zip(names[:20], self.class_counts[:20], strict=True)
         shown = ", ".join(f"{name}{count:,}" for name, count in pairs)
+        labels = [
+            ("classes", f"{self.classes:,}"),
+            ("nodes in each class", shown + (", ..." if len(self.class_counts) > 20 else "")),
+        ]
+        homophily = [("edge homophily", "-" if np.isnan(self.homophily) else f"{self.homophily:.3f}")]
+        if self.numbers:
+            labels, homophily = [("labels", self.numbers)], []
         return [
             ("nodes", f"{self.nodes:,}"),
             ("edges", f"{self.edges:,}"),
             ("edge weights", self.edge_weights),
             ("features", f"{self.features:,}"),
-            ("classes", f"{self.classes:,}"),
-            ("nodes in each class", shown + (", ..." if len(self.class_counts) > 20 else "")),
+            *labels,
             ("unlabelled nodes", f"{self.unlabelled:,}"),
-            ("edge homophily", "-" if np.isnan(self.homophily) else f"{self.homophily:.3f}"),
+            *homophily,
             ("average clustering", f"{self.clustering:.3f}"),
             ("connected components", f"{self.components:,}"),
             ("isolated nodes", f"{self.isolated:,}"),
@@ -89,7 +98,8 @@ def describe_graph(graph: Graph, own: bool = True) -> GraphReport:
     degree = np.bincount(graph.edges.ravel(), minlength=graph.nodes)
     masks, figures = graph.masks, column_figures(graph.x)
     counts = np.bincount(graph.y[graph.y >= 0], minlength=graph.classes)
-    copies = (describe_copies(graph, "neighbours"), describe_copies(graph, "features"))
+    kinds: tuple[CopyKind, ...] = ("neighbours", "features") if graph.numbers is None else ()
+    copies = tuple(describe_copies(graph, kind) for kind in kinds)
     return GraphReport(
         name=graph.name,
         nodes=graph.nodes,
@@ -97,12 +107,13 @@ def describe_graph(graph: Graph, own: bool = True) -> GraphReport:
         edge_weights=weights_in_words(graph.edge_weights),
         features=graph.features,
         classes=graph.classes,
-        homophily=_homophily(graph),
+        homophily=_homophily(graph) if graph.numbers is None else float("nan"),
         clustering=_clustering(graph),
         components=int(components),
         isolated=int((degree == 0).sum()),
         unlabelled=int((graph.y < 0).sum()),
         class_counts=tuple(int(count) for count in counts),
+        numbers="" if graph.numbers is None else numbers_in_words(graph.numbers),
         split=None if masks is None else (int(masks["train"].sum()), int(masks["val"].sum()), int(masks["test"].sum())),
         copies=copies,
         class_names=graph.class_names,

@@ -16,6 +16,7 @@ from fedquilt.graphs.align import Alignment, alignment_of
 from fedquilt.graphs.arrays import Features, as_sparse
 from fedquilt.graphs.copies import CopyKind, find_copies
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.label_numbers import joined_numbers, presence
 from fedquilt.graphs.preparation import PrepareKind, agreed_kind, suggested_kind
 from fedquilt.graphs.validate import PARTS, check_ids, first_repeated
 
@@ -168,6 +169,7 @@ def federated(
     masks = {part: np.zeros(first[-1], dtype=np.bool_) for part in PARTS}
     copies = np.arange(first[-1])
     edges, labels, used = [], [], 0
+    numbers = joined_numbers([(graph.y, graph.numbers) for graph in graphs])
     for number, (graph, start) in enumerate(zip(graphs, first, strict=False)):
         nodes = slice(start, first[number + 1])
         edges.append(graph.edges + start)
@@ -184,7 +186,8 @@ def federated(
         edges=np.concatenate(edges, axis=1),
         edge_weights=_edge_weights(graphs),
         x=_features(graphs, first, alignment),
-        y=np.concatenate(labels),
+        y=np.concatenate(labels) if numbers is None else presence(numbers),
+        numbers=numbers,
         classes=alignment.classes,
         masks=masks if masked else None,
         ids=None if any(own is None for own in ids) else np.concatenate([np.asarray(own).astype(str) for own in ids]),

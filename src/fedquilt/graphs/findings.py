@@ -10,6 +10,7 @@ import numpy as np
 from fedquilt.common.printable import printable, shortened
 from fedquilt.graphs.column_figures import ColumnFigures, column_figures
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.label_numbers import numbers_in_words
 from fedquilt.graphs.preparation import suggested_kind
 
 _MOST_NAMED = 4  # columns or classes in one sentence
@@ -52,8 +53,9 @@ def findings_of(graph: Graph, own: bool = True, figures: ColumnFigures | None = 
     degree = np.bincount(graph.edges.ravel(), minlength=graph.nodes)
     return [
         *_features(graph, own, figures or column_figures(graph.x)),
-        *_classes(graph),
-        *_homophily(graph),
+        *(_classes(graph) if graph.numbers is None else _numbers(graph)),
+        *_unlabelled(graph),
+        *(_homophily(graph) if graph.numbers is None else []),
         *_edges(graph, degree, own),
     ]
 
@@ -111,7 +113,7 @@ def _scale(graph: Graph, figures: ColumnFigures, plain: np.ndarray, own: bool) -
     return found
 
 
-# --- classes
+# --- labels
 
 
 def _classes(graph: Graph) -> list[Finding]:
@@ -134,6 +136,20 @@ def _classes(graph: Graph) -> list[Finding]:
             f"{100 * share:.2f}; see --metric balanced-accuracy and --class-weights balanced"
         )
         found.append(Finding("imbalance", what, done))
+    return found
+
+
+def _numbers(graph: Graph) -> list[Finding]:
+    assert graph.numbers is not None
+    done = (
+        "--task node-regression learns them; it standardises them by each client's own training labels and predicts in their "
+        "own units"
+    )
+    return [Finding("labels", f"Labels are {numbers_in_words(graph.numbers)}", done, warning=False)]
+
+
+def _unlabelled(graph: Graph) -> list[Finding]:
+    found: list[Finding] = []
     unlabelled = int((graph.y < 0).sum())
     if unlabelled > 0.9 * graph.nodes:
         what = "More than nine in ten nodes are unlabelled"

@@ -26,7 +26,7 @@ def fingerprints(graph: Graph) -> dict[str, str]:
     return {
         "nodes": str(graph.nodes),
         "features": _feature_digest(graph.x),
-        "labels": array_digest([_whole(graph.y), np.array(graph.classes)]),
+        "labels": array_digest([_whole(graph.y), np.array(graph.classes), *_numbers(graph)]),
         "edges": array_digest(_sorted_edges(graph)),
         "given split": array_digest(masks),
         "copies": array_digest([] if graph.copies is None else [_whole(graph.copies)]),
@@ -57,6 +57,11 @@ def _feature_digest(x: Features) -> str:
     x = x if x.has_sorted_indices else x.sorted_indices()
     data = x.data.astype(np.float32, copy=False) + np.float32(0)
     return array_digest([data, _whole(x.indices), _whole(x.indptr), np.array(x.shape, dtype=np.int64)])
+
+
+def _numbers(graph: Graph) -> list[np.ndarray]:
+    """Labels that are numbers, where they are, with one kind of NaN."""
+    return [] if graph.numbers is None else [np.where(np.isnan(graph.numbers), np.nan, graph.numbers + 0.0)]
 
 
 def _sorted_edges(graph: Graph) -> list[np.ndarray]:

@@ -21,6 +21,7 @@ from fedquilt.graphs.edge_weights import (
     weight_array,
 )
 from fedquilt.graphs.encoding import Encoding
+from fedquilt.graphs.label_numbers import as_numbers, check_numbers, presence
 from fedquilt.graphs.validate import (
     PARTS,
     check_copies,
@@ -55,6 +56,8 @@ class Graph:
         encoding: optional, how the columns of a table became the features.
         edge_weights: optional [E] float32, positive, one for each of `edges`: how strongly it joins its two nodes. None: all
             edges count the same. Only ratios matter (`Client.edge_weights`).
+        numbers: optional [N] float64, where labels are numbers and not classes; NaN means unlabelled. `y` is then 0 where there
+            is one and -1 elsewhere, and there is one class (`fedquilt.graphs.label_numbers`).
     """
 
     name: str
@@ -69,6 +72,7 @@ class Graph:
     feature_names: tuple[str, ...] | None = None
     encoding: Encoding | None = None
     edge_weights: np.ndarray | None = None
+    numbers: np.ndarray | None = None
 
     @classmethod
     def from_arrays(
@@ -86,6 +90,7 @@ class Graph:
         feature_names: tuple[str, ...] | None = None,
         encoding: Encoding | None = None,
         edge_weights: Any = None,
+        numbers: Any = None,
         where: str | None = None,
         labelled: bool = True,
     ) -> Graph:
@@ -98,7 +103,8 @@ class Graph:
             name: what to call the graph.
             edges: [2, E] whole numbers.
             x: [N, F] features, an array or a scipy sparse matrix.
-            y: [N] labels; -1 (or NaN in a float array) means unlabelled.
+            y: [N] labels; -1 (or NaN in a float array) means unlabelled. A float array that cannot be classes, because one
+                is a fraction, below -1 or too large, has numbers as labels; NaN means unlabelled there.
             classes: C, if larger than the largest label + 1.
             masks: `{"train": ..., "val": ..., "test": ...}`, bool [N] each.
             ids: [N] distinct names of the nodes.
@@ -108,10 +114,14 @@ class Graph:
             encoding: how the columns of a table became the features.
             edge_weights: [E] positive numbers, one for each column of `edges`. An edge that is named more than once, in either
                 direction, has the largest of its weights.
+            numbers: [N] labels that are numbers whatever they look like, in place of `y`; NaN means unlabelled.
             where: what errors call the graph, such as the file it came from; default: its name.
             labelled: whether at least one node must have a label.
         """
         where = where or name
+        values = as_numbers(y) if numbers is None else np.asarray(numbers, dtype=np.float64)
+        if values is not None:
+            y, classes, class_names = presence(values), 1, None
         labels = label_array(y, where)
         nodes = labels.shape[0]
         if nodes == 0:
@@ -131,6 +141,7 @@ class Graph:
             feature_names=feature_names,
             encoding=encoding,
             edge_weights=weights,
+            numbers=values,
         )
         graph.validate(where, labelled)
         return graph
@@ -185,6 +196,8 @@ class Graph:
                 f"{where} has features that are not those of its 'encoding'; write it again, or without it."
             )
         check_labels(self.y, self.classes, self.class_names, labelled, where)
+        if self.numbers is not None:
+            check_numbers(self.numbers, self.y, self.classes, where)
         if self.masks is not None:
             check_masks(self.masks, self.nodes, where)
         if self.ids is not None:
@@ -236,6 +249,7 @@ class Graph:
             ids=None if self.ids is None else self.ids[nodes],
             copies=None if self.copies is None else self.copies[nodes],
             edge_weights=None if self.edge_weights is None else self.edge_weights[inside],
+            numbers=None if self.numbers is None else self.numbers[nodes],
         )
 
     def to_data(self) -> Data:
@@ -245,7 +259,8 @@ class Graph:
 
         x = self.x if isinstance(self.x, np.ndarray) else self.x.toarray()
         both = np.concatenate([self.edges, self.edges[::-1]], axis=1)
-        data = Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(both), y=torch.from_numpy(self.y))
+        y = torch.from_numpy(self.y) if self.numbers is None else torch.from_numpy(self.numbers).float()
+        data = Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(both), y=y)
         if self.edge_weights is not None:
             data.edge_weight = torch.from_numpy(np.concatenate([self.edge_weights, self.edge_weights]))
         for part, mask in (self.masks or {}).items():

@@ -40,6 +40,7 @@ KEYS = (
     "encoding",
     "client",
     "client_names",
+    "numbers",
 )
 
 
@@ -78,6 +79,7 @@ def read_npz(path: str | os.PathLike[str], name: str | None = None, labelled: bo
         feature_names=_texts(arrays.get("feature_names")),
         encoding=Encoding.from_json(str(arrays["encoding"]), where) if "encoding" in arrays else None,
         edge_weights=weight,
+        numbers=arrays.get("numbers"),
         where=where,
         labelled=labelled,
     )
@@ -168,6 +170,8 @@ def write_npz(
         arrays["client"] = np.asarray(clients)
     if graph.edge_weights is not None:
         arrays["edge_weight"] = graph.edge_weights
+    if graph.numbers is not None:
+        arrays["numbers"] = graph.numbers
 
     try:
         if features_apart:

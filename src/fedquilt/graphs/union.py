@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from fedquilt.graphs.arrays import as_sparse
 from fedquilt.graphs.copies import equal_rows
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.label_numbers import joined_numbers
 
 
 def disjoint_union(name: str, graphs: Sequence[Graph]) -> Graph:
@@ -31,6 +32,7 @@ def disjoint_union(name: str, graphs: Sequence[Graph]) -> Graph:
         copies=equal_rows(x),
         feature_names=graphs[0].feature_names,
         edge_weights=_joined_weights(graphs),
+        numbers=joined_numbers([(graph.y, graph.numbers) for graph in graphs]),
     )
 
 

@@ -106,7 +106,7 @@ def check_labels(y: np.ndarray, classes: int, names: tuple[str, ...] | None, lab
     if highest >= MOST_CLASSES:
         raise FedquiltError(
             f"{where} has the label {highest}, more than the {MOST_CLASSES} classes allowed; number the "
-            "classes 0, 1, 2, ..."
+            "classes 0, 1, 2, ..., or give y as floats where labels are numbers for a regression."
         )
     if classes <= highest:
         raise FedquiltError(

@@ -373,9 +373,14 @@ class Method(ABC):
     def constants(self) -> Mapping[str, Callable[[Client], float]]:
         """Numbers of the training graph that `logits` needs, by the name under which `Client.once` has them.
 
-        They are saved with a personal model. On another graph `Client.once` then gives the saved number.
+        They are saved with a personal model, with those that the task needs. On another graph `Client.once` then gives the
+        saved number.
         """
         return {}
+
+    def saved_constants(self) -> Mapping[str, Callable[[Client], float]]:
+        """The numbers that are saved with a personal model: the method's and the task's."""
+        return {**self.constants(), **self.task.constants()}
 
     def personal_shapes(self) -> dict[str, tuple[int, ...]] | None:
         """The shapes of a personal model's weights, without a client axis; None where they are unknown before `start`."""
@@ -503,3 +508,11 @@ def refuse_pooling(method: type[Method], advice: str = SITES_KEEP_THEIRS) -> Non
     """Refuse a method that has everyone's graph in one place where clients keep theirs; `advice` ends the sentence."""
     if method.pools_graphs:
         raise FedquiltError(f"{method.name} has everyone's graph in one place; {advice}.")
+
+
+def check_classes(method: Method) -> None:
+    """Refuse a method that needs classes where its task has none."""
+    if method.needs_classes() and not method.task.has_classes:
+        raise FedquiltError(
+            f"Method '{method.name}' needs classes, which the task {method.task.name} has not; choose another method or task."
+        )

@@ -32,8 +32,8 @@ class Personal:
         method: the method that trained it, with its settings and its context.
         weights: by name, without a client axis; on the CPU.
         client: the client's number in the training.
-        constants: the numbers of its training graph that the model needs (`Method.constants`), and the mean edge weight where
-            its edges had weights; none for most methods.
+        constants: the numbers of its training graph that the model needs (`Method.saved_constants`), and the mean edge weight
+            where its edges had weights; none for most methods.
         normalise_features: whether each node's features are divided by their sum first.
         preparation: how features in their own units come to the model's scale, as in its training.
         class_names: the names of the classes, where they have names.
@@ -116,7 +116,7 @@ class Personal:
                     f"The model's weights are not those of its network: '{name}' is {_shape(found.get(name))} where "
                     f"{_shape(right.get(name))} belongs; save the model again."
                 )
-        for name in self.method.constants():
+        for name in self.method.saved_constants():
             if name not in self.constants:
                 raise FedquiltError(
                     f"The model was saved without the {name} of the graph it was trained on, which it needs; "
@@ -159,13 +159,17 @@ class Personal:
         """The model's outputs at every node of a graph: [n, C]."""
         self.check()
         weights = {name: tensor.unsqueeze(0).to(device) for name, tensor in self.weights.items()}
-        return self.method.logits(weights, self.cohort(graph, device))
+        return self.outputs(weights, self.cohort(graph, device))
+
+    def outputs(self, weights: Mapping[str, Tensor], cohort: Cohort) -> Tensor:
+        """The outputs of these weights, with a client axis, at a cohort's rows in the units of the labels: [R, C]."""
+        return self.method.task.in_units(cohort, self.method.logits(dict(weights), cohort))
 
 
 def constants_of(method: Method, client: Client) -> dict[str, float]:
     """The numbers of a client's training graph that its personal model needs."""
     weight = {} if client.graph.edge_weights is None else {MEAN_WEIGHT: client.mean_weight}
-    return {name: client.once(name, compute) for name, compute in method.constants().items()} | weight
+    return {name: client.once(name, compute) for name, compute in method.saved_constants().items()} | weight
 
 
 def model_facts(

@@ -5,6 +5,7 @@ A kind is one module in `fedquilt.partition.kinds`: a function decorated with `r
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class Option:
 
     Attributes:
         name: the keyword under which the kind's function takes it.
-        type: int, list (of whole numbers) or np.ndarray (checked by the kind itself).
+        type: int, float (above 0), list (of whole numbers) or np.ndarray (checked by the kind itself).
         help: one line.
         least: the smallest whole number allowed.
     """
@@ -37,9 +38,15 @@ class Option:
     least: int = 1
 
     def validate(self, kind: str, value: Any) -> Any:
-        """Return the value as int or list of int; raise an error if it has the wrong type or is too small."""
+        """Return the value as int, float or list of int; raise an error if it has the wrong type or is too small."""
         if self.type is np.ndarray:
             return value
+        if self.type is float:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+                raise FedquiltError(
+                    f"A partition of kind '{kind}' takes {self.name}, a number above 0, not {value}; give {self.help}."
+                )
+            return float(value)
         many = self.type is list
         try:
             numbers = [operator.index(number) for number in (value if many else [value])]

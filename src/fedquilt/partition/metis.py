@@ -15,16 +15,21 @@ from fedquilt.partition.fingerprint import fingerprint
 # METIS draws random numbers itself. The papers use one cut for all seeds, so its seed is fixed: 4321 is METIS's default, which
 # FED-PUB's code uses.
 METIS_SEED = 4321
-# The latest cuts, by (fingerprint, parts). The seeds of a run and the methods of a comparison share a cut, and METIS needs half
-# a minute for a million nodes.
-_CACHE: OrderedDict[tuple[str, int], np.ndarray] = OrderedDict()
+# The latest cuts, by (fingerprint, parts, shares). The seeds of a run and the methods of a comparison share a cut, and METIS
+# needs half a minute for a million nodes.
+_CACHE: OrderedDict[tuple[str, int, bytes], np.ndarray] = OrderedDict()
 _CACHE_SIZE = 4
 
 
-def cut(graph: Graph, parts: int) -> np.ndarray:
+def cut(graph: Graph, parts: int, shares: np.ndarray | None = None) -> np.ndarray:
     """Cut a graph k-way with METIS (Karypis, 1997), as FED-PUB does, and never return an empty part.
 
     The cut depends on the graph alone: the same graph gives the same cut, in whatever order its edges come.
+
+    Args:
+        graph: the graph.
+        parts: how many.
+        shares: [parts] the share of the nodes that each part is to have, about; they sum to one. None: near-equal parts.
 
     Returns:
         [N] int64 labels 0..parts-1, each of which occurs.
@@ -47,13 +52,14 @@ def cut(graph: Graph, parts: int) -> np.ndarray:
             "'pymetis>=2025.2') or use a saved partition instead."
         ) from error
 
-    key = fingerprint(graph), parts
+    key = fingerprint(graph), parts, b"" if shares is None else shares.tobytes()
     if key not in _CACHE:
         adjacency = graph.adjacency()
         integer = zero_copy_dtype()
         neighbours = CSRAdjacency(adjacency.indptr.astype(integer), adjacency.indices.astype(integer))
+        wanted = {} if shares is None else {"tpwgts": shares.tolist()}
         # pymetis alone would bisect recursively up to 8 parts; k-way is METIS's default and what FED-PUB uses.
-        _, labels = part_graph(parts, neighbours, recursive=False, options=Options(seed=METIS_SEED))
+        _, labels = part_graph(parts, neighbours, recursive=False, options=Options(seed=METIS_SEED), **wanted)
         _CACHE[key] = _fill_empty_parts(np.asarray(labels, dtype=np.int64), adjacency, parts)
     _CACHE.move_to_end(key)
     while len(_CACHE) > _CACHE_SIZE:

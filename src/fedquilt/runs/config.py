@@ -18,7 +18,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.runs.client_settings import as_client_settings
 from fedquilt.runs.misplaced import check_option_names, check_setting_names
 from fedquilt.runs.options import HOW, OUTPUT, WHAT, WHERE, Option
-from fedquilt.scenarios.kinds import AggregationRule, AttackKind
+from fedquilt.scenarios.kinds import AggregationRule, AttackKind, LabelNoiseKind
 from fedquilt.tasks import NODE_CLASSIFICATION
 
 GIVEN = "@given"  # the dataset of a run whose graph was given as an object and is in no file
@@ -73,6 +73,11 @@ class RunConfig(BaseModel):
     ] = "disjoint"
     clients: Annotated[Count | None, Option(WHAT, "Into how many clients.", short="-c")] = 10
     sizes: Annotated[list[Count] | None, Option(WHAT, "For imbalanced: parts a client, such as 5,3,2,2,1.")] = None
+    alpha: Annotated[
+        float | None,
+        Field(gt=0, le=1e6),
+        Option(WHAT, "For label-skew and size-skew: how even clients are; smaller is more skewed.", unset="0.5"),
+    ] = None
     split: Annotated[
         str | None,
         Option(
@@ -111,6 +116,20 @@ class RunConfig(BaseModel):
         Field(ge=0, le=1),
         Option(WHAT, "Chance of each of a client's edges to be moved between two random nodes."),
     ] = 0.0
+    feature_noise: Annotated[
+        float,
+        Field(ge=0, le=1),
+        Option(WHAT, "Chance of each feature of a node to be replaced by that of a random node of the same client."),
+    ] = 0.0
+    label_noise: Annotated[
+        float,
+        Field(ge=0, le=1),
+        Option(WHAT, "Chance of each training label to be another class; validation and test labels stay true."),
+    ] = 0.0
+    label_noise_kind: Annotated[
+        LabelNoiseKind,
+        Option(WHAT, "Which class a wrong label is: uniform (any other one) or pair (the next one)."),
+    ] = "uniform"
     hold_out_clients: Annotated[
         float,
         Field(ge=0, lt=1),
@@ -127,7 +146,9 @@ class RunConfig(BaseModel):
     task: Annotated[
         str,
         Option(
-            WHAT, "What is learned: node-classification, link (see `fedquilt docs link-prediction`), or one of yours."
+            WHAT,
+            "What is learned: node-classification, node-regression (see `fedquilt docs regression`), link (see "
+            "`fedquilt docs link-prediction`), or one of yours.",
         ),
     ] = NODE_CLASSIFICATION
     task_settings: Annotated[
@@ -144,7 +165,8 @@ class RunConfig(BaseModel):
         Option(
             WHAT,
             "What chooses the best round and is reported: accuracy, auc, macro-f1, balanced-accuracy, average-precision, "
-            "log-loss or ece, of link auc, average-precision or hits@20; the others are computed once, at the end.",
+            "log-loss or ece; of a regression r2, mae, rmse or mse; of link auc, average-precision or hits@20. The others are "
+            "computed once, at the end.",
             unset="the dataset's; balanced-accuracy for accuracy where classes are weighted",
         ),
     ] = None
@@ -395,6 +417,14 @@ class RunConfig(BaseModel):
             raise ValueError(f"no clients do; say which share of them with {share}")
         return value
 
+    @field_validator("label_noise_kind")
+    @classmethod
+    def _check_label_noise(cls, value: str, info: ValidationInfo) -> str:
+        """Refuse a kind of noise where there is none."""
+        if not info.data.get("label_noise") and value != cls.model_fields["label_noise_kind"].default:
+            raise ValueError("there is no noise on labels; say how much, such as label_noise=0.2")
+        return value
+
     @field_validator("aggregation_trim", "aggregation_clip", "aggregation_voters")
     @classmethod
     def _check_rule(cls, value: float, info: ValidationInfo) -> float:
@@ -488,7 +518,7 @@ def clients_label(paths: Sequence[str]) -> str:
 
 def _of_clients(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a run on given clients, which are its dataset and its partition; refused with another one of these."""
-    own = {"dataset": CLIENTS, "partition": NATURAL, "sizes": None}
+    own = {"dataset": CLIENTS, "partition": NATURAL, "sizes": None, "alpha": None}
     # A stored configuration says how many clients were found.
     own |= {} if values.get("dataset") == CLIENTS else {"clients": None}
     for name, right in own.items():

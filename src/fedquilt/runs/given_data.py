@@ -41,7 +41,7 @@ def named_data(data: GivenData, options: Mapping[str, Any]) -> tuple[dict[str, A
         return {"dataset": GIVEN}, load_graph(data, labelled=_needs_labels(options.get("task")))
     if options.get("clients_from") is not None:
         raise FedquiltError("The clients are given twice, as a list and as clients_from; leave out one of them.")
-    for name in ("partition", "clients", "sizes"):
+    for name in ("partition", "clients", "sizes", "alpha"):
         if options.get(name) is not None:
             raise FedquiltError(f"A list of graphs is cut already, a client each; leave out {name}={options[name]}.")
     if not isinstance(data, Mapping) and data and all(isinstance(one, str | os.PathLike) for one in data):

@@ -101,7 +101,7 @@ def predict_run(
     each = [_new_nodes(personal, nodes, place, names, asked) for personal in models]
     if client != MEAN:
         return joined(each)
-    mean = np.mean([one.values.astype(np.float64) for one in each], axis=0).astype(np.float32)
+    mean = np.mean([one.values.astype(np.float64) for one in each], axis=0).astype(each[0].values.dtype)
     return replace(each[0], values=mean, clients=np.full(len(mean), MEAN))
 
 
@@ -222,7 +222,8 @@ def _own_nodes(
         cohort = Cohort([clients[number] for number in some], device)
         weights = {name: tensor[some].to(device) for name, tensor in run.models[seed].items()}
         with torch.no_grad():
-            outputs = method.task.predict(method.logits(weights, cohort)).cpu()
+            outputs = method.task.in_units(cohort, method.logits(weights, cohort))
+            outputs = method.task.predict(outputs).cpu()
         for number, mine in zip(some, cohort.parts_of(outputs), strict=True):
             values = finite(mine.numpy(), f"client {number}")
             each.append(_of_client(method.task, clients[number], held[number], values, names))
@@ -247,7 +248,7 @@ def _of_client(
         names=names,
         clients=_column(graph.nodes, client.id, client_names),
         parts=np.array([PART_NAMES.get(int(part), "") for part in client.split]),
-        labels=np.array([*names, ""])[graph.y] if task.has_classes else None,
+        labels=task.known_labels(graph, names),
     )
 
 

@@ -28,12 +28,12 @@ class Predictions:
     Attributes:
         task: what was learned; it says how predictions are written.
         ids: [n] the nodes' names, or their positions where they have none.
-        values: [n, C] float32, as `Task.predict` gives them, such as class probabilities.
+        values: [n, C] as `Task.predict` gives them, such as class probabilities.
         names: what the C values are called, or their numbers.
         warnings: one sentence for each thing about the graph that is allowed but worth knowing.
         clients: [n] whose model predicted, where there are several.
         parts: [n] the part of the split, train, val or test, or nothing; where the nodes are those of the training.
-        labels: [n] the true class, or nothing where it is not known; of a pair, "edge" or "none".
+        labels: [n] the true class, or number; nothing, or NaN, where it is not known; of a pair, "edge" or "none".
         targets: [n] the other node of each pair, where pairs of nodes are predicted; `ids` has the one.
     """
 
@@ -54,7 +54,8 @@ class Predictions:
         models = "" if self.clients is None else f" by {len(set(self.clients.tolist()))} clients' models"
         if self.targets is not None:
             return f"<Predictions of {len(self):,} pairs of nodes{models}; see to_frame()>"
-        return f"<Predictions of {len(self):,} nodes in {len(self.names)} classes{models}; see to_frame()>"
+        classes = f" in {len(self.names)} classes" if self.task.has_classes else ""
+        return f"<Predictions of {len(self):,} nodes{classes}{models}; see to_frame()>"
 
     @property
     def known(self) -> dict[str, np.ndarray]:
@@ -70,7 +71,7 @@ class Predictions:
             self.task.prediction_rows(self.ids.tolist(), self.values, self.names), start=-1
         ):
             before, after = (
-                [name if place < 0 else str(self.known[name][place]) for name in names] for names in (heads, tails)
+                [name if place < 0 else _text(self.known[name][place]) for name in names] for names in (heads, tails)
             )
             yield [*before, first, *after, *rest]
 
@@ -100,7 +101,7 @@ class Predictions:
         return text.getvalue().encode("utf-8")
 
     def _json(self) -> bytes:
-        columns = {name: column.tolist() for name, column in self.columns().items()}
+        columns = {name: _without_nan(column) for name, column in self.columns().items()}
         rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
         lines = ",\n".join(json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows)
         return f"[\n{lines}\n]\n".encode()
@@ -109,10 +110,23 @@ class Predictions:
         import pyarrow
         import pyarrow.parquet as parquet
 
-        table = pyarrow.table({name: pyarrow.array(column.tolist()) for name, column in self.columns().items()})
+        table = pyarrow.table({name: pyarrow.array(_without_nan(column)) for name, column in self.columns().items()})
         sink = io.BytesIO()
         parquet.write_table(table, sink)
         return sink.getvalue()
+
+
+def _text(value: Any) -> str:
+    """A cell of a table; a number that is not known is empty."""
+    if isinstance(value, np.floating):
+        return "" if np.isnan(value) else f"{value:.9g}"
+    return str(value)
+
+
+def _without_nan(column: np.ndarray) -> list[Any]:
+    """The values of a column, None for a number that is not known."""
+    values: list[Any] = column.tolist()
+    return [None if value != value else value for value in values] if column.dtype.kind == "f" else values
 
 
 def check_ending(path: Path) -> None:

@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,14 @@ from fedquilt.errors import FedquiltError, UnfitMethodError
 from fedquilt.graphs.client_split import OWN, OwnSplits, client_splits
 from fedquilt.graphs.copies import with_copies
 from fedquilt.graphs.federated import FederatedGraph, with_client_copies
-from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.graph import Features, Graph
 from fedquilt.graphs.mapped_features import some_rows
 from fedquilt.graphs.preparation import Preparation, PrepareKind, notice, suggested_kind
 from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
 from fedquilt.graphs.split import Given, format_split, parse_split
-from fedquilt.methods.base import Method, RunContext, find_method, refuse_pooling
+from fedquilt.methods.base import Method, RunContext, check_classes, find_method, refuse_pooling
 from fedquilt.methods.settings import as_dict, check_client_settings, resolve_settings
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
@@ -45,6 +46,8 @@ from fedquilt.runs.shared_statistics import Bytes, shared_preparation
 from fedquilt.runs.task_split import with_task_split
 from fedquilt.scenarios.attacks import Attack, check_attackable
 from fedquilt.scenarios.edge_noise import with_edge_noise
+from fedquilt.scenarios.feature_noise import with_feature_noise
+from fedquilt.scenarios.label_noise import check_label_noise, with_label_noise
 from fedquilt.scenarios.newcomers import FrozenServer, check_admits
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
@@ -142,6 +145,8 @@ class ResolvedRun:
         if config.data is not None:
             filled["data"] = str(Path(config.data).expanduser().resolve())
         self.task.metric(filled["metric"])
+        if config.label_noise:
+            check_label_noise(config.task, self.task.has_classes, self.task.outputs(self.graph))
         self.task.check(f"{self.graph.name} has", self.task.outputs(self.graph), filled["metric"])
         if self.source.finds_clients:
             filled["clients"] = self._partition(config, config.seeds[0]).clients
@@ -227,10 +232,7 @@ class ResolvedRun:
 
     def _check_needs(self, method: Method, config: RunConfig) -> None:
         """Refuse a method that needs, or is asked for, what this task or scenario does not have."""
-        if method.needs_classes() and not self.task.has_classes:
-            raise FedquiltError(
-                f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another method or task."
-            )
+        check_classes(method)
         if self.task.splits_edges:
             self._check_edge_split(method, config)
         self._check_pooled(method, config)
@@ -322,7 +324,8 @@ class ResolvedRun:
     def _partition(self, config: RunConfig, seed: int) -> Partition:
         if seed not in self._partitions:
             clients = None if self.source.finds_clients else config.clients
-            self._partitions[seed] = self.source.partition(self.graph, clients, seed, sizes=config.sizes)
+            options = {"sizes": config.sizes, "alpha": config.alpha}
+            self._partitions[seed] = self.source.partition(self.graph, clients, seed, **options)
         return self._partitions[seed]
 
     def cut(self, seed: int) -> tuple[Partition, np.ndarray]:
@@ -358,18 +361,25 @@ class ResolvedRun:
         return self.owners is not None and not np.diff(self.owners.owner[self.graph.edges], axis=0).any()
 
     def raw_clients(self, seed: int) -> list[Client]:
-        """The clients of a seed, with noise on their edges where the run asks for it: those that train come first.
+        """The clients of a seed, with noise on their data where the run asks for it: those that train come first.
 
         Clients that are held out come after them, as numbers M' .. M-1 where M' train.
         """
-        chance = self.config.edge_noise
-        cut = [
-            replace(c, graph=with_edge_noise(c.graph, chance, numpy_stream(seed, "client", c.id, "edge noise")))
-            for c in self.task.clients(self.graph, *self.cut(seed), seed)
-        ]
+        cut = [self._with_noise(c, seed) for c in self.task.clients(self.graph, *self.cut(seed), seed)]
         for number, own in self._own_settings(len(cut), self._method(seed)).items():
             cut[number] = replace(cut[number], settings=own)
         return [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
+
+    def _with_noise(self, client: Client, seed: int) -> Client:
+        """A client with noise on its edges, features and training labels; the same whatever the method."""
+        c = self.config
+
+        def stream(noise: str) -> np.random.Generator:
+            return numpy_stream(seed, "client", client.id, noise)
+
+        graph = with_edge_noise(client.graph, c.edge_noise, stream("edge noise"))
+        graph = with_feature_noise(graph, c.feature_noise, stream("feature noise"))
+        return with_label_noise(replace(client, graph=graph), c.label_noise, c.label_noise_kind, stream("label noise"))
 
     def _own_settings(self, clients: int, method: Method) -> dict[int, dict[str, Any]]:
         """By the client's number in the cut, the settings that it has in place of the others'."""
@@ -390,14 +400,17 @@ class ResolvedRun:
                 held = np.unique(np.concatenate(partition.nodes))
                 self._preparations[seed] = [Preparation.of(self.graph.x[held], kind)] * len(order)
                 return self._preparations[seed]
+            features: Iterable[Features]  # one client's after the other, which may be large
+            if self.config.feature_noise:  # clients have no others than the noisy ones
+                features = (client.graph.x for client in self.raw_clients(seed))
+            else:
+                features = (some_rows(self.graph.x, partition.nodes[m]) for m in order)
             if self._shares_statistics():  # held-out clients tell nothing
-                trained = order[: self.context(seed).clients]
-                features = [some_rows(self.graph.x, partition.nodes[m]) for m in trained]
-                how, self.statistics_bytes = shared_preparation(features)
+                trained = list(islice(features, self.context(seed).clients))
+                how, self.statistics_bytes = shared_preparation(trained)
                 self._preparations[seed] = [how] * len(order)
-            else:  # one client's features after the other, which may be large
-                own = (some_rows(self.graph.x, partition.nodes[m]) for m in order)
-                self._preparations[seed] = [Preparation.of(x, kind) for x in own]
+            else:
+                self._preparations[seed] = [Preparation.of(x, kind) for x in features]
         return self._preparations[seed]
 
     def _shares_statistics(self) -> bool:

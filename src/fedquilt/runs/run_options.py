@@ -14,8 +14,8 @@ class RunOptions(TypedDict, total=False):
     """
 
     partition: str
-    """disjoint, imbalanced, louvain, louvain-50, natural, overlapping, random, or a file that `fedquilt partition`
-    wrote. Default: disjoint.
+    """disjoint, imbalanced, label-skew, louvain, louvain-50, natural, overlapping, random, size-skew, or a file that
+    `fedquilt partition` wrote. Default: disjoint.
     """
 
     clients: int | None
@@ -23,6 +23,9 @@ class RunOptions(TypedDict, total=False):
 
     sizes: list[int] | None
     """For imbalanced: parts a client, such as 5,3,2,2,1."""
+
+    alpha: float | None
+    """For label-skew and size-skew: how even clients are; smaller is more skewed. Default: 0.5."""
 
     split: str | None
     """Training, validation and test shares, such as 20/40/40; or 5fold: five groups, of which seed s tests on the
@@ -50,6 +53,15 @@ class RunOptions(TypedDict, total=False):
     edge_noise: float
     """Chance of each of a client's edges to be moved between two random nodes. Default: 0."""
 
+    feature_noise: float
+    """Chance of each feature of a node to be replaced by that of a random node of the same client. Default: 0."""
+
+    label_noise: float
+    """Chance of each training label to be another class; validation and test labels stay true. Default: 0."""
+
+    label_noise_kind: Literal["uniform", "pair"]
+    """Which class a wrong label is: uniform (any other one) or pair (the next one). Default: uniform."""
+
     hold_out_clients: float
     """Share of the clients that is kept out of training and admitted after it. Default: 0."""
 
@@ -59,8 +71,8 @@ class RunOptions(TypedDict, total=False):
     """
 
     task: str
-    """What is learned: node-classification, link (see `fedquilt docs link-prediction`), or one of yours. Default:
-    node-classification.
+    """What is learned: node-classification, node-regression (see `fedquilt docs regression`), link (see `fedquilt
+    docs link-prediction`), or one of yours. Default: node-classification.
     """
 
     task_settings: dict[str, Any]
@@ -68,8 +80,9 @@ class RunOptions(TypedDict, total=False):
 
     metric: str | None
     """What chooses the best round and is reported: accuracy, auc, macro-f1, balanced-accuracy, average-precision,
-    log-loss or ece, of link auc, average-precision or hits@20; the others are computed once, at the end. Default:
-    the dataset's; balanced-accuracy for accuracy where classes are weighted.
+    log-loss or ece; of a regression r2, mae, rmse or mse; of link auc, average-precision or hits@20. The others
+    are computed once, at the end. Default: the dataset's; balanced-accuracy for accuracy where classes are
+    weighted.
     """
 
     seeds: list[int]

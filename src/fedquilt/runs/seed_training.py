@@ -165,7 +165,7 @@ def _model_facts(resolved: ResolvedRun, method: Method, best_round: int) -> dict
     """The facts that `fedquilt.export` needs to use the models of a seed."""
     seed, trained, graph = method.context.seed, method.context.clients, resolved.graph
     owned = bool(resolved.config.client_settings)
-    needed = method.constants() or graph.edge_weights is not None
+    needed = method.saved_constants() or graph.edge_weights is not None
     clients = resolved.clients(seed)[:trained] if needed or owned else []
     return training_facts(
         method, resolved.protocol.normalise_features, graph.class_names, graph.feature_names, graph.encoding

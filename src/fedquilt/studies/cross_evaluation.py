@@ -23,7 +23,7 @@ from fedquilt.training.round_result import mean
 
 def whole_graph(config: RunConfig) -> RunConfig:
     """The run that trains the Oracle: the same graph and split, held by one client, with no edge missing."""
-    return config.model_copy(update={"partition": "disjoint", "clients": 1, "sizes": None})
+    return config.model_copy(update={"partition": "disjoint", "clients": 1, "sizes": None, "alpha": None})
 
 
 def check_split(clients: ResolvedRun, whole: ResolvedRun) -> None:

@@ -63,7 +63,11 @@ class Task(ABC):
 
     @abstractmethod
     def outputs(self, graph: Graph) -> int:
-        """Width of a model's output for this graph."""
+        """Width of a model's output for this graph; refused where its labels are not what the task learns."""
+
+    def outputs_of_site(self, site: str, classes: int, named: bool) -> int:
+        """The same from what a site says, whose graph is not seen: how many classes it has, and whether they have names."""
+        return classes
 
     def check(self, whose: str, outputs: int, metric: str) -> None:
         """Refuse a metric that is not defined for so many outputs; `whose` begins the sentence, as in "Cora has"."""
@@ -147,6 +151,18 @@ class Task(ABC):
         return 1.0 - torch.stack([cohort.sum_over(wrong[some], some) for some in chosen]).sum(0).clamp_max(1.0)
 
     # -- prediction --------------------------------------------------------------------------------------------------
+
+    def constants(self) -> Mapping[str, Callable[[Client], float]]:
+        """Numbers of a client's training data that its predictions need, by name; see `Method.constants`."""
+        return {}
+
+    def in_units(self, cohort: Cohort, outputs: Tensor) -> Tensor:
+        """A model's outputs at a cohort's rows in the units of the labels, for a task that learns in others: [R, C]."""
+        return outputs
+
+    def known_labels(self, graph: Graph, names: tuple[str, ...]) -> np.ndarray | None:
+        """[n] the true labels to write beside predictions, which have these names; None: none are written."""
+        return None
 
     @abstractmethod
     def predict(self, outputs: Tensor) -> Tensor:

@@ -136,6 +136,10 @@ class LinkPrediction(Task):
         """The width of an embedding, whatever the graph."""
         return self.settings.width
 
+    def outputs_of_site(self, site: str, classes: int, named: bool) -> int:
+        """The same, whatever labels a site has."""
+        return self.settings.width
+
     def draw_split(self, split: Split, graph: Graph, seed: int, attempt: int = 0) -> np.ndarray:
         """All nodes train: it is edges that are split, client by client."""
         return np.full(graph.nodes, TRAIN, dtype=np.int8)

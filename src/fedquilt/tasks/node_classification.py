@@ -16,6 +16,7 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
+from fedquilt.graphs.label_numbers import numbers_in_words
 from fedquilt.graphs.split import TEST, TRAIN, VAL
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.statistics import label_counts
@@ -139,6 +140,11 @@ class NodeClassification(Task):
 
     def outputs(self, graph: Graph) -> int:
         """C, the number of classes."""
+        if graph.numbers is not None:
+            raise FedquiltError(
+                f"{graph.name} has {numbers_in_words(graph.numbers)} as labels, and {self.name} needs classes; choose --task "
+                "node-regression, or number the classes 0, 1, 2, ... (label_type: class takes each number as a class's name)."
+            )
         return graph.classes
 
     def confusion(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
@@ -194,6 +200,10 @@ class NodeClassification(Task):
     def evaluated_rows(self, cohort: Cohort) -> Sequence[Tensor]:
         """Validation and test nodes."""
         return cohort.val, cohort.test
+
+    def known_labels(self, graph: Graph, names: tuple[str, ...]) -> np.ndarray:
+        """The names of the true classes; empty where a node has none."""
+        return np.array([*names, ""])[graph.y]
 
     def predict(self, outputs: Tensor) -> Tensor:
         """Class probabilities."""

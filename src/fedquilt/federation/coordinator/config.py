@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from fedquilt.common.files import write_text
 from fedquilt.common.json_text import parse_json
@@ -76,7 +76,7 @@ class FederationConfig(BaseModel):
     seed: Annotated[Seed, _own("What everything random is drawn from.")] = 0
     task: Annotated[str, _option("task")] = NODE_CLASSIFICATION
     task_settings: Annotated[dict[str, Any], Field(alias="task-settings"), _own("The task's settings, as JSON.")] = {}
-    metric: Annotated[str, _option("metric")] = USUAL_METRIC
+    metric: Annotated[str, Field(validate_default=True), _option("metric")] = USUAL_METRIC
     class_weights: Annotated[
         str,
         Field(alias="class-weights"),
@@ -148,6 +148,13 @@ class FederationConfig(BaseModel):
     def _parse_settings(cls, value: Any) -> Any:
         return parse_json(value) if isinstance(value, str) else value
 
+    @field_validator("metric")
+    @classmethod
+    def _usual_metric(cls, value: str, info: ValidationInfo) -> str:
+        """The task's first metric in place of the default, where the task does not have that: Flower's config has no None."""
+        metrics = find_task(info.data["task"]).metrics
+        return next(iter(metrics)) if value == USUAL_METRIC and value not in metrics else value
+
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> FederationConfig:
         """From Flower's run config; FedquiltError names what is wrong."""
@@ -167,8 +174,6 @@ class FederationConfig(BaseModel):
             ) from None
         refuse_pooling(find_method(config.method))
         task = find_task(config.task, config.task_settings)
-        if config.metric == USUAL_METRIC and USUAL_METRIC not in task.metrics:  # Flower has a value for every option
-            config = config.model_copy(update={"metric": next(iter(task.metrics))})
         task.metric(config.metric)
         if config.min_sites > config.sites:
             raise FedquiltError(f"min-sites is {config.min_sites} and there are {config.sites} sites; ask for fewer.")

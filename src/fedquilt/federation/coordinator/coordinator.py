@@ -40,7 +40,6 @@ from fedquilt.runs.seal import (
     version_differences,
     versions,
 )
-from fedquilt.tasks.base import find_task
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from fedquilt.training.round import Aggregate
@@ -126,7 +125,7 @@ class Coordinator:
         """Wait for the sites, check that they fit together, and write the run's configuration."""
         config = self.config
         sites = gather(self.roster, config.sites, config.wait, config.timeout, self.say)
-        check_same_widths(sites, classes=find_task(config.task).has_classes)
+        check_same_widths(sites, config.task)
         method = plan_method(config, sites)
         self.prepare = plan_preparation(config, sites)
         self._note_implausible_sizes()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from fedquilt.datasets.catalogue import in_catalogue
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FederationConfig
@@ -19,19 +17,19 @@ from fedquilt.federation.site.permits import (
     refused_names,
     upload_names,
 )
-from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.preparation import PrepareKind, agreed_kind
 from fedquilt.methods.averaging import Averaging
-from fedquilt.methods.base import Method, RunContext, find_method
+from fedquilt.methods.base import Method, RunContext, check_classes, find_method
 from fedquilt.methods.settings import resolve_settings
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
-from fedquilt.tasks.base import Task, find_task
+from fedquilt.tasks.base import find_task
 
 
 def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Method:
     """The method as the sites will train it; refused where its settings are not possible or a site does not permit it."""
     first, task = sites[0], find_task(config.task, config.task_settings)
-    sizes = (first.features, _outputs(task, first), len(sites))
+    outputs = [task.outputs_of_site(site.name, site.classes, site.class_names is not None) for site in sites]
+    sizes = (first.features, outputs[0], len(sites))
     names = (config.dataset, config.partition, config.metric)
     context = RunContext(
         *(*names, *sizes, config.epochs or 1, config.seed),
@@ -46,22 +44,12 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
     method = kind(*resolve_settings(kind, context, config.settings, config.epochs or None), averaging_of(config))
     if context.batch_nodes:
         check_batches(method)
-    if method.needs_classes() and not task.has_classes:
-        raise FedquiltError(
-            f"Method '{method.name}' needs classes, which the task {config.task} has not; choose another."
-        )
+    check_classes(method)
     check_permitted(sites, method)
     check_secure_aggregation(config, sites, method)
     if config.aggregation != "mean":
         check_averages(method, config.aggregation)
     return method
-
-
-def _outputs(task: Task, site: Introduction) -> int:
-    """Width of a model's output for a site's graph, of which only its sizes are known here."""
-    none = np.zeros((2, 0), dtype=np.int64)
-    like = Graph(site.name, none, np.zeros((1, site.features), np.float32), np.zeros(1, np.int64), site.classes)
-    return task.outputs(like)
 
 
 def plan_preparation(config: FederationConfig, sites: Sequence[Introduction]) -> PrepareKind:
@@ -95,11 +83,12 @@ def check_permitted(sites: Sequence[Introduction], method: Method) -> None:
             )
 
 
-def check_same_widths(sites: Sequence[Introduction], classes: bool = True) -> None:
-    """Refuse sites whose features, or `classes`, are not the same."""
+def check_same_widths(sites: Sequence[Introduction], task: str) -> None:
+    """Refuse sites whose features are not the same, or whose classes are not where the task has classes."""
     first, *others = sites
+    has_classes = find_task(task).has_classes
     for other in others:
-        for what in ("features", "classes") if classes else ("features",):
+        for what in ("features", "classes") if has_classes else ("features",):
             mine, theirs = getattr(first, what), getattr(other, what)
             if mine != theirs:
                 how = "; write all of them as 'classes: [...]' in each site.yaml" if what == "classes" else ""
@@ -108,7 +97,9 @@ def check_same_widths(sites: Sequence[Introduction], classes: bool = True) -> No
                 )
         for what, same in (("feature", "columns in the same order"), ("class", "classes.txt, or classes in site.yaml")):
             mine, theirs = getattr(first, f"{what}_names"), getattr(other, f"{what}_names")
-            if None not in (mine, theirs) and mine != theirs and (classes or what != "class"):
+            if what == "class" and not has_classes:
+                continue
+            if None not in (mine, theirs) and mine != theirs:
                 raise FedquiltError(
                     f"Sites '{first.name}' and '{other.name}' have other {what} names, or in another order; give all sites the "
                     f"same {same}."

@@ -28,7 +28,6 @@ from fedquilt.federation.site.site import Site
 from fedquilt.methods.base import RunContext, find_method
 from fedquilt.methods.settings import resolve_settings
 from fedquilt.runs.folder import FEDERATION
-from fedquilt.tasks.base import find_task
 
 ADVICE = "choose another --out"
 RUN, SITES, LOGS, PRIVATE, LOCK = "run", "sites", "logs", "private", ".lock"
@@ -108,7 +107,7 @@ def _check_sites(configs: Sequence[SiteConfig], federation: FederationConfig, ou
             why = str(error)
             raise FedquiltError(f"Site '{config.name}' is not ready: {why[0].lower()}{why[1:]}") from error
     introductions = [Site(config).introduction() for config in configs]
-    check_same_widths(introductions, classes=find_task(federation.task).has_classes)
+    check_same_widths(introductions, federation.task)
     plan_method(federation, introductions)
 
 

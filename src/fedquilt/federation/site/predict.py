@@ -58,7 +58,7 @@ def personal_of(site: SiteConfig) -> Personal:
         return Personal.restored(weights, facts)
     personal = Personal.restored(weights, facts | {"constants": {}})
     graph = load_site_graph(site)
-    if personal.method.constants() or graph.class_names is not None:
+    if personal.method.saved_constants() or graph.class_names is not None:
         return Personal.restored(weights, facts, _trained_client(site, personal, graph))
     return personal
 

@@ -63,7 +63,12 @@ class RunClient:
         self._identity = _identity(request)
         self._engine: InProcess | None = None
         context, graph = self.method.context, site.graph
-        if (graph.features, self.method.task.outputs(graph)) != (context.features, context.outputs):
+        try:
+            outputs = self.method.task.outputs(graph)
+        except FedquiltError as error:  # its sentence is about the site's labels, and stays here
+            _log.error("%s", error)
+            outputs = None
+        if (graph.features, outputs) != (context.features, context.outputs):
             raise RefusedError(f"Site '{site.config.name}' has other features or classes than the run.")
         with _refused():
             own = check_client_settings(self.method, site.config.settings, f"site '{site.config.name}'")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,9 +10,11 @@ import numpy as np
 from fedquilt.common.read_limit import check_size, read_small
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.encoding import Encoding
+from fedquilt.graphs.label_numbers import presence
 from fedquilt.graphs.tables.cells import Cells
 from fedquilt.graphs.tables.dialect import LONGEST_LINE
 from fedquilt.graphs.tables.features import ColumnNote, read_features
+from fedquilt.graphs.tables.label_numbers import WHOLE, read_label_numbers
 from fedquilt.graphs.tables.options import TableOptions
 from fedquilt.graphs.tables.parse import read_cells
 from fedquilt.graphs.tables.problems import Problems, quoted
@@ -21,7 +22,6 @@ from fedquilt.graphs.tables.roles import LONGEST_NAME, find_columns
 from fedquilt.graphs.tables.values import MISSING
 from fedquilt.graphs.validate import PARTS, first_repeated
 
-WHOLE = re.compile(r"[+-]?\d+(\.0*)?", re.ASCII)
 UNLABELLED = MISSING | {"-1", "-1.0"}
 # Other words for the parts of a split, as people write them.
 PART_WORDS = {"training": "train", "validation": "val", "valid": "val", "dev": "val", "testing": "test"}
@@ -37,6 +37,7 @@ class Nodes:
         ids: [N] texts.
         y: [N] int64 labels; -1 means unlabelled.
         class_names: the names of the classes where labels are words.
+        numbers: [N] float64 where labels are numbers and not classes, NaN where there is none; else None.
         masks: the given split, or None.
         clients: [N] names of the client that holds each node; None where there is no such column.
         x: [N, F] float32.
@@ -49,6 +50,7 @@ class Nodes:
     ids: list[str]
     y: np.ndarray
     class_names: tuple[str, ...] | None
+    numbers: np.ndarray | None
     masks: dict[str, np.ndarray] | None
     clients: np.ndarray | None
     x: np.ndarray
@@ -83,9 +85,15 @@ def read_nodes(
     ids = _checked_ids(table, texts["id"], problems)
     further = options.missing if encoding is None else encoding.missing
     labels = texts.get("label", [""] * len(ids))
-    unlabelled = UNLABELLED | {text.lower() for text in further}
-    y, names = _labels(table, labels, unlabelled, classes, labelled, problems)
     read = read_features(table, features, options, tuple(further), problems, encoding)
+    texts_missing = frozenset(text.lower() for text in further)
+    numbers = None
+    if options.label_type == "number" or (options.label_type is None and not classes.exists()):
+        numbers = read_label_numbers(table, labels, texts_missing, options, read.decimal, labelled, problems)
+    if numbers is not None:
+        y, names = presence(numbers), None
+    else:
+        y, names = _labels(table, labels, UNLABELLED | texts_missing, classes, labelled, problems)
     header = table.header
     found = encoding or Encoding(
         read.columns,
@@ -104,6 +112,7 @@ def read_nodes(
         ids=ids,
         y=y,
         class_names=names,
+        numbers=numbers,
         masks=_masks(table, texts["split"], problems) if "split" in texts else None,
         clients=_clients(table, texts["client"], problems) if "client" in texts else None,
         x=read.x,

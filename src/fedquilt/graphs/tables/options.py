@@ -32,6 +32,7 @@ class TableOptions(BaseModel):
 
     Attributes:
         id, label, split, client: the names of these columns of the table of nodes; None for split and client: there is none.
+        label_type: "class" or "number"; None: numbers where a label is a fraction, below -1 or too large for a class.
         source, target, weight: the names of these columns of the table of edges.
         categories: the columns whose values are categories, also where they look like numbers; with a list of values for a
             column, these are its categories in this order, and all other values are "other".
@@ -48,6 +49,7 @@ class TableOptions(BaseModel):
 
     id: Name | None = None
     label: Name | None = None
+    label_type: Literal["class", "number"] | None = None
     split: Name | None = "split"
     client: Name | None = "client"
     source: Name | None = None

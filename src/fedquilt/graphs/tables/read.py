@@ -124,6 +124,7 @@ def _graph(name: str, nodes: Nodes, edges: Edges, where: Path, edges_path: Path 
         feature_names=nodes.encoding.feature_names,
         encoding=nodes.encoding,
         edge_weights=weights,
+        numbers=nodes.numbers,
         where=str(where),
         labelled=labelled,
     )

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 
+from fedquilt.graphs.label_numbers import numbers_in_words
 from fedquilt.graphs.tables.read import Tables
 
 _MOST_CLASSES = 10  # in a sentence
@@ -43,14 +44,15 @@ def sentences(tables: Tables) -> list[str]:
 
 def _labels(tables: Tables) -> str:
     graph = tables.graph
+    without = int((graph.y < 0).sum())
+    unlabelled = f"; {without:,} unlabelled" if without else ""
+    if graph.numbers is not None:
+        return numbers_in_words(graph.numbers) + unlabelled
     counts = np.bincount(graph.y[graph.y >= 0], minlength=graph.classes)
     names = graph.class_names or tuple(map(str, range(graph.classes)))
     shown = ", ".join(f"{name} {count:,}" for name, count in list(zip(names, counts, strict=True))[:_MOST_CLASSES])
     more = ", ..." if graph.classes > _MOST_CLASSES else ""
-    without = int((graph.y < 0).sum())
-    return f"{_some(graph.classes, 'class', 'classes')}: {shown}{more}" + (
-        f"; {without:,} unlabelled" if without else ""
-    )
+    return f"{_some(graph.classes, 'class', 'classes')}: {shown}{more}{unlabelled}"
 
 
 def _split(tables: Tables) -> str:

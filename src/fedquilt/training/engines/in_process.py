@@ -253,7 +253,8 @@ class InProcess:
             wrong = self.method.task.finite(part.cohort, outputs, [part.cohort.nodes]).cpu() == 0
             if bool(wrong.any()):
                 raise diverged(part.cohort.ids[wrong].tolist())
-            out += part.cohort.parts_of(self.method.task.predict(outputs).cpu())
+            task = self.method.task
+            out += part.cohort.parts_of(task.predict(task.in_units(part.cohort, outputs)).cpu())
         return out
 
     def personal(self) -> State:
