@@ -116,8 +116,8 @@ class Request:
             raise RefusedError(str(error)) from None
         try:
             context = RunContext.from_dict(self.task)
-            sizes = (context.features, context.outputs, context.clients, context.epochs, context.seed, context.rounds)
-            sizes = (*sizes, context.batch_nodes)
+            counts = (context.clients, context.epochs, context.seed, context.rounds, context.batch_nodes)
+            sizes = (context.features, context.outputs, *counts)
             names = (context.dataset, context.partition, context.metric, context.task, context.class_weights)
             possible = (
                 all(type(size) is int for size in sizes)
