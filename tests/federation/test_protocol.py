@@ -62,6 +62,16 @@ def test_a_request_builds_its_method() -> None:
     assert (method.name, method.settings.hidden, method.context.to_dict()) == ("fedavg", 8, CONTEXT)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "says"), [(9, "less than 10 nodes"), (-1, "less than 10 nodes"), ("12", "cannot be read"), (True, "read")]
+)
+def test_batches_of_another_form_are_refused(nodes: Any, says: str) -> None:
+    with pytest.raises(RefusedError, match=says):
+        replace(REQUEST, task={**REQUEST.task, "batch_nodes": nodes}).build_method()
+    able = replace(REQUEST, task={**REQUEST.task, "batch_nodes": 10}).build_method()
+    assert able.context.batch_nodes == 10
+
+
 def test_a_request_by_secure_aggregation_comes_back_from_json() -> None:
     request = replace(REQUEST, kind="secure-share", secure={"sum": "0" * 32, "range": 64.0})
     assert Request.from_header(json.loads(json.dumps(request.to_header()))) == request

@@ -46,8 +46,12 @@ def can(name: str) -> bool:
 
 
 ABLE = [name for name in methods() if can(name)]
-VARIANTS: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in ABLE]
-VARIANTS += [("fedavg", {"model": kind}) for kind in ("gat", "gin", "gcnii", "sgc", "appnp", "gamlp")]
+# What differs in how a batch or an epoch acts; the others, which train as FedAvg does, in `make test-long`.
+OWN = ("fedavg", "feddyn", "fednova", "fedproto", "fedpub", "fedrep", "fedsheafhn", "quilt", "scaffold")
+VARIANTS = [pytest.param(name, {}, id=name, marks=() if name in OWN else pytest.mark.long) for name in ABLE] + [
+    pytest.param("fedavg", {"model": kind}, id=f"fedavg-{kind}", marks=() if kind == "gat" else pytest.mark.long)
+    for kind in ("gat", "gin", "gcnii", "sgc", "appnp", "gamlp")
+]
 
 
 def test_which_methods_can() -> None:
@@ -57,7 +61,7 @@ def test_which_methods_can() -> None:
     assert "identity" in make_method("quilt", ragged_clients(), identity=4, masks=False).needs_whole_graphs()
 
 
-@pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
+@pytest.mark.parametrize(("name", "settings"), VARIANTS)
 def test_a_cohort_of_all_is_cohorts_of_one(
     name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from support.federations import ragged_clients
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("layers", [1, 2, 3])
+@pytest.mark.parametrize("layers", [1, 2, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", list(Model.kinds))
 def test_outputs_are_exact(kind: str, layers: int, sparse: bool) -> None:
     cohort = Cohort(ragged_clients((40, 9, 60), sparse))
