@@ -53,7 +53,7 @@ class RunContext:
         task: the name of what is learned (`fedquilt.tasks`).
         class_weights: of the training loss: "none", "balanced", or a number for each class, such as "1,1,3.5".
         rounds: the rounds that the run asks for.
-        newcomer_epochs: epochs that a newcomer trains what it was given; None: as many as the method chooses.
+        newcomer_epochs: epochs that a newcomer trains what it was given; None: as many as the method chooses, 10 as a rule.
     """
 
     dataset: str
