@@ -459,4 +459,5 @@ def test_another_process_admits_from_the_folder(tmp_path: Path, name: str) -> No
     settings = small_settings(name)
     run = fedquilt.run(name, out=tmp_path / "run", **SMALL | {"settings": settings})
     subprocess.run([sys.executable, "-c", ANOTHER, tmp_path / "run", tmp_path / "found.npy"], check=True)
-    assert np.array_equal(np.load(tmp_path / "found.npy"), run.admit(graph()).predictions)
+    # Another process may have other threads, and sums in another order.
+    assert np.allclose(np.load(tmp_path / "found.npy"), run.admit(graph()).predictions, atol=1e-4)

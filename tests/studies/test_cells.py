@@ -64,6 +64,7 @@ DETERMINING: dict[str, list[Any]] = {
     "label_noise": [0.0, 0.1],
     "label_noise_kind": ["uniform", "pair"],
     "hold_out_clients": [0.0, 0.2],
+    "newcomer_epochs": [None, 3],
     "attack": ["gaussian", "same-value"],
     "attack_scale": [5.0, 6.0],
     "attack_ratio": [0.2, 0.3],

@@ -98,8 +98,8 @@ class AdaFgl(FedAvg):
     title = "AdaFGL"
     paper = "Li et al., ICDE 2024"
     newcomers = (
-        "A newcomer is given the extractor, the last average, and does a whole personal phase at home with it; it "
-        "sends nothing."
+        "A newcomer is given the extractor, the last average, and trains its own network at home on what that says; "
+        "it sends nothing."
     )
     baseline = True
     Settings = AdaFglSettings
@@ -273,10 +273,6 @@ class AdaFgl(FedAvg):
     def newcomer_state(self, server: State) -> State:
         """The extractor, which the rounds at home left as it was."""
         return {LAST_SENT + name: dense(value) for name, value in self.extractor(server).items()}
-
-    def newcomer_epochs(self) -> int:
-        """Where the run does not say, those of the personal phase."""
-        return self.context.newcomer_epochs or self.phases(self.context.rounds)[-1].rounds * self.settings.epochs
 
     def extractor(self, server: State) -> Message:
         """The last average."""

@@ -140,7 +140,7 @@ class RunConfig(BaseModel):
         Option(
             WHAT,
             "Epochs that a client which is admitted after training trains what it was given.",
-            unset="the method's: 10, AdaFGL's whole personal phase, FedSheafHN's setting",
+            unset="10, or FedSheafHN's setting",
         ),
     ] = None
     task: Annotated[

@@ -66,8 +66,8 @@ class RunOptions(TypedDict, total=False):
     """Share of the clients that is kept out of training and admitted after it. Default: 0."""
 
     newcomer_epochs: int | None
-    """Epochs that a client which is admitted after training trains what it was given. Default: the method's: 10,
-    AdaFGL's whole personal phase, FedSheafHN's setting.
+    """Epochs that a client which is admitted after training trains what it was given. Default: 10, or FedSheafHN's
+    setting.
     """
 
     task: str
