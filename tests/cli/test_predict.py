@@ -89,3 +89,23 @@ def test_a_runs_models_predict_as_a_sites_does(call: Callable, refused: Callable
 
 def test_the_help_says_what_a_site_is(call: Callable) -> None:
     assert "SITE is the site's site.yaml" in call("predict --help").out
+
+
+def test_links_between_pairs_of_nodes(call: Callable, refused: Callable, here: Path) -> None:
+    options = "--dataset communities-3 --clients 2 --rounds 1 --set hidden=8 --quiet"
+    assert call(f"run --method local --task link --set-task width=8 {options} --out run").status == 0
+    assert "Predicted" in call("predict run --out own.csv").out
+    with open(here / "own.csv", newline="") as file:
+        heading, first, *_ = csv.reader(file)
+    assert heading == ["client", "source", "target", "part", "label", "probability"]
+    (here / "pairs.csv").write_text(f"source,target\n{first[1]},{first[2]}\n")
+    called = call("predict run --pairs pairs.csv --out out.csv")
+    assert "Predicted 1 pair with the model of client 0; written to out.csv" in called.out
+    assert (
+        (here / "out.csv")
+        .read_text()
+        .startswith(f"client,source,target,label,probability\n0,{first[1]},{first[2]},edge,")
+    )
+    (here / "pairs.csv").write_text("source,target\nnobody,1\n")
+    assert "There is no node 'nobody'" in refused("predict run --pairs pairs.csv")
+    assert "--set-task width is not of the form name=value" in refused(f"run --task link --set-task width {options}")
