@@ -156,8 +156,9 @@ class RoundRunner:
         behind = evaluates and self._has_unevaluated(round, here.participants)
         step = partial(self.engine.round, round, here.participants, self.down, evaluates and not behind)
         if self.client_graphs is None:
-            uploads, evaluation = step() if len(here.participants) else ({}, None)
-            if behind or (evaluates and not len(here.participants)):
+            nobody = not len(here.participants)
+            uploads, evaluation = ({}, None) if nobody else step()
+            if behind or (nobody and evaluates):
                 evaluation = self.engine.evaluate()
             joined = self.attendance.joined(round)
             return uploads, evaluation if evaluation is None or joined is None else evaluation.of(joined)
