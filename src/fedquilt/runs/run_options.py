@@ -109,7 +109,22 @@ class RunOptions(TypedDict, total=False):
     clipped gradients; every table says so), or stop. Default: retry.
     """
 
-    attack: Literal["same-value", "gaussian", "noise", "flip", "scaled", "random", "counts", "labels", "own-rows", "inflated", "stealth"] | None
+    attack: (
+        Literal[
+            "same-value",
+            "gaussian",
+            "noise",
+            "flip",
+            "scaled",
+            "random",
+            "counts",
+            "labels",
+            "own-rows",
+            "inflated",
+            "stealth",
+        ]
+        | None
+    )
     """What malicious clients send: a false embedding, same-value (one number throughout) or gaussian (noise); or
     false weights, noise, flip (turned round), scaled (a longer step), random (a step anywhere), counts (huge
     ones, behind true weights), labels (trained on wrong ones), own-rows (flipped where few others have evidence),
