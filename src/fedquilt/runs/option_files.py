@@ -74,7 +74,7 @@ def typed_source(schema: type[BaseModel] = RunConfig) -> str:
 
 
 def _declaration(name: str, annotation: Any) -> str:
-    """A field and its type; an optional literal that is too long for a line has a line for each value, as the formatter has it."""
+    """A field and its type; an optional literal that is too long for a line has a line for each value, as in formatted code."""
     line = f"{name}: {_source_of(annotation)}"
     if len(line) <= 116:
         return line
