@@ -294,3 +294,82 @@ def test_in_a_comparison_it_is_a_row_and_the_others_go_on(
     compared = fedquilt.compare(methods, out="out", attack="gaussian", **options)
     assert [run.result["method"] for run in compared] == methods[:1]
     assert says in compared.results[1]["failed"]
+
+
+# -- longer steps, random steps, counts and labels -----------------------------------------------------
+
+
+SPECS = (
+    TensorSpec("model.*", "Weights."),
+    TensorSpec("update.*", "Changes."),
+    TensorSpec("count.*", "Counts.", count=True),
+)
+
+
+def step_message() -> tuple[Message, Message]:
+    """Uploads of three clients, and the download: one weight for all, one for each, one that was not received."""
+    rng = np.random.default_rng(0)
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.from_numpy(rng.normal(size=shape)).float()
+
+    up = {name: drawn(3, 2, 4) for name in ("model.shared", "model.own", "model.new", "update.w")}
+    down = {"model.shared": drawn(2, 4), "model.own": drawn(3, 2, 4), "update.w": drawn(3, 2, 4)}
+    return up | {"count.train": torch.tensor([4.0, 5.0, 6.0])}, down
+
+
+def test_a_scaled_step_is_the_trained_one_times_a_factor() -> None:
+    up, down = step_message()
+    after = attack("scaled", 3.0).applied(up, SPECS, 2, SENDERS, down)
+    for name in up:
+        assert torch.equal(after[name][[0, 2]], up[name][[0, 2]])  # client 3 is at place 1
+    w, g = up["model.shared"][1].numpy(), down["model.shared"].numpy()
+    np.testing.assert_allclose(after["model.shared"][1], g + 3 * (w - g), rtol=1e-5)
+    w, g = up["model.own"][1].numpy(), down["model.own"][1].numpy()
+    np.testing.assert_allclose(after["model.own"][1], g + 3 * (w - g), rtol=1e-5)
+    for name in ("model.new", "update.w"):
+        np.testing.assert_allclose(after[name][1], 3 * up[name][1].numpy(), rtol=1e-6)
+    assert torch.equal(after["count.train"], up["count.train"])
+
+
+def test_a_random_step_has_the_length_of_the_trained_one_and_another_direction() -> None:
+    up, down = step_message()
+    after = attack("random", 2.0).applied(up, SPECS, 2, SENDERS, down)
+    trained = up["model.shared"][1] - down["model.shared"]
+    step = after["model.shared"][1] - down["model.shared"]
+    assert float(step.norm()) == pytest.approx(2 * float(trained.norm()), rel=1e-5)
+    assert abs(float((step * trained).sum() / step.norm() / trained.norm())) < 0.95
+    assert_same(after, attack("random", 2.0).applied(up, SPECS, 2, SENDERS, down))
+    other = attack("random", 2.0).applied(up, SPECS, 3, SENDERS, down)
+    assert not torch.equal(other["model.shared"], after["model.shared"])
+
+
+def test_counts_alone_are_inflated() -> None:
+    up, down = step_message()
+    after = attack("counts").applied(up, SPECS, 2, SENDERS, down)
+    assert after["count.train"].tolist() == [4.0, 1e9, 6.0]
+    for name in up.keys() - {"count.train"}:
+        assert torch.equal(after[name], up[name])
+    with pytest.raises(FedquiltError, match="Method 'fedpub' uploads no counts to inflate"):
+        check_attackable(make_method("fedpub", ragged_clients()), "counts")
+
+
+def test_malicious_clients_train_on_turned_labels_and_are_reported_apart() -> None:
+    from fedquilt.runs.config import RunConfig
+    from fedquilt.runs.resolve import ResolvedRun
+
+    options = {"method": "fedavg", "dataset": "patchwork", "clients": 5, "rounds": 2, "attack_ratio": 0.4}
+    poisoned = ResolvedRun(RunConfig.build(options | {"attack": "labels"}))
+    clean = ResolvedRun(RunConfig.build(options | {"attack": "flip"}))
+    chosen = some_clients(0, 5, 0.4, "attack", "clients").tolist()
+    for mine, other in zip(poisoned.clients(0), clean.clients(0), strict=True):
+        trains = mine.split == 0
+        assert np.array_equal(mine.graph.y, other.graph.y) == (mine.id not in chosen)
+        assert np.array_equal(mine.graph.y[~trains], other.graph.y[~trains])
+    run = fedquilt.run(**options, attack="labels")
+    groups = run.result["seeds"][0]["groups"]
+    assert {"honest", "malicious"} <= groups.keys()
+    with pytest.raises(
+        FedquiltError, match="The task node-regression has no classes that malicious clients could turn"
+    ):
+        fedquilt.run(**options | {"dataset": "houses"}, attack="labels", task="node-regression")

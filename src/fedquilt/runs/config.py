@@ -279,15 +279,17 @@ class RunConfig(BaseModel):
         Option(
             HOW,
             "What malicious clients send: a false embedding, same-value (one number throughout) or gaussian (noise); or false "
-            "weights, noise, flip (turned round), own-rows (flipped where few others have evidence), inflated (flipped, "
-            "behind huge counts and the description of an average client) or stealth (against the others, within bounds).",
+            "weights, noise, flip (turned round), scaled (a longer step), random (a step anywhere), counts (huge ones, behind "
+            "true weights), labels (trained on wrong ones), own-rows (flipped where few others have evidence), inflated "
+            "(flipped, behind huge counts and the description of an average client) or stealth (against the others, within "
+            "bounds).",
             unset="none",
         ),
     ] = None
     attack_scale: Annotated[
         float,
         Field(gt=0),
-        Option(HOW, "Standard deviation of what malicious clients send, or the factor of what they flip."),
+        Option(HOW, "Standard deviation of what malicious clients send, or the factor of what they flip or scale."),
     ] = 5.0
     attack_ratio: Annotated[float, Field(gt=0, lt=1), Option(HOW, "Share of the clients that is malicious.")] = 0.2
     aggregation: Annotated[

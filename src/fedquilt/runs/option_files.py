@@ -66,11 +66,21 @@ def _row(option: RunOption) -> str:
 def typed_source(schema: type[BaseModel] = RunConfig) -> str:
     """The source of `fedquilt.runs.run_options`."""
     fields = [
-        f"    {name}: {_source_of(option.full_type)}\n{_docstring(option.help)}\n"
+        f"    {_declaration(name, option.full_type)}\n{_docstring(option.help)}\n"
         for name, option in options_of(schema).items()
         if name not in POSITIONAL
     ]
     return "\n".join([_TYPED_HEAD, *fields])
+
+
+def _declaration(name: str, annotation: Any) -> str:
+    """A field and its type; an optional literal that is too long for a line has a line for each value, as in formatted code."""
+    line = f"{name}: {_source_of(annotation)}"
+    if len(line) <= 116:
+        return line
+    literal = next(part for part in get_args(annotation) if get_origin(part) is Literal)
+    values = "\n".join(f"            {_quoted(value)}," for value in get_args(literal))
+    return f"{name}: (\n        Literal[\n{values}\n        ]\n        | None\n    )"
 
 
 def _docstring(text: str) -> str:

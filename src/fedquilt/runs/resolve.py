@@ -49,6 +49,7 @@ from fedquilt.scenarios.edge_noise import with_edge_noise
 from fedquilt.scenarios.feature_noise import with_feature_noise
 from fedquilt.scenarios.label_noise import check_label_noise, with_label_noise
 from fedquilt.scenarios.newcomers import FrozenServer, check_admits
+from fedquilt.scenarios.poisoned_labels import with_poisoned_labels
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.tasks.base import find_task
 from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
@@ -368,7 +369,11 @@ class ResolvedRun:
         cut = [self._with_noise(c, seed) for c in self.task.clients(self.graph, *self.cut(seed), seed)]
         for number, own in self._own_settings(len(cut), self._method(seed)).items():
             cut[number] = replace(cut[number], settings=own)
-        return [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
+        clients = [replace(cut[number], id=place) for place, number in enumerate(self.order(seed, len(cut)))]
+        attack = self.attack(seed) if self.config.attack == "labels" else None
+        if attack is None:
+            return clients
+        return [with_poisoned_labels(client) if client.id in attack.malicious else client for client in clients]
 
     def _with_noise(self, client: Client, seed: int) -> Client:
         """A client with noise on its edges, features and training labels; the same whatever the method."""

@@ -160,15 +160,31 @@ class RunOptions(TypedDict, total=False):
     clipped gradients; every table says so), or stop. Default: retry.
     """
 
-    attack: Literal["same-value", "gaussian", "noise", "flip", "own-rows", "inflated", "stealth"] | None
+    attack: (
+        Literal[
+            "same-value",
+            "gaussian",
+            "noise",
+            "flip",
+            "scaled",
+            "random",
+            "counts",
+            "labels",
+            "own-rows",
+            "inflated",
+            "stealth",
+        ]
+        | None
+    )
     """What malicious clients send: a false embedding, same-value (one number throughout) or gaussian (noise); or
-    false weights, noise, flip (turned round), own-rows (flipped where few others have evidence), inflated
-    (flipped, behind huge counts and the description of an average client) or stealth (against the others, within
-    bounds). Default: none.
+    false weights, noise, flip (turned round), scaled (a longer step), random (a step anywhere), counts (huge
+    ones, behind true weights), labels (trained on wrong ones), own-rows (flipped where few others have evidence),
+    inflated (flipped, behind huge counts and the description of an average client) or stealth (against the
+    others, within bounds). Default: none.
     """
 
     attack_scale: float
-    """Standard deviation of what malicious clients send, or the factor of what they flip. Default: 5."""
+    """Standard deviation of what malicious clients send, or the factor of what they flip or scale. Default: 5."""
 
     attack_ratio: float
     """Share of the clients that is malicious. Default: 0.2."""

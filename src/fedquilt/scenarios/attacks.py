@@ -5,6 +5,11 @@ What they send, with `scale` s and honest weights w:
 - *same-value*, *gaussian*: a false embedding, one random number throughout, or one for each entry, from N(0, s^2). The server
   compares clients by embeddings.
 - *noise*: weights from N(0, s^2). *flip*: the weights -s w.
+- *scaled*, *random*: with g what was received and d = w - g what training added, g + s d, and g + s |d| u, where u has length
+  one and a random direction. Where nothing was received that w could be compared with, g is zero; of an upload that says how
+  weights changed, d is the upload.
+- *counts*: what was trained, behind counts of 10^9.
+- *labels*: what was trained, on training labels that are turned round (`fedquilt.scenarios.poisoned_labels`).
 - *own-rows* adapts to methods that average by evidence: the clients claim to have seen everything, once, and flip the patches
   in which they are then at least as many as the honest clients with evidence. In all other patches, and in what is averaged
   without evidence, they send what they trained.
@@ -77,7 +82,7 @@ class Attack:
             if round == 0:
                 raise FedquiltError(_NOTHING_WITH_THESE_SETTINGS)
             return uploads
-        if not hostile:
+        if not hostile or not uploads or self.kind == "labels":  # in some phases of a method nothing is sent
             return uploads
         if self.kind in ON_EMBEDDINGS:
             changed = {EMBEDDING: self._drawn(uploads, EMBEDDING, hostile, round)}
@@ -85,6 +90,10 @@ class Attack:
             changed = {name: self._drawn(uploads, name, hostile, round) for name in attacked(uploads, specs)}
         elif self.kind == "flip":
             changed = {name: self._flipped(uploads, name, hostile) for name in attacked(uploads, specs)}
+        elif self.kind in ("scaled", "random"):
+            changed = {name: self._step(uploads, name, hostile, round, down) for name in attacked(uploads, specs)}
+        elif self.kind == "counts":
+            changed = {name: self._claimed(uploads, name, hostile) for name in counted(uploads, specs)}
         elif self.kind == "own-rows":
             changed = self._own_rows(uploads, specs, hostile)
         else:
@@ -120,6 +129,27 @@ class Attack:
     def _flipped(self, uploads: Message, name: str, hostile: dict[int, int]) -> Tensor:
         sent = dense(uploads[name]).clone()
         sent[list(hostile)] *= -self.scale
+        return sent
+
+    def _claimed(self, uploads: Message, name: str, hostile: dict[int, int]) -> Tensor:
+        sent = dense(uploads[name]).clone()
+        sent[list(hostile)] = INFLATED
+        return sent
+
+    def _step(self, uploads: Message, name: str, hostile: dict[int, int], round: int, down: Message) -> Tensor:
+        """The uploads [n, ...], those of malicious clients with a step from what they received that is s times as long."""
+        sent = dense(uploads[name]).clone()
+        received = torch.zeros_like(sent)
+        given = None if name.startswith(CHANGES) or name not in down else dense(down[name])
+        if given is not None and given.shape in (sent.shape, sent.shape[1:]):
+            received = given.to(sent).expand_as(sent)
+        for place, client in hostile.items():
+            step = sent[place] - received[place]
+            if self.kind == "random":
+                stream = torch_stream(self.seed, "attack", "direction", name, round, client)
+                drawn = torch.randn(step.shape, generator=stream).to(sent)
+                step = drawn * (torch.linalg.vector_norm(step) / torch.linalg.vector_norm(drawn).clamp_min(1e-12))
+            sent[place] = received[place] + self.scale * step
         return sent
 
     def _own_rows(self, uploads: Message, specs: Sequence[TensorSpec], hostile: dict[int, int]) -> dict[str, Tensor]:
@@ -191,11 +221,22 @@ def attacked(uploads: Message, specs: Sequence[TensorSpec]) -> list[str]:
     return weights or [name for name in uploads if other(name)]
 
 
+def counted(uploads: Message, specs: Sequence[TensorSpec]) -> list[str]:
+    """The uploads that are counts, such as of training nodes or of evidence."""
+    return [name for name in uploads if (spec := declared(specs, name)) is not None and spec.count]
+
+
 def check_attackable(method: Method, kind: AttackKind) -> None:
     """Raise an error if the method does not upload what the attack replaces, or not with its settings."""
     if kind not in ON_EMBEDDINGS:
         if not method.sent_uploads():
             raise FedquiltError(f"Method '{method.name}' uploads nothing to attack; leave out the attack.")
+        if kind == "counts" and not any(spec.count for spec in method.sent_uploads()):
+            raise FedquiltError(f"Method '{method.name}' uploads no counts to inflate; choose attack=scaled.")
+        if kind == "labels" and not method.task.has_classes:
+            raise FedquiltError(
+                f"The task {method.task.name} has no classes that malicious clients could turn round; choose attack=flip."
+            )
         if kind == "own-rows" and not method.averages_by_evidence():
             raise FedquiltError(
                 f"Method '{method.name}' does not average by evidence, so that no rows can be owned; choose attack=flip."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-AttackKind = Literal["same-value", "gaussian", "noise", "flip", "own-rows", "inflated", "stealth"]
+AttackKind = Literal[
+    "same-value", "gaussian", "noise", "flip", "scaled", "random", "counts", "labels", "own-rows", "inflated", "stealth"
+]
 LabelNoiseKind = Literal["uniform", "pair"]
 AggregationRule = Literal["mean", "median", "trimmed", "clipped", "guarded"]

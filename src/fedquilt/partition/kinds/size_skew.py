@@ -30,8 +30,8 @@ def size_skew(graph: Graph, clients: int, seed: int, alpha: float = ALPHA, min_n
     """Client m has about k + s_m (N - k M) nodes, where s ~ Dir(alpha, ..., alpha) and k is `min_nodes`.
 
     METIS cuts the parts of larger clients, within a few per cent of their sizes. Clients of less than 50 nodes, or a tenth of
-    an even share, are then cut out of the largest part: the nodes nearest to a random one. Without `min_nodes` k is 10, or half of
-    an even share where that is less. Splits are drawn again until each client has a training node.
+    an even share, are then cut out of the largest part: the nodes nearest to a random one. Without `min_nodes` k is 10, or half
+    of an even share where that is less. Splits are drawn again until each client has a training node.
     """
     least = max(1, min(FEWEST, graph.nodes // (2 * clients))) if min_nodes is None else min_nodes
     if least * clients > graph.nodes:
