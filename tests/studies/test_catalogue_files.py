@@ -11,7 +11,6 @@ from fedquilt.studies.spec import find_study
 from support.tiny_studies import write_study
 
 SHIPPED: dict[str, tuple[list[int], list[int]]] = {
-    "conditions": ([], []),
     "fedpub": ([*range(1, 13)], [3, 4, 5, 6, 7, 8, 9, 12]),
     "fediih": ([*range(1, 12)], [3, 4, 40]),
     "fedsheafhn": ([1, 2, 3, 4, 7, 8], [2, 3, 4, 5]),
