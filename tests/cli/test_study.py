@@ -41,7 +41,7 @@ def test_list_names_every_study(call: Callable) -> None:
 
 
 def test_list_of_nobody_is_refused(refused: Callable) -> None:
-    says = "There are no studies of 'fedfoo'; there are some of fedpub, fedsheafhn, fedhero, fediih, fedssa, quilt."
+    says = "There are no studies of 'fedfoo'; there are some of fedpub, fedsheafhn, fedhero, fediih, fedssa, conditions, quilt."
     assert refused("study list fedfoo") == says
 
 

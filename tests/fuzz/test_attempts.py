@@ -29,7 +29,18 @@ def kind(found: list[float]) -> SimpleNamespace:
 
 
 def test_every_kind_says_what_it_tries() -> None:
-    assert kind_names() == ["changed", "damage", "flood", "inputs", "kill", "limits", "links", "replies", "requests"]
+    assert kind_names() == [
+        "changed",
+        "damage",
+        "flood",
+        "inputs",
+        "kill",
+        "limits",
+        "links",
+        "options",
+        "replies",
+        "requests",
+    ]
     assert all(find_kind(name).ABOUT for name in kind_names())
 
 

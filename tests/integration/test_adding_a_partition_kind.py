@@ -83,4 +83,4 @@ def test_a_new_file_in_the_folder_of_kinds_is_in_the_help(
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["partition", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "disjoint, imbalanced, louvain, louvain-50, natural, overlapping, random" in text
+    assert "disjoint, imbalanced, label-skew, louvain, louvain-50, natural, overlapping, random, size-skew" in text

@@ -109,7 +109,7 @@ def test_an_attack_changes_what_malicious_clients_send_or_is_refused(name: str, 
 def test_what_can_be_attacked_is_as_documented() -> None:
     from support.pages import ROOT
 
-    page = (ROOT / "docs" / "how-to" / "conditions.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "noise-and-attacks.md").read_text(encoding="utf-8")
     listed = page[page.index("| attack |") : page.index("## Robust")]
     for kind in ATTACKS:
         assert f"| `{kind}` |" in listed

@@ -18,7 +18,7 @@ from fedquilt.messages.message import (
 )
 from fedquilt.methods import fedpub
 from fedquilt.methods.base import EMBEDDING, State
-from fedquilt.methods.fedpub import FedPub
+from fedquilt.methods.fedpub import KNOWN, FedPub
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
@@ -53,6 +53,8 @@ class WrittenOut(FedPub):
         server[EMBEDDING][senders] = F.normalize(centred(self, dense(uploads[EMBEDDING])), dim=1)
         cosine = server[EMBEDDING].double() @ server[EMBEDDING].double().T
         self.now = self.scaled(cosine.float(), len(senders))
+        heard = server[EMBEDDING].abs().sum(1) > 0
+        server[KNOWN] |= heard.unsqueeze(1) & heard  # by their last embeddings, whenever they sent them
         return super().aggregate(server, uploads, senders, receivers)
 
     def compare(self, server: State, uploads: Message, stacks: dict[str, Tensor], senders: Tensor) -> Tensor:

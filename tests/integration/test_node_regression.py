@@ -34,7 +34,7 @@ from support.federations import Wiretap, make_method, make_task, make_training, 
 from support.flower_doubles import federation, site_models
 
 TASK = "node-regression"
-NEED_CLASSES = {"adafgl", "fedgta", "fedproto", "fedssa", "fedtad", "majority", "quilt"}
+NEED_CLASSES = {"adafgl", "fedgta", "fedproto", "fedssa", "fedtad", "majority"}
 
 
 def numeric(clients: list[Client], unit: float = 1.0) -> list[Client]:
@@ -109,11 +109,11 @@ def test_from_a_table_to_predictions_in_the_units_of_the_labels(tables: Path, he
 
 def test_comparing_resuming_exporting_and_loading(tables: Path, tmp_path: Path, here: Path, call: Callable) -> None:
     called = call(
-        f"compare --methods local,fedavg,quilt --dataset {tables} --task {TASK} --rounds 3 --metric mae --out both"
+        f"compare --methods local,fedavg,fedssa --dataset {tables} --task {TASK} --rounds 3 --metric mae --out both"
     )
     assert called.status == 1  # the others are done
     assert "mae" in called.out
-    assert "Method 'quilt' needs classes" in called.out + called.err
+    assert "Method 'fedssa' needs classes" in called.out + called.err
     folder = f"{tmp_path}/run"
     options = {"task": TASK, "rounds": 4, "checkpoint_seconds": 0}
     run = fedquilt.run("fedavg", str(tables), out=folder, **options)
@@ -192,8 +192,8 @@ def test_sites_with_whole_numbers_need_not_have_the_same(tmp_path: Path) -> None
     clients[0] = replace(clients[0], graph=replace(clients[0].graph, classes=7))
     there = federation(tmp_path, clients, method="fedavg", task=TASK)
     assert np.isfinite(there.run()["test_mean"])
-    with pytest.raises(FedquiltError, match="Method 'quilt' needs classes, which the task node-regression has not"):
-        federation(tmp_path / "other", numeric(clients), method="quilt", task=TASK).run()
+    with pytest.raises(FedquiltError, match="Method 'fedssa' needs classes, which the task node-regression has not"):
+        federation(tmp_path / "other", numeric(clients), method="fedssa", task=TASK).run()
 
 
 def test_a_site_with_named_classes_refuses_without_naming_them(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from fedquilt.graphs.npz import write_npz
 from fedquilt.methods.base import methods
 from fedquilt.partition.make import make_partition
 from fedquilt.partition.storage import save
-from fedquilt.runs.compute_version import compute_version
 from fedquilt.runs.config import RunConfig
 from fedquilt.studies import cells as module
 from fedquilt.studies import digests
@@ -54,6 +53,9 @@ DETERMINING: dict[str, list[Any]] = {
     "clients_from": [None, ["a", "b"], ["b", "a"]],
     "client_settings": [{}, {"0": {"lr": 0.1}}, {"0": {"lr": 0.2}}],
     "participation": [1.0, 0.5],
+    "task_settings": [{}, {"width": 16}],
+    "batch": ["full", "clusters"],
+    "batch_nodes": [10_000, 500],
     "drop_out": [0.0, 0.2],
     "stragglers": [0.0, 0.2],
     "join_late": [0.0, 0.2],
@@ -324,11 +326,3 @@ def test_all_other_methods_get_a_row_where_a_study_asks_for_them(tmp_path: Path)
 def test_settings_are_written_as_one_types_them() -> None:
     assert format_settings({"lr": 0.005, "masking": False, "model": "gcn"}) == "lr=0.005 masking=false model=gcn"
     assert format_settings({}) == ""
-
-
-def test_only_cells_in_which_clients_sit_out_have_another_key_than_before() -> None:
-    one, some = cell(), cell(participation=0.5)
-    graph = digests.graph_digest("communities-3", None, None)
-    before = [digests.json_digest([each.identity, graph, "", compute_version()]) for each in (one, some)]
-    assert one.key == before[0]
-    assert some.key != before[1]

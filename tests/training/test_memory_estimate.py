@@ -162,8 +162,9 @@ def test_batches_take_the_memory_of_a_step_and_of_a_layer() -> None:
     options = EngineOptions(torch.device("cpu"), 1)
     found, full = (estimate_memory(one, clients, options) for one in (method, whole))
     assert found.clients + found.working < (full.clients + full.working) / 2
-    engine = InProcess(method, clients, cohort_size=1)
     meter = MemoryMeter()
     with meter:
+        engine = InProcess(method, clients, cohort_size=1)
         engine.round(0, torch.arange(2), {}, evaluate=True)
+        engine.round(1, torch.arange(2), {}, evaluate=True)
     assert meter.peak / WITHIN < found.clients + found.working < WITHIN * meter.peak

@@ -126,7 +126,6 @@ class Request:
                 and self.client < context.clients <= MAX_CLIENTS
                 and 0 < context.epochs <= MAX_EPOCHS
                 and 0 < context.rounds <= MAX_ROUNDS
-                and context.batch_nodes >= 0
                 and context.newcomer_epochs is None
             )
         except TypeError:

@@ -31,8 +31,6 @@ _FIRST_OPTIONS = frozenset({
     "attack", "attack_scale", "attack_ratio", "aggregation", "aggregation_trim", "aggregation_clip",
     "dp_clip", "dp_noise", "dp_epsilon", "dp_delta", "precision",
 })  # fmt: skip
-# Where some clients sit out, numbers changed within version 2: those cells are run again, all others stay valid.
-_PARTIAL = "typical pairs"
 _PATHS = ("dataset", "clients_from")  # options that name a user's own graph
 
 
@@ -105,8 +103,7 @@ class Cell:
         config = self.config
         partition = file_digest(config.partition) if config.partition.endswith(".npz") else ""
         graph = graph_digest(config.dataset, config.data, config.clients_from)
-        parts = [self.identity, graph, partition, compute_version()]
-        return json_digest([*parts, _PARTIAL] if config.participation < 1 else parts)
+        return json_digest([self.identity, graph, partition, compute_version()])
 
 
 def _identifies(option: str, value: Any) -> bool:

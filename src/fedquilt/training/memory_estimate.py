@@ -38,7 +38,7 @@ FIXED = 30 * 10**6  # libraries' pages that the first round touches
 SPREAD = 1.2  # freed blocks of other sizes are not always used again
 FEW, MORE = 2, 6  # clients of the two small cohorts
 LARGEST = 500  # nodes of a client that is tried as it is
-NEAR = 3  # a part of a graph with its neighbours has about so many times its nodes
+NEAR = 1.5  # a part of a graph with its neighbours has about so many times its nodes
 NODE_BYTES, EDGE_BYTES = 70, 8  # of a client's clusters and its rows in a cohort
 
 

@@ -172,10 +172,10 @@ def test_nothing_is_paid_for_what_may_not_leave(tmp_path: Path) -> None:
 
 
 def test_nothing_is_paid_where_nothing_leaves(tmp_path: Path) -> None:
-    """FedSheafHN sends nothing in a later round without a download."""
+    """AdaFGL sends nothing in its second phase."""
     pytest.importorskip("dp_accounting")
     (path,) = write_open_sites(tmp_path, ragged_clients(SIZES[:1]), dp=PROTECTED)
-    said, upload = RequestHandler().reply(str(path), {**first_round("fedsheafhn"), "round": 4}, b"")
+    said, upload = RequestHandler().reply(str(path), {**first_round("adafgl"), "round": 4}, b"")
     assert "refused" not in said
     assert decode(upload) == {}
     assert open_site(path).budget.uploads == 0

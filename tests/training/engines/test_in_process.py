@@ -12,7 +12,7 @@ from fedquilt.tasks.node_classification import accuracy, losses
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.plan import Plan
-from support.federations import assert_same, copied, make_method, make_training, ragged_clients
+from support.federations import assert_same, copied, make_method, make_task, make_training, ragged_clients
 
 SOME = torch.tensor([1, 3])
 
@@ -215,13 +215,14 @@ def test_clients_may_have_any_numbers_in_rising_order(cohort_size: int | None) -
 
 @pytest.mark.parametrize("cohort_size", SIZES)
 def test_settle_is_a_last_step_for_everyone(cohort_size: int | None) -> None:
-    (engine, down), (other, _) = start("fedavg", cohort_size), start("fedavg", cohort_size)
+    """Of one epoch, where newcomers have as many: what the second round of training is."""
+    clients = ragged_clients()
+    method = make_method("fedavg", clients, make_task(clients, newcomer_epochs=1))
+    engine, other = (InProcess(method, clients, cohort_size=cohort_size) for _ in range(2))
     for each in (engine, other):
-        each.round(0, torch.arange(5), down, evaluate=False)
+        each.round(0, torch.arange(5), {}, evaluate=False)
     report = engine.settle({})
-    _, expected = other.round(
-        1, torch.arange(5), {}, evaluate=True
-    )  # what `Method.settle` does where nothing else is said
+    _, expected = other.round(1, torch.arange(5), {}, evaluate=True)
     assert_same(figures(report), figures(expected))
     assert_same(engine.personal(), other.personal())
 

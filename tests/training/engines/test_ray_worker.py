@@ -29,7 +29,7 @@ def test_a_worker_gives_what_its_engine_gives() -> None:
     method, threads = make_method("fedavg", clients), torch.get_num_threads()
     worker, engine = RayWorker(), InProcess(method, clients, cohort_size=2)
     worker.open(type(method), method.settings, method.context, clients, "cpu", 2, "float32", threads)
-    uploads, metrics = worker.round(0, [1, 3], True, {}, {})
+    uploads, metrics = worker.round(0, [1, 3], True, {}, {}, {})
     expected, evaluation = engine.round(0, torch.tensor([1, 3]), {}, evaluate=True)
     assert_same(copied(unpack(uploads, CPU)), copied(expected))
     for mine in (metrics, worker.metrics()):
@@ -40,6 +40,6 @@ def test_a_worker_gives_what_its_engine_gives() -> None:
         )
     assert_same(copied(unpack(worker.personal(), CPU)), engine.personal())
     state = deepcopy(worker.state())  # Ray would copy it
-    worker.round(1, [0], False, {}, {})
+    worker.round(1, [0], False, {}, {}, {})
     worker.restore(state)
     assert_same(worker.engine.state(), engine.state())
