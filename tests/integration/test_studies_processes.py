@@ -76,6 +76,7 @@ def test_what_a_worker_finds_is_what_a_run_finds(real: SimpleNamespace) -> None:
     assert not list(kept.folder.rglob("*.safetensors"))
 
 
+@pytest.mark.e2e
 def test_a_killed_worker_is_replaced_and_its_cell_done_when_the_study_is_run_again(tmp_path: Path) -> None:
     class Deadly(Seen):
         """Kills the worker of the first cell in its third round."""

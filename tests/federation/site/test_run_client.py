@@ -343,6 +343,7 @@ def first_round(name: str = "fedavg") -> dict[str, Any]:
     return {"version": 1, **Request(ROUND, RUN, 0, 0, -1, 0, 5, name, {"hidden": 8}, context).to_header()}
 
 
+@pytest.mark.e2e
 def test_two_processes_give_one_answer(tmp_path: Path) -> None:
     """Both are asked for the same round at once: the site trains, pays and notes it once, and answers twice."""
     pytest.importorskip("dp_accounting")

@@ -308,6 +308,7 @@ def test_a_worker_that_is_lost_again_and_again_ends_it(monkeypatch: pytest.Monke
     assert training.progress.next_round == 3
 
 
+@pytest.mark.e2e
 def test_what_a_client_finds_wrong_arrives_as_it_was_said_and_is_not_tried_again(
     pooled: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
