@@ -105,9 +105,8 @@ def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_without_a_seal_has_the_versions_of_its_config() -> None:
-    assert [
-        each.kind for each in seal.version_differences(seal.seal_of_earlier({"versions": {"computation": 2}}))
-    ] == []
+    now = {"versions": {"computation": seal.COMPUTE_VERSION}}
+    assert [each.kind for each in seal.version_differences(seal.seal_of_earlier(now))] == []
     assert [each.kind for each in seal.version_differences(seal.seal_of_earlier({}))] == [FIXED]  # computation 1
     assert seal.unsealed().kind == UNSEALED
 
