@@ -29,6 +29,7 @@ $(CORE): pyproject.toml constraints.txt
 $(STAMP): $(CORE)
 	@echo "Installing what the tests, the linters and the site need; this happens once."
 	$(PIP) -e '.[dev]'
+	-@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null 2>&1  # half a minute, which Flower's many processes save at every start
 	touch $(STAMP)
 
 demo: $(CORE)    ## what clients with few labels gain by joining: six methods on a graph that is built in; tables and pictures
