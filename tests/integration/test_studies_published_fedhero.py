@@ -171,10 +171,10 @@ def test_convergence_is_that_of_the_main_table():
     assert all(drawn.options_at(at) in tabled for at in drawn.places())
 
 
-def test_what_cannot_be_run_says_why():
-    fraud = sound_study("fedhero-figure-3", 24)
-    missing = {at["dataset"] for at in fraud.places() if fraud.missing_at(at)}
-    assert missing == {"ieee-fraud"}
+def test_graphs_that_come_in_pieces_keep_them():
+    pieces = sound_study("fedhero-figure-3", 24)
+    kinds = {at["dataset"]: pieces.options_at(at)["partition"] for at in pieces.places()}
+    assert kinds == {"syn-cora": "natural", "ieee-fraud": "natural", "credit": "disjoint"}
 
 
 def test_each_panel_of_figure_9_has_the_default():

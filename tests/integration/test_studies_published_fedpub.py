@@ -27,6 +27,7 @@ PLACES = {
     "table-11": 24,
     "table-12": 20,
     "table-12-oracle": 4,
+    "figure-1": 7,
     "figure-3": 12,
     "figure-4": 48,
     "figure-5": 48,
@@ -38,6 +39,7 @@ PLACES = {
     "figure-11": 7,
     "figure-12": 24,
     "link": 200,
+    "masks": 6,
 }
 OTHERS = {"link"}  # studies with methods that the paper does not have
 NAMES = {f"fedpub-{name}" for name in PLACES}
