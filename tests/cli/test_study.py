@@ -11,6 +11,7 @@ import pytest
 
 from fedquilt.cli.study import parse_only
 from fedquilt.errors import FedquiltError
+from fedquilt.methods.base import methods
 from fedquilt.studies import plan, runner, workers
 from fedquilt.studies.catalogue_files import study_names
 from fedquilt.studies.cells import Cell, Missing
@@ -144,6 +145,26 @@ def test_ctrl_c_says_how_to_go_on(call: Callable, tiny: str, monkeypatch: pytest
     called = call(f"study run {tiny}")
     assert called.status == 130
     assert called.sentence == "stopped; run the same command again to go on."
+
+
+def test_a_share_of_the_cells_and_what_is_stale(
+    call: Callable, refused: Callable, here: Path, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = [call(f"study run {tiny} -q --device cpu --share {part}/2").status for part in (1, 2)]
+    assert ran == [0, 0]
+    assert "6 cells with 1 seeds, of which 6 are done; 3" in call(f"study show {tiny}").out
+    assert "A share is written like 2/4" in refused(f"study run {tiny} --share 3/2")
+    assert refused(f"study run {tiny} --stale") == "Nothing of tiny.yaml is stale, so there is nothing to run."
+    monkeypatch.setattr(methods()["fedpub"], "compute_version", 2)
+    shown = call(f"study show {tiny}").out
+    assert "6 cells with 1 seeds, of which 6 are done" in shown
+    assert "2 of those that are done are stale" in shown
+    assert "2 of 6 runs are stale (†)" in call(f"study report {tiny}").out
+    again = call(f"study run {tiny} --stale --device cpu")
+    assert again.status == 0, again.err
+    assert "0 of 2 cells done" in again.err
+    assert "stale" not in call(f"study show {tiny}").out
+    assert "All runs were computed by the installed code (" in call(f"study report {tiny}").out
 
 
 # -- bad input ---------------------------------------------------------------------------------------

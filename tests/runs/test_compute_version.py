@@ -1,7 +1,7 @@
 """Whether runs still give the numbers of the declared version: a few rounds of every method, held against recorded ones.
 
-When numbers are meant to change, raise COMPUTE_VERSION and record them anew; for a new method, record its numbers beside
-the others': `python tests/runs/test_compute_version.py` does either.
+When numbers are meant to change, raise the version that the failing test names, and record them anew; for a new method, record
+its numbers beside the others': `python tests/runs/test_compute_version.py` does either.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import torch
 
 import fedquilt
 from fedquilt.methods.base import methods
-from fedquilt.runs.compute_version import COMPUTE_VERSION, compute_version
+from fedquilt.runs import compute_version as module
+from fedquilt.runs.compute_version import COMPUTE_VERSION, compute_version, method_version, run_version
 
 RECORDED = Path(__file__).with_name("reference_results.json")
 COMMON: dict[str, Any] = {"dataset": "patchwork", "rounds": 4, "device": "cpu", "checkpoint_seconds": 1e9}
@@ -52,22 +53,44 @@ def numbers(case: str) -> list[float]:
     return out + [float(tensor.double().norm()) for _, tensor in sorted(run.models[seed].items())]
 
 
+def method_recorded(recorded: dict[str, Any], case: str) -> int:
+    """The number of its method with which a case was recorded."""
+    number: int = recorded.get("methods", {}).get(CASES[case]["method"], 1)
+    return number
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_runs_give_the_numbers_of_the_declared_version(case: str) -> None:
     recorded = json.loads(RECORDED.read_text())
     assert recorded["version"] == COMPUTE_VERSION, "record the numbers of the new version; see the top of this file"
+    method = methods()[CASES[case]["method"]]
+    where = (
+        f"{method.__name__}.compute_version (in {method.__module__.replace('.', '/')}.py, now {method.compute_version})"
+    )
+    assert method_recorded(recorded, case) == method.compute_version, f"{where} was raised: record its numbers anew"
     assert numbers(case) == pytest.approx(recorded["numbers"][case], rel=TOLERANCE), (
-        "this run gives other numbers than before: raise COMPUTE_VERSION if that is meant, and record them anew"
+        f"this run gives other numbers than before; if that is meant, raise {where} where the runs of other methods pass, "
+        f"else COMPUTE_VERSION (in fedquilt/runs/compute_version.py, now {COMPUTE_VERSION}), and record them anew"
     )
 
 
-def test_version_1_is_written_as_before_versions_were_declared() -> None:
-    assert COMPUTE_VERSION != 1 or compute_version() == "dfcb34e4767fbfee"
+def test_a_method_has_a_number_of_its_own_which_changes_only_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMPUTE_VERSION", 1)
+    assert compute_version() == compute_version("fedpub") == "dfcb34e4767fbfee"  # as before versions were declared
+    monkeypatch.setattr(module, "COMPUTE_VERSION", 3)
+    assert compute_version() == compute_version("fedpub") == "v3"
+    assert run_version("fedpub") == 3
+    monkeypatch.setattr(methods()["fedpub"], "compute_version", 2)
+    assert (compute_version("fedpub"), run_version("fedpub"), method_version("fedpub")) == ("v3.2", "3.2", 2)
+    assert compute_version("fedavg") == compute_version("of-a-plugin-that-is-not-here") == compute_version() == "v3"
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     recorded = json.loads(RECORDED.read_text())
     known = recorded["numbers"] if recorded["version"] == COMPUTE_VERSION else {}
-    found = {"version": COMPUTE_VERSION, "numbers": {case: known.get(case) or numbers(case) for case in CASES}}
+    same = {c for c in CASES if method_recorded(recorded, c) == methods()[CASES[c]["method"]].compute_version}
+    kept = {case: found for case, found in known.items() if case in same}
+    raised = {name: method.compute_version for name, method in methods().items() if method.compute_version > 1}
+    found = {"version": COMPUTE_VERSION, "methods": raised, "numbers": {c: kept.get(c) or numbers(c) for c in CASES}}
     RECORDED.write_text(json.dumps(found, indent=1) + "\n")

@@ -248,7 +248,7 @@ def test_the_key_changes_with_the_saved_partitions_content(elsewhere: Path) -> N
 def test_the_key_changes_with_the_version_and_the_identity_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     one = cell()
     before = one.key, one.identity
-    monkeypatch.setattr(module, "compute_version", lambda: "other")
+    monkeypatch.setattr(module, "compute_version", lambda method: "other")
     assert one.key != before[0]
     assert one.identity == before[1]
 

@@ -67,14 +67,16 @@ def test_cells_by_other_code_count_and_are_told(tmp_path: Path, monkeypatch: pyt
     study, store = study_of(tmp_path), CellStore(tmp_path / "studies")
     cells = cells_of(study)
     with monkeypatch.context() as older:
-        older.setattr("fedquilt.studies.cells.compute_version", lambda: "older")
-        older.setattr("fedquilt.studies.store.compute_version", lambda: "older")
+        older.setattr("fedquilt.studies.cells.compute_version", lambda method: "older")
+        older.setattr("fedquilt.studies.store.compute_version", lambda method: "older")
         store_cell(store, cells[0], test=1.0)
         store_cell(store, cells[1], test=1.0)
     store_cell(store, cells[1], test=2.0, finished=0.0)
     summary = summarise(study, cells, [], [], store)
     assert summary.codes == {"older": 1, compute_version(): 1}
     assert [entry.mean for entry in summary.entries[:2]] == [1.0, 2.0]
+    assert [entry.stale for entry in summary.entries[:2]] == [True, False]
+    assert summary.stale == 1
 
 
 def test_gathering_counts_seeds_that_were_begun_and_names_each_absence_once(

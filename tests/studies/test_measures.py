@@ -165,3 +165,27 @@ def test_links_are_inferred_from_the_best_models(method: str) -> None:
     assert set(found) == {f"links.{view}{kind}" for view in VIEWS for kind in ("", ".auc")}
     for view, guess in expected.items():
         assert (found[f"links.{view}"], found[f"links.{view}.auc"]) == (guess.accuracy, guess.auc)
+
+
+def test_clients_of_a_natural_partition_by_their_leading_class() -> None:
+    resolved, run, values = trained(method="local", partition="natural", clients=None)
+    (best,) = [record for record in run.records[1] if record["round"] + 1 == values["best_round"]]
+    tests = best["clients"]["test"]
+    labels = [resolved.graph.y[nodes] for nodes in resolved.cut(1)[0].nodes]
+    leading = [int(np.bincount(one).argmax()) for one in labels]
+    for number in (0, 1):
+        mine = [test for test, label in zip(tests, leading, strict=True) if label == number]
+        assert values[f"test.class.{number}"] == pytest.approx(np.mean(mine))
+    assert "test.class.0" not in trained(method="local")[2]
+
+
+def test_entries_that_the_most_alike_and_the_most_unlike_clients_share() -> None:
+    resolved, run, values = trained(method="fedpub", settings={"hidden": 8, "threshold": 0.9})
+    models = {name: tensor.numpy() for name, tensor in run.models[1].items()}
+    partition = resolved.cut(1)[0]
+    counts = [np.bincount(resolved.graph.y[nodes], minlength=2) for nodes in partition.nodes]
+    apart = {(i, j): jensenshannon(counts[i], counts[j], base=2) for i in range(4) for j in range(i + 1, 4)}
+    for name, pair in (("alike", min(apart, key=lambda p: apart[p])), ("unlike", max(apart, key=lambda p: apart[p]))):
+        one, other = (np.concatenate([tensor[m].ravel() != 0 for tensor in models.values()]) for m in pair)
+        assert values[f"shared.{name}"] == pytest.approx(100 * (one & other).sum() / (one | other).sum())
+    assert "shared.alike" not in trained(method="fedavg")[2]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fedquilt.errors import MachineLimitError
-from fedquilt.studies import runner, workers
+from fedquilt.studies import cell_times, runner, workers
+from fedquilt.studies.cell_memory import MemoryBudget
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.runner import run_cells, run_study
 from fedquilt.studies.store import CellStore
@@ -28,6 +29,12 @@ def does(cell: Cell, store: CellStore) -> Sequence[tuple[Any, ...]]:
     """Every cell is done; the second candidate is the better one."""
     store_cell(store, cell, val=float(cell.candidate), test=1.0)
     return [("round", 1, 2), ("round", 2, 2), ("done",)]
+
+
+@pytest.fixture(autouse=True)
+def _alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All cells are expected to take as long, so that they keep the order of the table."""
+    monkeypatch.setattr(cell_times, "expected_of", lambda config: 1.0)
 
 
 @pytest.fixture
@@ -222,3 +229,58 @@ def test_a_limit_that_every_cell_would_meet_stops_the_study(
         run_study(study, cells_of(study), store, progress=seen)
     assert len(seen.begun) == 1
     assert store.failures() == {}
+
+
+def test_the_longest_of_a_seed_come_first(tmp_path: Path, store: CellStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    lengths = {"local": 2.0, "fedavg": 1.0, "fedpub": 3.0}
+    monkeypatch.setattr(cell_times, "expected_of", lambda config: lengths[config["method"]])
+    monkeypatch.setattr(workers, "WorkerProcess", scripted(does))
+    seen = Seen()
+    run_cells(cells_of(study_of(tmp_path)), store, progress=seen)
+    order = [(cell.seed, cell.config.method) for cell in seen.begun[::2]]
+    assert order == [(seed, method) for seed in (0, 1) for method in ("fedpub", "local", "fedavg")]
+
+
+def test_cells_that_do_not_fit_beside_each_other_wait_and_others_go_before(
+    tmp_path: Path, store: CellStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together: list[list[str]] = []
+
+    def fits(self: MemoryBudget, cell: Cell, running: Sequence[Cell]) -> bool:
+        large = [one.at["method"] for one in (cell, *running)].count("FED-PUB")
+        return large < 2
+
+    class Watched(scripted(does)):  # type: ignore[misc]
+        def start_cell(self, cell: Cell) -> None:
+            super().start_cell(cell)
+            together.append([cell.at["method"], *(job[0].at["method"] for job in seen.running.values())])
+
+    monkeypatch.setattr(MemoryBudget, "fits", fits)
+    monkeypatch.setattr(workers, "WorkerProcess", Watched)
+    seen = Seen()
+    run_cells(cells_of(study_of(tmp_path))[::-1], store, jobs=3, progress=seen)
+    assert seen.done == 12
+    assert max(names.count("FED-PUB") for names in together) == 1
+    assert max(map(len, together)) == 3
+
+
+def test_a_cell_that_runs_out_of_memory_beside_others_is_tried_once_more_alone(
+    tmp_path: Path, store: CellStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside: list[tuple[str, int]] = []
+
+    def messages(cell: Cell, store: CellStore) -> Sequence[tuple[Any, ...]]:
+        if cell.at["method"] == "Local":
+            beside.append((cell.at["clients"], len(seen.running)))
+            if cell.at["clients"] == "3" or beside[-1][1]:
+                store.fail(cell, "Memory ran out.")
+                return [("full",)]
+        return does(cell, store)
+
+    monkeypatch.setattr(workers, "WorkerProcess", scripted(messages))
+    seen = Seen()
+    run_cells(cells_of(study_of(tmp_path, seeds=1))[::-1], store, jobs=3, progress=seen)
+    assert (seen.done, seen.failed, seen.running) == (5, 1, {})
+    assert [outcome for _, outcome in seen.ended].count("queued") == 2
+    assert sorted(beside)[::2] == [("2", 0), ("3", 0)]  # the second time nothing ran beside them
+    assert list(store.failures().values()) == ["Memory ran out."]

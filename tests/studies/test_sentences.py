@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedquilt.studies.cells import Missing
 from fedquilt.studies.formats import to_markdown
 from fedquilt.studies.sentences import absences, left_out, provenance, verdict_sentences
 from fedquilt.studies.spec import Study
+from fedquilt.studies.store import StoredCell
 from fedquilt.studies.summary import Summary
 from support.tiny_studies import grid_study, scored
 
@@ -41,12 +43,14 @@ def test_where_the_numbers_come_from(tmp_path: Path) -> None:
     study = grid_study(tmp_path, 1, 1)
     empty = scored(study, [[[1.0]]])
     assert provenance(empty) == []
-    mixed = with_facts(study, empty, codes={"a": 2, "b": 1}, machines={"CPU, PyTorch 2": 3})
+    aged = [replace(empty.entries[0], cells={0: StoredCell(Path("a"), {"code": "v1.5"})})]
+    mixed = replace(empty, entries=aged, codes={"v1.5": 1, "b": 2}, machines={"CPU, PyTorch 2": 3})
     assert provenance(mixed) == [
         "3 runs on CPU, PyTorch 2.",
-        "The runs were computed by different versions of the code (2 by a, 1 by b); run the study again to mend that.",
+        "1 of 3 runs are stale (†): another version of the computation finished them (1 by v1.5, 2 by b); "
+        "'fedquilt study run' with --stale runs exactly these again.",
     ]
-    assert "by another version of the code (a)" in provenance(with_facts(study, empty, codes={"a": 2}))[0]
+    assert "1.00†" in to_markdown(mixed, "x")
     assert "by the installed code" in provenance(with_facts(study, empty, codes={compute_version(): 2}))[0]
 
 

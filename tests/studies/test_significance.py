@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.stats import ttest_rel, wilcoxon
 
-from fedquilt.studies.significance import against, pairs, reference_row, swapped
+from fedquilt.studies.significance import against, corrected, holm, pairs, reference_row, swapped
 from support.tiny_studies import grid_study, scored
 
 SEEDS = 4
@@ -140,3 +140,25 @@ def test_where_less_is_better_the_lower_row_wins(studies: Any, better: str, expe
     pair = pairs(scored(studies[better, 6], values), "test")[0]
     assert (pair.wins, pair.losses, pair.better_seeds, pair.worse_seeds) == expected
     assert pair.difference == pytest.approx(4.0 if better == "lower" else -4.0)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, math.nan, 0.03, 0.005]) == pytest.approx([0.03, 0.06, math.nan, 0.06, 0.02], nan_ok=True)
+    assert holm([0.5, 0.6, 0.9]) == [1.0, 1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_what_one_of_many_comparisons_finds_by_chance_is_not_told(studies: Any) -> None:
+    values = np.zeros((3, 6, SEEDS))
+    values[0] += np.arange(1, 7)[:, None]
+    values[1] += [0.0, 0.1, 0.2, 0.3]
+    values[2, 0] += [10.0, 10.4, 10.2, 10.3]
+    summary = scored(studies["higher", 6], values)
+    alone = [pair for pair in pairs(summary, "test") if pair.first == "A"]
+    assert [pair.wilcoxon for pair in alone] == pytest.approx([2 / 64, wilcoxon([-9, 2, 3, 4, 5, 6]).pvalue], abs=0.01)
+    together = against(summary, "test", "A")
+    assert together[0].wilcoxon == pytest.approx(2 * alone[0].wilcoxon)
+    tests = [p for pair in alone for _, p in pair.seed_tests]
+    assert [p for pair in together for _, p in pair.seed_tests] == pytest.approx(holm(tests))
+    assert together[0].better_seeds <= alone[0].better_seeds
+    assert corrected(alone) == together

@@ -113,11 +113,11 @@ def test_no_margins_where_less_is_better_or_there_is_no_local(tmp_path: Path) ->
 
 
 def test_pairs_are_held_against_the_reference(tmp_path: Path) -> None:
-    values = np.arange(6.0)[None, :, None] + np.array([0.0, 2.0, 1.0])[:, None, None] + np.zeros((1, 1, 2))
-    grid = pair_table(scored(grid_study(tmp_path, 3, 6), values), "test")
-    assert texts(grid) == {
-        "B against A": ["+2.00", "6 / 0 of 6", "0.031", "6 / 0"],
-        "B against C": ["+1.00", "6 / 0 of 6", "0.031", "6 / 0"],
+    values = np.arange(7.0)[None, :, None] + np.array([0.0, 2.0, 1.0])[:, None, None] + np.zeros((1, 1, 2))
+    grid = pair_table(scored(grid_study(tmp_path, 3, 7), values), "test")
+    assert texts(grid) == {  # 2 / 128 each, twice that by Holm
+        "B against A": ["+2.00", "7 / 0 of 7", "0.031", "7 / 0"],
+        "B against C": ["+1.00", "7 / 0 of 7", "0.031", "7 / 0"],
     }
     assert grid is not None
     assert bold(grid)[0] == [False, False, True, False]

@@ -87,7 +87,7 @@ def test_a_limit_that_every_cell_would_meet_is_reported_and_others_end_the_cell(
     assert "No space left on device" in told[0][1]
     assert CellStore(tmp_path).failures() == {}
     failing["error"] = MemoryError()
-    assert run_cell.run_cell(cell, CellStore(tmp_path)) == run_cell.BROKEN
+    assert run_cell.run_cell(cell, CellStore(tmp_path)) == run_cell.FULL
     assert "Memory ran out" in CellStore(tmp_path).failures()[cell.identity]
 
 
@@ -100,3 +100,24 @@ def test_workers_have_the_threads_that_the_environment_asks_for(
     monkeypatch.setattr("fedquilt.devices.threads.available_cpus", lambda: 8)
     assert workers.WorkerPool(2, tmp_path, False)._arguments[-1] == 4
     assert workers.WorkerPool(2, tmp_path, False, threads=5)._arguments[-1] == 5
+
+
+def test_workers_end_together_and_one_that_does_not_is_killed(
+    cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_PATIENCE", 0.2)
+    did: list[tuple[int, str]] = []
+
+    class Stubborn(scripted(lambda cell, store: [("done",)])):  # type: ignore[misc]
+        def __init__(self, job: int, *args: object) -> None:
+            super().__init__(job, *args)
+            for name in ("join", "kill", "terminate"):
+                setattr(self.process, name, lambda *_, name=name: did.append((job, name)))
+
+    monkeypatch.setattr(workers, "WorkerProcess", Stubborn)
+    pool = WorkerPool(2, tmp_path, keep_models=False)
+    for job in (0, 1):
+        pool.start_cell(job, cell)
+    pool.stop()
+    assert did[:2] == [(0, "terminate"), (1, "terminate")]  # before anyone is waited for
+    assert did[2:] == [(job, what) for job in (0, 1) for what in ("join", "kill", "join")]

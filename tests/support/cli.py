@@ -18,7 +18,7 @@ SMALL = "--clients 3 --rounds 3 --set hidden=8 --device cpu"
 def without_seconds(value: object) -> object:
     """Records or results, but for the time they took."""
     if isinstance(value, dict):
-        return {k: without_seconds(v) for k, v in value.items() if not k.startswith("seconds") and k != "phases"}
+        return {k: without_seconds(v) for k, v in value.items() if not k.startswith("seconds") and k != "timings"}
     return [without_seconds(v) for v in value] if isinstance(value, list) else value
 
 

@@ -87,7 +87,7 @@ def scored(study: Study, values: Any, published: Mapping[tuple[int, int], float]
                     value=value,
                     by_seed=found,
                     published=None if printed is None else Published(at, value, printed, float("nan")),
-                    cells={seed: StoredCell(Path(), {}) for seed in found},
+                    cells={seed: StoredCell(Path(), {"measures": {}}) for seed in found},
                     planned=len(np.atleast_1d(values[r][c])),
                     better=study.better.get(value, "higher"),
                 )
@@ -120,7 +120,9 @@ class Inline(WorkerProcess):
     def __init__(self, job: int, into: Path, keep_models: bool, threads: int) -> None:
         self.job, self.cell, self.since = job, None, 0.0
         self.channel, self._child = multiprocessing.Pipe()
-        self.process = SimpleNamespace(exitcode=-9, join=lambda *_: None, terminate=lambda: None, is_alive=lambda: True)  # type: ignore[assignment]
+        nothing = lambda *_: None  # noqa: E731
+        ends = {"join": nothing, "terminate": nothing, "kill": nothing, "is_alive": lambda: True}
+        self.process = SimpleNamespace(exitcode=-9, **ends)  # type: ignore[assignment]
         self._store, self._keep_models = CellStore(into), keep_models
 
     def start_cell(self, cell: Cell) -> None:

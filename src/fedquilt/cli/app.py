@@ -24,6 +24,7 @@ from fedquilt.cli import (
     show,
     site,
     study,
+    study_graphs,
     tune,
 )
 from fedquilt.cli.console import say
@@ -114,6 +115,9 @@ graph.command(
         "fedquilt graph import patients.csv contacts.csv --id patient --label diagnosis --drop name --out mine.npz",
     ),
 )(graph_import)
+study.study.command("graphs", epilog=example("fedquilt study graphs roman-empire,questions --seeds 3 --jobs 2"))(
+    study_graphs.graphs
+)
 app.add_typer(
     study.study,
     name="study",

@@ -16,8 +16,9 @@ from pydantic import BaseModel
 from fedquilt.common.registry import load_plugins
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.client_settings import parse_client_settings
-from fedquilt.runs.config import PARTITION_KINDS, RunConfig, parse_settings, read_options
+from fedquilt.runs.config import PARTITION_KINDS, RunConfig
 from fedquilt.runs.options import GROUPS, HOW, OUTPUT, WHAT, WHERE, RunOption, options_of
+from fedquilt.runs.read_config import parse_settings, read_options
 
 __all__ = ["HOW", "OUTPUT", "PARTITION_KINDS", "WHAT", "WHERE"]
 

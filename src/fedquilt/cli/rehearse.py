@@ -16,7 +16,7 @@ from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, results, say
 from fedquilt.cli.errors import StoppedError, limits_explained
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.config import parse_settings
+from fedquilt.runs.read_config import parse_settings
 from fedquilt.tasks import NODE_CLASSIFICATION
 
 

@@ -13,7 +13,7 @@ from fedquilt.cli.console import results, say
 from fedquilt.cli.methods import short
 from fedquilt.cli.targets import check_new_folder
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.config import parse_settings
+from fedquilt.runs.read_config import parse_settings
 
 if TYPE_CHECKING:
     from fedquilt.federation.site.check import SiteReport

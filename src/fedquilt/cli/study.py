@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedquilt.cli import options as o
+from fedquilt.cli import study_exchange, study_scoreboard
 from fedquilt.cli.console import aside, results, say
+from fedquilt.cli.study_exchange import INTO, Into
 from fedquilt.common.registry import load_plugins
 
 if TYPE_CHECKING:
@@ -32,11 +34,13 @@ Only = Annotated[
         help="A part of it, such as dataset=cora,citeseer,clients=10; may be repeated.",
     ),
 ]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="How many cells run at a time.")]
 SeedCount = Annotated[
     int | None, typer.Option("--seeds", min=1, help="How many seeds; by default as many as the paper has.")
 ]
-Into = Annotated[Path, typer.Option("--into", file_okay=False, help="The folder where cells and reports are kept.")]
-INTO = Path("studies")
+study.command("export")(study_exchange.export)
+study.command("merge")(study_exchange.merge)
+study.command("scoreboard")(study_scoreboard.scoreboard)
 
 
 @study.command("list")
@@ -62,8 +66,17 @@ def list_studies(
 
 
 @study.command("show")
-def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO, plugin: o.Plugin = None) -> None:
-    """What a study runs: its axes, how many cells, how many of them are done, and what is missing."""
+def show(
+    name: Name,
+    only: Only = None,
+    seeds: SeedCount = None,
+    jobs: Jobs = 1,
+    device: o.Device = None,
+    data: o.Data = None,
+    into: Into = INTO,
+    plugin: o.Plugin = None,
+) -> None:
+    """What a study runs: its axes, how many cells, how many of them are done, how long the rest takes, and what is missing."""
     load_plugins(plugin or (), named=True)
     from rich.table import Table
 
@@ -73,8 +86,9 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO, 
     from fedquilt.studies.sentences import left_out
     from fedquilt.studies.spec import find_study
     from fedquilt.studies.store import CellStore
+    from fedquilt.studies.time_left import time_left
 
-    plan = plan_study(name, parse_only(only or []), data=_text(data))
+    plan = plan_study(name, parse_only(only or []), seeds, _text(data), device or "auto")
     shown = plan.study
     say(shown.title)
     say(shown.lead)
@@ -87,11 +101,20 @@ def show(name: Name, only: Only = None, data: o.Data = None, into: Into = INTO, 
     cells, missing = plan.available()
     stored = CellStore(into).by_identity()
     first, later = compared_cells(shown, cells), later_cells(shown, cells, stored)
-    done = sum(cell.identity in stored for cell in [*first, *later])
+    found = [stored[cell.identity] for cell in [*first, *later] if cell.identity in stored]
+    aged = sum(one.stale for one in found)
     whole = find_study(name)
     published = read_published(whole, name)
     total = len(first) + later_count(shown, cells)
-    say(f"{total} cells with {shown.seeds} seeds, of which {done} are done; {len(published)} published numbers.")
+    say(
+        f"{total} cells with {seeds or shown.seeds} seeds, of which {len(found)} are done; {len(published)} published numbers."
+    )
+    if aged:
+        say(
+            f"{aged} of those that are done are stale: another version of the computation finished them; "
+            "'fedquilt study run' runs them again, with --stale only them."
+        )
+    say(time_left(shown, cells, stored, jobs))
     for sentence in wrong_averages(whole, published):
         say(f"A published average is not that of its cells: {sentence}.")
     for sentence in left_out(missing):
@@ -103,7 +126,7 @@ def run(
     name: Name,
     only: Only = None,
     seeds: SeedCount = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="How many cells run at a time.")] = 1,
+    jobs: Jobs = 1,
     into: Into = INTO,
     data: o.Data = None,
     device: o.Device = None,
@@ -115,6 +138,15 @@ def run(
     ] = None,
     keep_models: Annotated[
         bool, typer.Option("--keep-models", help="Keep the models and checkpoints of cells that are done.")
+    ] = False,
+    share: Annotated[
+        str | None,
+        typer.Option(
+            "--share", metavar="PART/PARTS", help="Only this machine's part, such as 2/4; see [bold]study export[/]."
+        ),
+    ] = None,
+    stale: Annotated[
+        bool, typer.Option("--stale", help="Only cells that another version of the computation finished.")
     ] = False,
     plugin: o.Plugin = None,
     quiet: o.Quiet = False,
@@ -128,11 +160,14 @@ def run(
     from fedquilt.cli.study_view import progress_display
     from fedquilt.devices.device import pick_device
     from fedquilt.errors import FedquiltError
+    from fedquilt.studies.cells import Cell
     from fedquilt.studies.plan import plan_study
     from fedquilt.studies.runner import run_study
     from fedquilt.studies.sentences import left_out
+    from fedquilt.studies.share import Share
     from fedquilt.studies.store import CellStore
 
+    part = None if share is None else Share.parse(share)
     pick_device(device or "auto")
     plan = plan_study(name, parse_only(only or []), seeds, _text(data), device or "auto")
     cells, missing = plan.available()
@@ -142,11 +177,21 @@ def run(
         raise FedquiltError(f"Nothing of {name} can be run here; see 'fedquilt study show {name}'.")
     if plan.study.alone and jobs > 1:
         aside("This study measures time, so one cell runs at a time.")
+    store = CellStore(into)
+    mine = None if part is None else part.keys(plan.study, cells)
+    aged = {identity for identity, one in store.by_identity().items() if one.stale} if stale else None
+
+    def wanted(cell: Cell) -> bool:
+        return (aged is None or cell.identity in aged) and (mine is None or cell.key in mine)
+
+    if not any(map(wanted, cells)):
+        which = "is stale" if stale else "falls into this share"
+        raise FedquiltError(f"Nothing of {name} {which}, so there is nothing to run.")
     progress = progress_display(quiet)
     try:
         with limits_explained():
             at_once = 1 if plan.study.alone else jobs
-            run_study(plan.study, cells, CellStore(into), at_once, keep_models, progress, threads)
+            run_study(plan.study, cells, store, at_once, keep_models, progress, threads, wanted)
     except KeyboardInterrupt:
         raise StoppedError("stopped; run the same command again to go on.") from None
     _report(plan, into)

@@ -8,7 +8,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from fedquilt.runs.config import read_config
+from fedquilt.runs.read_config import read_config
 
 _PAPERS = ("fedpub", "fedsheafhn", "fedhero", "fediih", "fedssa")
 

@@ -103,7 +103,12 @@ class Cell:
         config = self.config
         partition = file_digest(config.partition) if config.partition.endswith(".npz") else ""
         graph = graph_digest(config.dataset, config.data, config.clients_from)
-        return json_digest([self.identity, graph, partition, compute_version()])
+        return json_digest([self.identity, graph, partition, self.code])
+
+    @property
+    def code(self) -> str:
+        """The version of the computation that determines the result; statistics of a partition do not depend on the method."""
+        return compute_version(None if self.kind == "partition" else self.config.method)
 
 
 def _identifies(option: str, value: Any) -> bool:
@@ -185,8 +190,9 @@ def _cells_at(study: Study, at: Coordinates, options: dict[str, Any], reported: 
     extra = tuple(value for value in study.values if value in EXTRA_EVALUATIONS)
     for number, candidate in enumerate(study.candidates_at(at)):
         settings = options.get("settings", {}) | candidate
+        built = RunConfig.build({**options, "settings": settings, "seeds": seeds})
         for seed in seeds:
-            config = RunConfig.build({**options, "settings": settings, "seeds": [seed]})
+            config = built.model_copy(update={"seeds": [seed]})
             yield Cell(study.name, at, number, candidate, seed, study.of, study.alone, config, extra)
 
 

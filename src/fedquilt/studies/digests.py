@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,26 @@ _BYTES = 16
 # The fields of a protocol that have been part of the digest from the start. A field that is added later counts only where it
 # differs from its default, so that digests written before stay valid.
 _FIRST_FIELDS = ("metric", "largest_component", "normalise_features", "split", "rounds", "epochs")
+
+
+@dataclass(frozen=True)
+class GraphSize:
+    """The size of a graph, and how long its protocol trains.
+
+    Attributes:
+        nodes, edges: their numbers; an edge counts once. features: columns of the features.
+        stored: bytes of the features as they are stored, sparse or dense.
+        rounds: of a run that names none.
+    """
+
+    nodes: int
+    edges: int
+    features: int
+    stored: int
+    rounds: int
+
+
+_sizes: dict[tuple[str, str, tuple[str, ...]], GraphSize] = {}  # of the graphs that were read
 
 
 def json_digest(value: Any) -> str:
@@ -51,6 +72,12 @@ def content_digest(dataset: str, data: str | None, clients_from: Sequence[str] |
     """As `graph_digest`; None where the graph is not available."""
     found = _digest_or_error(dataset, str(data_folder(data)), tuple(clients_from or ()))
     return None if isinstance(found, FedquiltError) else found
+
+
+def graph_size(dataset: str, data: str | None, clients_from: Sequence[str] | None = None) -> GraphSize | None:
+    """The size of a graph; None where the graph is not available. It is read no second time for that."""
+    which = dataset, str(data_folder(data)), tuple(clients_from or ())
+    return _sizes.get(which) if isinstance(_digest_or_error(*which), str) else None
 
 
 def why_no_graph(dataset: str, data: str | None, clients_from: Sequence[str] | None = None) -> str | None:
@@ -82,6 +109,9 @@ def _digest_or_error(dataset: str, data: str, clients_from: tuple[str, ...] = ()
         graph, protocol = load_clients(clients_from) if clients_from else load_graph(dataset, Path(data))
     except FedquiltError as error:
         return error
+    stored = graph.x.nbytes if isinstance(graph.x, np.ndarray) else graph.x.data.nbytes + graph.x.indices.nbytes
+    size = GraphSize(graph.nodes, graph.edges.shape[1], graph.x.shape[1], stored, protocol.rounds)
+    _sizes[dataset, data, clients_from] = size
     digest = hashlib.blake2b(protocol_text(protocol, graph.classes).encode(), digest_size=_BYTES)
     for array in _arrays(graph):
         flat = np.ascontiguousarray(array)

@@ -15,7 +15,7 @@ from rich.text import Text
 from fedquilt.common.printable import printable
 from fedquilt.studies.cells import format_settings
 from fedquilt.studies.sentences import absences, provenance, verdict_sentences
-from fedquilt.studies.summary import EXCEEDED, MISSED, REACHED, Summary
+from fedquilt.studies.summary import COSTS, EXCEEDED, MISSED, REACHED, Summary, mean_costs
 from fedquilt.studies.tables import SIGNS, ReportTable, TableEntry, all_tables
 
 _COLOURS = {EXCEEDED: "green", REACHED: "yellow", MISSED: "red"}
@@ -42,12 +42,13 @@ def _terminal_text(entry: TableEntry) -> Text:
 
 
 def to_csv(summary: Summary) -> str:
-    """The report as CSV: a line for each value at each place, with our and the published number, verdict, rank and settings."""
+    """The report as CSV: a line for each value at each place, our and the published number, verdict, rank, settings, cost."""
     axes = list(summary.study.axes)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     headings = ("value", "mean", "std", "seeds", "by_seed", "rank", "settings", "missing")
-    writer.writerow((*axes, *headings, "published_mean", "published_std", "difference", "verdict"))
+    printed = ("published_mean", "published_std", "difference", "verdict")
+    writer.writerow((*axes, *headings, *printed, *COSTS))
     ranks = {value: summary.ranks(value) for value in summary.study.values}
     for entry in summary.entries:
         rank = ranks[entry.value].get((summary.row(entry.at), summary.column(entry.at)))
@@ -60,7 +61,9 @@ def to_csv(summary: Summary) -> str:
         )
         printed_std = math.nan if entry.published is None else entry.published.std
         theirs = (*map(_plain, (entry.printed, printed_std, entry.difference)), entry.verdict)
-        writer.writerow((*(entry.at[axis] for axis in axes), entry.value, *ours, *theirs))
+        cost = mean_costs(entry.cells)
+        costs = (_plain(cost.get(name)) for name in COSTS)
+        writer.writerow((*(entry.at[axis] for axis in axes), entry.value, *ours, *theirs, *costs))
     return out.getvalue()
 
 

@@ -33,7 +33,7 @@ def gather(plan: StudyPlan, into: Path) -> Summary:
     done = {cell.place for cell in cells if cell.identity in stored}
     missing = [*plan.missing, *plan.without_graph(cell for cell in cells if cell.place not in done)]
     published = within(plan.study, read_published(find_study(plan.name), plan.name))
-    return summarise(plan.study, cells, missing, published, store)
+    return summarise(plan.study, cells, missing, published, store, stored)
 
 
 def summarise(
@@ -42,9 +42,13 @@ def summarise(
     missing: Sequence[Missing],
     published: Sequence[Published],
     store: CellStore,
+    stored: Mapping[str, StoredCell] | None = None,
 ) -> Summary:
-    """The summary of a study's cells in a store; of several candidates the one that validation selected counts."""
-    stored, failures = store.by_identity(), store.failures()
+    """The summary of a study's cells in a store; of several candidates the one that validation selected counts.
+
+    `stored` are the store's finished cells, where they were read already.
+    """
+    stored, failures = store.by_identity() if stored is None else stored, store.failures()
     printed = {(tuple(p.at.values()), p.value): p for p in published if not p.is_average}
     why = {tuple(one.at.values()): one.why for one in missing}
     by_place: dict[tuple[str, ...], list[Cell]] = {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedquilt.training.plan import BEST
 _AT = re.compile(r"(test|val|diagnostic\.\w+)@(\d+)")
 _DIAGNOSTIC = "diagnostic."
 _BYTES = 4  # of a float32
+_MOST_CLASSES, _MOST_CLIENTS = 10, 1000  # with more, clients are not compared by class, or with each other
 
 
 def measure_run(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
@@ -36,6 +38,9 @@ def measure_run(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
                         distance) and the similarity that the method finds at the best round; None where it finds none
     label_correlation@R the same after R rounds, for the rounds of `SIMILARITY_ROUNDS`
     diagnostic.NAME     a number of `Method.diagnostics` at the best round
+    test.class.K        test of the clients most of whose nodes have label K, in a natural partition (FED-PUB's Figure 1)
+    shared.alike, shared.unlike   percent of the entries that one of two clients keeps which both keep, for the two whose labels
+                        are most alike, and most unlike (FED-PUB's masks, appendix C.4); of methods that prune
     """
     (seed,) = run.result["seeds"]
     (models,) = run.models.values()
@@ -61,6 +66,9 @@ def measure_run(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
     best = next(record for record in records if record["round"] == seed["best_round"])
     values |= {_DIAGNOSTIC + name: value for name, value in best.get("diagnostics", {}).items()}
     values |= {f"test.{name}": group["test"] for name, group in seed.get("groups", {}).items()}
+    values |= _by_leading_class(resolved, best.get("clients", {}).get("test", []))
+    if getattr(resolved.settings, "threshold", 0):
+        values |= _shared_entries(resolved, models)
     return {name: _or_none(value) for name, value in values.items()}
 
 
@@ -111,6 +119,43 @@ def measure_links(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:
     values = {f"links.{view}": guess.accuracy for view, guess in guesses.items()}
     values |= {f"links.{view}.auc": guess.auc for view, guess in guesses.items()}
     return {name: _or_none(value) for name, value in values.items()}
+
+
+def _by_leading_class(resolved: ResolvedRun, tests: Sequence[float | None]) -> dict[str, float | None]:
+    """`test.class.K` of the clients of a natural partition, by their most common label."""
+    partition, _ = resolved.cut(resolved.config.seeds[0])
+    if (
+        resolved.config.partition != "natural"
+        or len(tests) != partition.clients
+        or resolved.graph.classes > _MOST_CLASSES
+    ):
+        return {}
+    found: dict[str, list[float]] = {}
+    for nodes, test in zip(partition.nodes, tests, strict=True):
+        labels = resolved.graph.y[nodes]
+        counts = np.bincount(labels[labels >= 0], minlength=1)
+        if test is not None and counts.sum():
+            found.setdefault(f"test.class.{counts.argmax()}", []).append(test)
+    return {name: float(np.mean(values)) for name, values in sorted(found.items())}
+
+
+def _shared_entries(resolved: ResolvedRun, models: Mapping[str, Any]) -> dict[str, float | None]:
+    """`shared.alike` and `shared.unlike` of personal models [M, ...]."""
+    partition, _ = resolved.cut(resolved.config.seeds[0])
+    if (
+        any(len(tensor) != partition.clients for tensor in models.values())
+        or not 1 < partition.clients <= _MOST_CLIENTS
+    ):
+        return {}
+    apart = label_distances(resolved.graph, partition)
+    pairs = list(zip(*np.triu_indices(partition.clients, 1), strict=True))
+    ordered = sorted(pairs, key=lambda pair: (apart[pair], pair))
+    values: dict[str, float | None] = {}
+    for name, (one, other) in (("alike", ordered[0]), ("unlike", ordered[-1])):
+        kept = [(tensor[one] != 0, tensor[other] != 0) for tensor in models.values()]
+        both, either = (sum(int(one_of(a, b).sum()) for a, b in kept) for one_of in (operator.and_, operator.or_))
+        values[f"shared.{name}"] = 100 * both / either if either else None
+    return values
 
 
 def _label_correlations(resolved: ResolvedRun, run: Run) -> dict[str, float | None]:

@@ -66,10 +66,15 @@ def _runs(summary: Summary) -> list[PageRun]:
     first = next(iter(summary.study.values))
     return [
         read_page_run(
-            [cell.folder for _, cell in sorted(entry.cells.items())],
+            folders,
             " / ".join(summary.row(entry.at)),
             _setting(summary, entry),
         )
         for entry in summary.of(first)
-        if entry.cells
+        # Cells that others gave without their metrics have no run to draw.
+        if (
+            folders := [
+                cell.folder for _, cell in sorted(entry.cells.items()) if (cell.folder / "config.json").exists()
+            ]
+        )
     ]

@@ -14,6 +14,7 @@ import torch
 from fedquilt.common.machine_limits import find_limit
 from fedquilt.common.version import VERSION
 from fedquilt.devices.device import pick_device
+from fedquilt.devices.peak_memory import PeakMemory
 from fedquilt.errors import FedquiltError
 from fedquilt.runs.callbacks import Callback
 from fedquilt.runs.config import RunConfig
@@ -28,7 +29,7 @@ from fedquilt.studies.latent_graphs import measure_latent_graphs
 from fedquilt.studies.measures import measure_links, measure_partition, measure_run
 from fedquilt.studies.store import CellStore
 
-DONE, FAILED, BROKEN, HELD = "done", "failed", "broken", "held"
+DONE, FAILED, BROKEN, FULL, HELD = "done", "failed", "broken", "full", "held"
 # Called with the number of finished rounds and of all rounds.
 OnRound = Callable[[int, int], None]
 
@@ -37,7 +38,7 @@ def run_cell(cell: Cell, store: CellStore, keep_models: bool = False, on_round: 
     """Run a cell to its end unless it is done, and return its outcome.
 
     DONE; FAILED, with the reason in the store; BROKEN, the same after an unexpected error, which may have left the accelerator
-    unusable in this process; or HELD: another process runs it.
+    unusable in this process; FULL, the same where memory ran out; or HELD: another process runs it.
     """
     with store.lock(cell) as acquired:
         if not acquired:
@@ -45,7 +46,7 @@ def run_cell(cell: Cell, store: CellStore, keep_models: bool = False, on_round: 
         if store.get(cell) is not None:
             store.clean_up(cell)
             return DONE
-        began = time.monotonic()
+        began, peak = time.monotonic(), PeakMemory(pick_device(cell.config.device))
         again: list[str] = []
         try:
             measures = _measures(cell, store.folder(cell), on_round, again)
@@ -55,7 +56,7 @@ def run_cell(cell: Cell, store: CellStore, keep_models: bool = False, on_round: 
                 raise  # every other cell would meet it as well
             if limit is not None and not isinstance(error, FedquiltError):
                 store.fail(cell, limit.sentence())
-                return BROKEN  # memory ran out: another cell may need less, in a new process
+                return FULL  # another cell may need less, in a new process
             expected = isinstance(error, FedquiltError)
             kind = "" if expected else f"something went wrong inside: {type(error).__name__}: "
             store.fail(cell, kind + " ".join(str(error).split()))
@@ -65,8 +66,9 @@ def run_cell(cell: Cell, store: CellStore, keep_models: bool = False, on_round: 
             "config": {k: v for k, v in cell.config.model_dump().items() if k != "data"},
             "measures": measures,
             "seconds": time.monotonic() - began,
+            "memory": peak.read(),
             "finished": time.time(),
-            "device": _device_name(cell.config),
+            "device": device_name(cell.config.device),
             "versions": {"fedquilt": VERSION, "torch": torch.__version__, "python": platform.python_version()},
         }
         if again:
@@ -150,6 +152,7 @@ def _begun(resolved: ResolvedRun, path: Path, again: list[str]) -> RunFolder | N
     return folder
 
 
-def _device_name(config: RunConfig) -> str:
-    device = pick_device(config.device)
+def device_name(name: str) -> str:
+    """The name of the device that `--device` asks for, as cell.json has it."""
+    device = pick_device(name)
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from fedquilt.runs.compute_version import compute_version
 from fedquilt.studies.cells import Missing
 from fedquilt.studies.summary import EXCEEDED, MISSED, REACHED, Summary
-from fedquilt.studies.tables import SIGNS
+from fedquilt.studies.tables import SIGNS, STALE_SIGN
 
 LEGEND = (
     f"Below ours: the published number and the difference; {SIGNS[EXCEEDED]} at least as good, "
@@ -42,18 +41,14 @@ def verdict_sentences(summary: Summary) -> list[str]:
 def provenance(summary: Summary) -> list[str]:
     """The machines and versions that computed the numbers, and whether the installed version did."""
     out = [f"{count} runs on {machine}." for machine, count in summary.machines.items()]
-    codes = summary.codes
-    if len(codes) > 1:
-        parts = ", ".join(f"{count} by {code}" for code, count in codes.items())
+    by = ", ".join(f"{count} by {code}" for code, count in summary.codes.items())
+    if summary.stale:
         out.append(
-            f"The runs were computed by different versions of the code ({parts}); run the study again to mend that."
+            f"{summary.stale} of {sum(summary.codes.values())} runs are stale ({STALE_SIGN}): another version of the "
+            f"computation finished them ({by}); 'fedquilt study run' with --stale runs exactly these again."
         )
-    elif codes and compute_version() not in codes:
-        out.append(
-            f"All runs were computed by another version of the code ({next(iter(codes))}) than the installed one."
-        )
-    elif codes:
-        out.append(f"All runs were computed by the installed code ({next(iter(codes))}).")
+    elif summary.codes:
+        out.append(f"All runs were computed by the installed code ({', '.join(summary.codes)}).")
     return out
 
 

@@ -1,9 +1,13 @@
-"""Significance of differences between rows of a study's table: Wilcoxon's test over columns, paired t-test over seeds."""
+"""Significance of differences between rows of a study's table: Wilcoxon's test over columns, paired t-test over seeds.
+
+Where one row is compared with all others, p is corrected for the number of comparisons by Holm's method.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +26,7 @@ class Pair:
         wilcoxon: p of Wilcoxon's signed-rank test over the columns' means, two-sided; NaN for fewer than six columns.
         better_seeds, worse_seeds: how many columns where the first is better, or worse, with p < 0.05 in the paired t-test over
             seeds.
+        seed_tests: the t-test of each column: 1 where the first is better, -1 where it is worse, 0 where they are equal, and p.
     """
 
     first: str
@@ -33,6 +38,38 @@ class Pair:
     wilcoxon: float
     better_seeds: int
     worse_seeds: int
+    seed_tests: tuple[tuple[int, float], ...] = ()
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """p corrected for their number by Holm's method, in the same order; NaN, where nothing was tested, stays NaN.
+
+    The smallest of m is multiplied by m, the next by m - 1, and so on; none is smaller than one before it, nor above 1.
+    """
+    known = sorted((p, place) for place, p in enumerate(ps) if not math.isnan(p))
+    out, highest = [math.nan] * len(ps), 0.0
+    for number, (p, place) in enumerate(known):
+        highest = max(highest, min(1.0, p * (len(known) - number)))
+        out[place] = highest
+    return out
+
+
+def corrected(found: Sequence[Pair]) -> list[Pair]:
+    """Pairs with p of Wilcoxon's test corrected for their number, and the t-tests for that of all their columns."""
+    wilcoxon = holm([pair.wilcoxon for pair in found])
+    by_seed = iter(holm([p for pair in found for _, p in pair.seed_tests]))
+    out = []
+    for pair, p in zip(found, wilcoxon, strict=True):
+        tests = tuple((direction, next(by_seed)) for direction, _ in pair.seed_tests)
+        better, worse = _counts(tests)
+        out.append(replace(pair, wilcoxon=p, seed_tests=tests, better_seeds=better, worse_seeds=worse))
+    return out
+
+
+def _counts(tests: Sequence[tuple[int, float]]) -> tuple[int, int]:
+    """In how many columns the first is better, and worse."""
+    told = [direction for direction, p in tests if p < ALPHA]
+    return told.count(1), told.count(-1)
 
 
 def pairs(summary: Summary, value: str) -> list[Pair]:
@@ -52,14 +89,14 @@ def pairs(summary: Summary, value: str) -> list[Pair]:
 
 
 def against(summary: Summary, value: str, reference: str) -> list[Pair]:
-    """The reference row against every other row."""
+    """The reference row against every other row, corrected for the number of comparisons."""
     found = []
     for pair in pairs(summary, value):
         if pair.first == reference:
             found.append(pair)
         elif pair.second == reference:
             found.append(swapped(pair))
-    return found
+    return corrected(found)
 
 
 def swapped(pair: Pair) -> Pair:
@@ -74,6 +111,7 @@ def swapped(pair: Pair) -> Pair:
         pair.wilcoxon,
         pair.worse_seeds,
         pair.better_seeds,
+        tuple((-direction, p) for direction, p in pair.seed_tests),
     )
 
 
@@ -93,9 +131,10 @@ def reference_row(summary: Summary, value: str) -> str | None:
 
 
 def _pair(first: tuple[str, ...], second: tuple[str, ...], entries: list[tuple[Entry, Entry]]) -> Pair:
-    sign = 1.0 if entries[0][0].better == "higher" else -1.0
+    sign = 1 if entries[0][0].better == "higher" else -1
     ahead = np.array([sign * (a.mean - b.mean) for a, b in entries])
-    by_seed = [_t_test(a, b) for a, b in entries]
+    tests = tuple((sign * direction, p) for direction, p in (_t_test(a, b) for a, b in entries))
+    better, worse = _counts(tests)
     return Pair(
         first=" / ".join(first),
         second=" / ".join(second),
@@ -104,20 +143,23 @@ def _pair(first: tuple[str, ...], second: tuple[str, ...], entries: list[tuple[E
         losses=int((ahead < 0).sum()),
         difference=float(ahead.mean()),
         wilcoxon=wilcoxon_p(ahead),
-        better_seeds=sum(sign * direction > 0 for direction in by_seed),
-        worse_seeds=sum(sign * direction < 0 for direction in by_seed),
+        better_seeds=better,
+        worse_seeds=worse,
+        seed_tests=tests,
     )
 
 
-def _t_test(first: Entry, second: Entry) -> int:
-    """1 where the first is higher with p < 0.05 over the seeds that both have, -1 where it is lower, else 0."""
+def _t_test(first: Entry, second: Entry) -> tuple[int, float]:
+    """1 where the first is higher over the seeds that both have, -1 where it is lower, else 0; and p, NaN for one seed."""
     from scipy.stats import ttest_rel
 
     seeds = [seed for seed in first.by_seed if seed in second.by_seed]
     differences = np.array([first.by_seed[seed] - second.by_seed[seed] for seed in seeds])
-    if len(seeds) < 2 or not differences.any():
-        return 0
+    if len(seeds) < 2:
+        return 0, math.nan
+    if not differences.any():
+        return 0, 1.0
     if np.ptp(differences) < 1e-12:  # the same in every seed
-        return int(np.sign(differences[0]))
+        return int(np.sign(differences[0])), 0.0
     p = ttest_rel([first.by_seed[s] for s in seeds], [second.by_seed[s] for s in seeds]).pvalue
-    return int(np.sign(differences.mean())) if p < ALPHA else 0
+    return int(np.sign(differences.mean())), float(p)

@@ -19,7 +19,8 @@ from fedquilt.common.printable import shown
 from fedquilt.common.registry import load_plugins
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.errors import FedquiltError, unknown
-from fedquilt.runs.config import RunConfig, Seed, read_config
+from fedquilt.runs.config import RunConfig, Seed
+from fedquilt.runs.read_config import read_config
 from fedquilt.studies.catalogue_files import common_candidates, is_file_name, study_files
 
 # Options of a run that change where and how fast it is computed, and not the result.

@@ -47,6 +47,13 @@ class StoredCell:
         """By name, the values that were measured."""
         return self.facts["measures"]
 
+    @property
+    def stale(self) -> bool:
+        """Whether it was finished by another version of the computation than the installed one."""
+        method = self.facts.get("config", {}).get("method")
+        now = compute_version(None if self.facts.get("kind") == "partition" else method)
+        return self.facts.get("code", now) != now
+
 
 class CellStore:
     """The cells in a folder. Every call reads the disk, so that several processes see the same state."""
@@ -62,14 +69,18 @@ class CellStore:
         """The folder of a cell, whether it exists or not."""
         return self._cells / cell.key
 
+    def folder_of(self, key: str) -> Path:
+        """The folder of the cell with this key, whether it exists or not."""
+        return self._cells / key
+
     def get(self, cell: Cell) -> StoredCell | None:
         """A finished cell; None where it is not done."""
-        return _read(self.folder(cell))
+        return read_cell(self.folder(cell))
 
     @contextmanager
-    def lock(self, cell: Cell) -> Iterator[bool]:
-        """Lock a cell for a block: True, or False where another process holds the lock."""
-        path = self.folder(cell)
+    def lock(self, cell: Cell | str) -> Iterator[bool]:
+        """Lock a cell, or the one with a key, for a block: True, or False where another process holds the lock."""
+        path = self.folder_of(cell) if isinstance(cell, str) else self.folder(cell)
         path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
@@ -81,7 +92,7 @@ class CellStore:
 
     def finish(self, cell: Cell, facts: dict[str, Any], keep_models: bool) -> None:
         """Mark a cell as done, then clean up its folder."""
-        own = {"identity": cell.identity, "code": compute_version(), "models": keep_models}
+        own = {"identity": cell.identity, "code": cell.code, "models": keep_models}
         own |= {} if cell.named == cell.identity else {"named": cell.named}
         whole = plain({**own, **facts})
         write_json(self.folder(cell) / "cell.json", {**whole, _SEAL: facts_sha256(whole)})
@@ -115,7 +126,7 @@ class CellStore:
         Those on a user's own graph stand there as `Cell.named` too, which a machine without the graph asks for.
         """
         found: dict[str, StoredCell] = {}
-        for stored in filter(None, map(_read, self._folders())):
+        for stored in filter(None, map(read_cell, self._folders())):
             for name in {stored.facts["identity"], stored.facts.get("named", stored.facts["identity"])}:
                 before = found.get(name)
                 if before is None or _preference(stored) > _preference(before):
@@ -139,7 +150,12 @@ class CellStore:
 
 
 def _preference(stored: StoredCell) -> tuple[bool, float]:
-    return stored.facts["code"] == compute_version(), stored.facts["finished"]
+    return not stored.stale, stored.facts["finished"]
+
+
+def is_whole(facts: Any) -> bool:
+    """Whether the content of a cell.json has what a report reads, and is what was sealed."""
+    return isinstance(facts, dict) and facts.keys() >= _REQUIRED and _verifies(facts)
 
 
 def _verifies(facts: dict[str, Any]) -> bool:
@@ -150,13 +166,14 @@ def _verifies(facts: dict[str, Any]) -> bool:
         return False
 
 
-def _read(folder: Path) -> StoredCell | None:
+def read_cell(folder: Path) -> StoredCell | None:
+    """The finished cell in a folder; None where it is not done."""
     try:
         facts = read_json(folder / "cell.json")
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError:
         facts = None
-    if not isinstance(facts, dict) or not facts.keys() >= _REQUIRED or not _verifies(facts):
+    if not is_whole(facts):
         raise FedquiltError(f"{folder / 'cell.json'} is damaged; delete {folder} and run the study again.")
     return StoredCell(folder, facts)

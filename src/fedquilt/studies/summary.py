@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,6 +17,8 @@ EXCEEDED, REACHED, MISSED = "exceeded", "reached", "missed"
 # By row and column, the rank.
 Ranks = dict[tuple[tuple[str, ...], tuple[str, ...]], float]
 WITHIN = 1.0  # a published number is reached where ours is at most so many points below it
+COSTS = ("seconds", "upload_mb", "download_mb")
+"""Measures of a run that are its cost: seconds a round, 10^6 bytes a client and round."""
 _RELATIVE = 0.01  # tolerance for statistics of graphs, as a share of the published number
 
 
@@ -56,6 +59,11 @@ class Entry:
         return statistics.pstdev(self.by_seed.values()) if len(self.by_seed) > 1 else math.nan
 
     @property
+    def stale(self) -> bool:
+        """Whether another version of the computation than the installed one finished one of its cells."""
+        return any(cell.stale for cell in self.cells.values())
+
+    @property
     def printed(self) -> float:
         """The published mean; NaN where there is none."""
         return math.nan if self.published is None else self.published.mean
@@ -77,6 +85,12 @@ class Entry:
             return REACHED if abs(self.difference) <= _RELATIVE * abs(self.printed) + 1e-9 else MISSED
         ahead = self.difference if self.better == "higher" else -self.difference
         return EXCEEDED if ahead >= 0 else REACHED if ahead >= -WITHIN else MISSED
+
+
+def mean_costs(cells: Mapping[int, StoredCell]) -> dict[str, float]:
+    """The mean over seeds of each of `COSTS` that some of these cells measured."""
+    known = {name: [v for c in cells.values() if (v := c.measures.get(name)) is not None] for name in COSTS}
+    return {name: statistics.fmean(values) for name, values in known.items() if values}
 
 
 @dataclass(frozen=True)
@@ -146,6 +160,12 @@ class Summary:
     def seeds(self) -> int:
         """The number of seeds when all are done."""
         return max((entry.planned for entry in self.entries), default=0)
+
+    @property
+    def stale(self) -> int:
+        """How many cells of the selected settings another version of the computation than the installed one finished."""
+        first = self.of(next(iter(self.study.values)))
+        return len({cell.folder for entry in first for cell in entry.cells.values() if cell.stale})
 
     @property
     def done(self) -> tuple[int, int]:

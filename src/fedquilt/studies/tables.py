@@ -13,6 +13,7 @@ from fedquilt.studies.significance import against, reference_row
 from fedquilt.studies.summary import EXCEEDED, MISSED, REACHED, Entry, Ranks, Summary
 
 Best = set[tuple[tuple[str, ...], tuple[str, ...]]]
+STALE_SIGN = "†"  # at a number of which another version of the computation finished a run
 SIGNS = {EXCEEDED: EXCEEDED_SIGN, REACHED: REACHED_SIGN, MISSED: MISSED_SIGN}
 _DIGITS = {
     "clustering": 3,
@@ -140,8 +141,8 @@ def pair_table(summary: Summary, value: str) -> ReportTable | None:
     columns = (
         "Mean difference",
         "Wins / losses",
-        "Wilcoxon p over cells",
-        "Cells better / worse, paired t over seeds (p < 0.05)",
+        "Wilcoxon p over cells, Holm",
+        "Cells better / worse, paired t over seeds, Holm (p < 0.05)",
     )
     return (
         ReportTable(f"Who can be told apart, {summary.study.values[value]}", "Pair", columns, tuple(rows))
@@ -210,6 +211,8 @@ def _table_entry(entry: Entry | None, best: bool) -> TableEntry:
         text += f" ± {number(entry.value, entry.std)}"
     if len(entry.by_seed) < entry.planned:
         text += f" ({len(entry.by_seed)} of {entry.planned})"
+    if entry.stale:
+        text += STALE_SIGN
     difference = "" if math.isnan(entry.difference) else _signed(entry.difference, entry.value)
     return TableEntry(text, printed, difference, entry.verdict, best, note)
 

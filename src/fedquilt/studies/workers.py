@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import sys
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedquilt.common.machine_limits import find_limit
+from fedquilt.devices.peak_memory import release_memory
 from fedquilt.devices.threads import threads_for
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.run_cell import run_cell
@@ -20,6 +23,7 @@ ROUND = "round"  # a message: (ROUND, finished rounds, all rounds); any other is
 LIMIT = (
     "limit"  # the outcome where the machine's disk is full or so, which all cells would meet: (LIMIT, what happened)
 )
+_PATIENCE = 5.0  # seconds that workers have to end by themselves
 DIED = "died"  # the outcome where the process ended: (DIED, exit status)
 
 
@@ -58,9 +62,12 @@ class WorkerPool:
         self._workers.pop(worker.job).stop()
 
     def stop(self) -> None:
-        """Stop all workers."""
+        """Stop all workers, at the same time: none waits for another."""
         for worker in self._workers.values():
-            worker.stop()
+            worker.ask_to_stop()
+        until = time.monotonic() + _PATIENCE
+        for worker in self._workers.values():
+            worker.wait_for_end(until - time.monotonic())
 
 
 class WorkerProcess:
@@ -72,7 +79,7 @@ class WorkerProcess:
         self.job, self.cell, self.since = job, None, 0.0
         context = multiprocessing.get_context("spawn")
         self.channel, child = context.Pipe()
-        self.process = context.Process(target=_run_worker, args=(child, into, keep_models, threads), daemon=True)
+        self.process = context.Process(target=_work_and_exit, args=(child, into, keep_models, threads), daemon=True)
         self.process.start()
         child.close()  # so that this end is told when the process ends
 
@@ -102,14 +109,33 @@ class WorkerProcess:
 
     def stop(self) -> None:
         """End the process. A cell that it runs is resumed from its last checkpoint another time."""
+        self.ask_to_stop()
+        self.wait_for_end(_PATIENCE)
+
+    def ask_to_stop(self) -> None:
+        """Have the process end."""
         self.channel.close()
         if self.cell is not None:
             self.process.terminate()
-        self.process.join(5.0)
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait so long until the process has ended, then kill it: nothing of it is needed any more."""
+        self.process.join(max(0.0, seconds))
+        if self.process.is_alive():
+            self.process.kill()
+            self.process.join(_PATIENCE)
+
+
+def _work_and_exit(channel: Connection, into: Path, keep_models: bool, threads: int) -> None:
+    """The main function of a worker process. All is written when a cell is done, so that nothing is left to clean up."""
+    _run_worker(channel, into, keep_models, threads)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # libraries of accelerators take seconds to end, and wait for each other
 
 
 def _run_worker(channel: Connection, into: Path, keep_models: bool, threads: int) -> None:
-    """The main function of a worker process: run cells until the parent closes the pipe."""
+    """Run cells until the parent closes the pipe."""
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
@@ -131,6 +157,7 @@ def _run_worker(channel: Connection, into: Path, keep_models: bool, threads: int
             if limit is None:
                 raise
             outcome = (LIMIT, limit.what)
+        release_memory()
         _send(channel, outcome)
 
 

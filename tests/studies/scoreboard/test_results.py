@@ -1,0 +1,81 @@
+"""Results of studies, from cells and from reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedquilt.errors import FedquiltError
+from fedquilt.studies.formats import to_csv
+from fedquilt.studies.plan import plan_study
+from fedquilt.studies.scoreboard import results
+from fedquilt.studies.scoreboard.results import read_report, read_results
+from fedquilt.studies.spec import find_study
+from fedquilt.studies.store import CellStore
+from support.tiny_studies import store_cell
+
+NAME = "fedpub-table-8"
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only two studies, so that the tests are quick."""
+    monkeypatch.setattr(results, "study_names", lambda: [NAME, "fedpub-table-7"])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> CellStore:
+    """The cells of two rows on one graph: of FedAvg all candidates, of Local not all."""
+    store = CellStore(tmp_path_factory.mktemp("store"))
+    plan = plan_study(NAME, {"method": ["local", "fedavg"], "dataset": ["cora"]}, seeds=2)
+    for cell in plan.cells:
+        chosen = cell.config.method == "fedavg" and (cell.seed == 0 or cell.candidate == 1)
+        if chosen or (cell.config.method == "local" and cell.candidate == 0):
+            measures = {"test": 80.0 + cell.seed, "val": float(cell.candidate == 1), "seconds": 0.5, "upload_mb": 2.0}
+            store_cell(store, cell, **measures)
+    return store
+
+
+def test_cells_count_where_all_candidates_were_compared(store: CellStore) -> None:
+    found, warnings = read_results([store.into])
+    assert list(found) == [NAME]
+    done = [entry for entry in found[NAME].summary.entries if entry.by_seed]
+    assert [(entry.at["method"], entry.by_seed) for entry in done] == [("FedAvg", {0: 80.0, 1: 81.0})]
+    assert found[NAME].costs == {tuple(done[0].at.values()): {"seconds": 0.5, "upload_mb": 2.0}}
+    assert (found[NAME].numbers, len(found[NAME].cells)) == (2, 2)
+    assert warnings == [f"1 places of {NAME} in {store.into} are left out: not all of their candidates were run."]
+
+
+def test_a_report_gives_what_its_cells_gave_and_the_larger_of_two_counts(store: CellStore, tmp_path: Path) -> None:
+    found, _ = read_results([store.into])
+    (tmp_path / NAME).mkdir()
+    path = tmp_path / NAME / "report.csv"
+    text = to_csv(found[NAME].summary)
+    path.write_text(text)
+    again, passed = read_report(find_study(NAME), path)
+    assert again is not None
+    assert passed == 0
+    assert again.costs == found[NAME].costs
+    mine, theirs = ([e for e in one.summary.entries if e.by_seed] for one in (again, found[NAME]))
+    assert [(e.at, e.by_seed, e.verdict) for e in mine] == [(e.at, e.by_seed, e.verdict) for e in theirs]
+    assert sum(e.published is not None for e in again.summary.entries) == 24
+    path.write_text(text.replace("80 81", "80 81 82") + "Nobody,Cora,test\n")
+    both, warnings = read_results([store.into, tmp_path])
+    assert both[NAME].numbers == 3
+    assert any("places that fedpub-table-8 does not have any more" in sentence for sentence in warnings)
+
+
+@pytest.mark.parametrize("text", ["\xff", "method,dataset,value,by_seed\nFedAvg,Cora,test,80 x\n", "a" * 200_000])
+def test_a_report_that_is_none_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME / "report.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(FedquiltError, match=r"report\.csv|There are no results"):
+        read_results([tmp_path])
+
+
+def test_an_empty_folder_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(
+        FedquiltError, match=r"^There are no results in .*: no finished cells .* run or merge some first"
+    ):
+        read_results([tmp_path])
