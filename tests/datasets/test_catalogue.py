@@ -38,6 +38,7 @@ NAMES = [
     "flickr",
     "syn-cora",
     "credit",
+    "ieee-fraud",
     "patchwork",
     "communities-1",
     "communities-3",
@@ -62,6 +63,7 @@ def test_protocols() -> None:
         "tolokers",
         "questions",
         "credit",
+        "ieee-fraud",
     }
     whole = {"cora", "citeseer", "pubmed", "amazon-photo", "amazon-computers"}
     assert {name for name in NAMES if of[name].largest_component} == whole
@@ -71,7 +73,7 @@ def test_protocols() -> None:
     assert schedule["amazon-photo"] == schedule["ogbn-arxiv"] == (200, 2)
     assert schedule["amazon-computers"] == (200, 3)
     assert schedule["communities-1"] == schedule["communities-3"] == (100, 3)
-    for name in ("squirrel", "chameleon", "actor", "syn-cora", "flickr", "credit"):
+    for name in ("squirrel", "chameleon", "actor", "syn-cora", "flickr", "credit", "ieee-fraud"):
         assert (of[name].split, *schedule[name]) == ((0.6, 0.2, 0.2), 200, 1)
     assert of["ogbn-arxiv"].split == (0.05, 0.475, 0.475)
     assert of["cora"].split == (0.2, 0.4, 0.4)

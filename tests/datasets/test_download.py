@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import pickle
 import socket
 import time
 import urllib.request
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -100,12 +102,14 @@ def test_amazon(tmp_path: Path) -> None:
     check("amazon-photo", tmp_path)
 
 
-def test_heterophilous(tmp_path: Path) -> None:
-    raw = tmp_path / "raw" / "heterophilous" / "minesweeper" / "raw"
+@pytest.mark.parametrize("name", ["roman-empire", "amazon-ratings", "questions", "minesweeper"])
+def test_heterophilous(name: str, tmp_path: Path) -> None:
+    file = name.replace("-", "_")
+    raw = tmp_path / "raw" / "heterophilous" / file / "raw"
     raw.mkdir(parents=True)
     masks = {f"{part}_masks": np.zeros((10, N), dtype=bool) for part in ("train", "val", "test")}
-    np.savez(raw / "minesweeper.npz", node_features=X, node_labels=Y, edges=RING.T, **masks)
-    check("minesweeper", tmp_path)
+    np.savez(raw / f"{file}.npz", node_features=X, node_labels=Y, edges=RING.T, **masks)
+    check(name, tmp_path)
 
 
 def geom_gcn(raw: Path, features: list[str], splits: str) -> None:
@@ -166,6 +170,41 @@ def test_ogb(tmp_path: Path) -> None:
     assert read_npz(tmp_path / "ogbn-arxiv.npz").masks["val"].tolist().index(True) == 2
 
 
+def zipped_ogb(folder: Path) -> bytes:
+    """The archive as it is published: one folder, with files beside those that are read."""
+    write_ogb(folder / "arxiv")
+    (folder / "arxiv" / "RELEASE_v1.txt").write_text("")
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(folder.rglob("*")):
+            archive.write(path, path.relative_to(folder))
+    return out.getvalue()
+
+
+def test_ogb_downloads_its_archive_and_reads_it_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, content = [], zipped_ogb(tmp_path / "made")
+
+    def answer(address: str, timeout: float) -> io.BytesIO:
+        asked.append(address)
+        return io.BytesIO(content)
+
+    monkeypatch.setattr(urllib.request, "urlopen", answer)
+    check("ogbn-arxiv", tmp_path)
+    assert asked == ["http://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"]
+    (tmp_path / "ogbn-arxiv.npz").unlink()
+    check("ogbn-arxiv", tmp_path)
+    assert len(asked) == 1
+
+
+def test_half_an_ogb_archive_is_one_sentence(tmp_path: Path) -> None:
+    packed = tmp_path / "raw" / "ogb" / "arxiv.zip"
+    packed.parent.mkdir(parents=True)
+    content = zipped_ogb(tmp_path / "made")
+    packed.write_bytes(content[: len(content) // 2])
+    with pytest.raises(FedquiltError, match=r"arxiv\.zip is not a zip file, or a part of one; delete it and try again"):
+        load_graph("ogbn-arxiv", tmp_path)
+
+
 @pytest.mark.parametrize("features", ["sparse", "dense"])
 def test_syn_cora(tmp_path: Path, features: str) -> None:
     raw = tmp_path / "raw" / "h2gcn"
@@ -207,7 +246,7 @@ def test_offline_is_one_sentence_at_once(name: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["syn-cora", "credit"])
+@pytest.mark.parametrize("name", ["syn-cora", "credit", "ieee-fraud"])
 def test_files_to_place_are_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(
         FedquiltError, match=rf"is not in .* and cannot be downloaded: put {name}.*\.npz there, or .*raw"

@@ -9,6 +9,7 @@ import shutil
 import socket
 import urllib.error
 import urllib.request
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -16,7 +17,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fedquilt.common.archives import DamagedArchiveError
+from fedquilt.common.files import replacing
 from fedquilt.datasets.dataset import Choice
+from fedquilt.datasets.ieee_fraud import IDENTITIES, TRANSACTIONS, read_ieee_fraud
 from fedquilt.datasets.raw_checks import check_raw_files
 from fedquilt.datasets.raw_files import read_h2gcn, read_nifty_credit, read_ogb
 from fedquilt.errors import FedquiltError
@@ -79,31 +82,31 @@ class PyGDataset:
 
 
 @dataclass(frozen=True)
-class OgbDataset:
-    """A node classification dataset of the Open Graph Benchmark."""
+class OgbArchive:
+    """A node classification dataset of the Open Graph Benchmark: one zip file, which is read as it is.
 
+    Attributes:
+        archive: the name of the file, without `.zip`; its folder inside has the same name.
+    """
+
+    archive: str
     folder: ClassVar[str] = "ogb"
-    description: ClassVar[str] = "the ogb package (pip install 'fedquilt[ogb]')"
-    host: ClassVar[str] = "http://snap.stanford.edu"
+    description: ClassVar[str] = "the Open Graph Benchmark"
+    host: ClassVar[str] = "http://snap.stanford.edu/ogb/data/nodeproppred"
 
     def read(self, name: str, parameters: Mapping[str, str], folder: Path) -> Graph:
-        """See `RawFiles`."""
-        folder.mkdir(parents=True, exist_ok=True)
-        unpacked = folder / name.replace("-", "_")
-        edges = unpacked / "raw" / "edge.csv.gz"
-        if not edges.is_file():
-            try:
-                from ogb.nodeproppred import NodePropPredDataset
-            except ImportError as error:
-                raise _DownloadError("the ogb package is not installed: pip install 'fedquilt[ogb]'") from error
-            try:
-                _reach(self.host)
-                # Used for its download only: it caches by pickling, so we read the raw files ourselves.
-                NodePropPredDataset(name, root=str(folder))
-            except Exception as error:
-                if not edges.is_file():
-                    raise _DownloadError(_reason(error)) from error
-        return read_ogb(unpacked, name)
+        """See `RawFiles`. A folder that the ogb package unpacked, such as `ogbn_arxiv`, is read too."""
+        unpacked, packed = folder / name.replace("-", "_"), folder / f"{self.archive}.zip"
+        if (unpacked / "raw" / "edge.csv.gz").is_file():
+            return read_ogb(unpacked, name)
+        if not packed.is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            _fetch(f"{self.host}/{self.archive}.zip", packed)
+        try:
+            with zipfile.ZipFile(packed) as opened:
+                return read_ogb(zipfile.Path(opened, f"{self.archive}/"), name)
+        except zipfile.BadZipFile as error:
+            raise FedquiltError(f"{packed} is not a zip file, or a part of one; delete it and try again.") from error
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,20 @@ class H2gcnFiles:
         if not path.is_file():
             raise _FilesMissingError(f"H2GCN's {path.name} into {folder}")
         return read_h2gcn(path, name)
+
+
+@dataclass(frozen=True)
+class KaggleFraud:
+    """Kaggle's IEEE-CIS fraud detection, two files that the user puts in place: they are given to who accepts its rules."""
+
+    folder: ClassVar[str] = "ieee-fraud"
+    description: ClassVar[str] = "Kaggle's ieee-fraud-detection files, placed by you"
+
+    def read(self, name: str, parameters: Mapping[str, str], folder: Path) -> Graph:
+        """See `RawFiles`."""
+        if not folder.is_dir():
+            raise _FilesMissingError(f"Kaggle's {TRANSACTIONS} and {IDENTITIES} (ieee-fraud-detection) into {folder}")
+        return read_ieee_fraud(folder, name, int(parameters["neighbours"]))
 
 
 @dataclass(frozen=True)
@@ -184,6 +201,17 @@ def _with_checked_download(dataset_class: Any, host: str) -> Any:
                 raise _DownloadError(_reason(error)) from error
 
     return CheckedDownload
+
+
+def _fetch(address: str, path: Path) -> None:
+    """Download a file; there is none at `path` unless all of it came."""
+    try:
+        # Addresses are those of the datasets; none comes from a user or from a file.
+        answer = urllib.request.urlopen(address, timeout=TIMEOUT)  # noqa: S310
+        with answer, replacing(path) as part, open(part, "wb") as file:
+            shutil.copyfileobj(answer, file)
+    except Exception as error:
+        raise _DownloadError(_reason(error)) from error
 
 
 def _remove_empty_folders(folder: Path) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +21,7 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.npz import csr
 from fedquilt.graphs.tables import LONGEST_LINE
 
+AnyPath = Path | zipfile.Path
 _ADJACENCY = ("adj_indptr", "adj_indices", "adj_data", "adj_shape")
 _ATTRIBUTES = ("attr_indptr", "attr_indices", "attr_data", "attr_shape")
 
@@ -46,7 +50,7 @@ def read_nifty_credit(folder: Path, name: str) -> Graph:
             raise FedquiltError(f"There is no file '{path}'; put credit.csv and credit_edges.txt from NIFTY there.")
     try:
         with open(table, encoding="utf-8-sig", newline="") as file:
-            header = next(csv.reader(_bounded_lines(file, table)), [])
+            header = next(csv.reader(bounded_lines(file, table)), [])
     except (ValueError, csv.Error) as error:
         raise FedquiltError(f"{table} is not a csv file in UTF-8; copy or download it again.") from error
     if "NoDefaultNextMonth" not in header:
@@ -60,8 +64,8 @@ def read_nifty_credit(folder: Path, name: str) -> Graph:
     return Graph.from_arrays(name, edges.astype(np.int64).reshape(-1, 2).T, values[:, kept], y, where=str(table))
 
 
-def read_ogb(folder: Path, name: str) -> Graph:
-    """Read a graph as the Open Graph Benchmark unpacks it: raw/*.csv.gz, and its given split in split/time."""
+def read_ogb(folder: AnyPath, name: str) -> Graph:
+    """Read a graph of the Open Graph Benchmark, in a folder or in a zip file: raw/*.csv.gz, its given split in split/time."""
     raw, split = folder / "raw", folder / "split" / "time"
     edges = _numbers(raw / "edge.csv.gz", delimiter=",", dtype=np.int64)
     x = _numbers(raw / "node-feat.csv.gz", delimiter=",", dtype=np.float32)
@@ -74,13 +78,13 @@ def read_ogb(folder: Path, name: str) -> Graph:
     return Graph.from_arrays(name, edges.reshape(-1, 2).T, x, y, masks=masks, where=str(folder))
 
 
-def _bounded_lines(file: TextIO, path: Path) -> Iterator[str]:
+def bounded_lines(file: TextIO, path: AnyPath) -> Iterator[str]:
     """The lines of a file. A short gzip file may have very many, or a very long one: both are refused while they are read."""
     size, limit = 0, read_limit()
     while line := file.readline(LONGEST_LINE):
         size += len(line) * 4  # a number takes two characters at least, and eight bytes
         if size > limit:
-            check_size(path, size, "what was read of it so far")
+            check_size(Path(str(path)), size, "what was read of it so far")
         if len(line) == LONGEST_LINE:
             raise ValueError("a line is too long")
         yield line
@@ -91,11 +95,11 @@ def _matrix(arrays: dict[str, np.ndarray], keys: tuple[str, ...], path: Path) ->
     return csr(indptr, indices, data, shape, str(path))
 
 
-def _numbers(path: Path, skip: int = 0, delimiter: str | None = None, dtype: Any = np.float64) -> np.ndarray:
+def _numbers(path: AnyPath, skip: int = 0, delimiter: str | None = None, dtype: Any = np.float64) -> np.ndarray:
     """Read a text file of numbers, gzipped or not, as a two-dimensional array; no more of it than fits into memory."""
     try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
-            lines = _bounded_lines(cast(TextIO, file), path)
+        with path.open("rb") as raw, gzip.open(raw) if path.name.endswith(".gz") else raw as unpacked:
+            lines = bounded_lines(io.TextIOWrapper(unpacked, encoding="utf-8"), path)
             return np.loadtxt(lines, dtype=dtype, delimiter=delimiter, skiprows=skip, ndmin=2)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, zlib.error) as error:
         raise FedquiltError(f"{path} cannot be read as a table of numbers; copy or download it again.") from error

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedquilt.datasets.catalogue import register
-from fedquilt.datasets.dataset import Dataset
-from fedquilt.datasets.download import NiftyFiles, OgbDataset, PyGDataset
+from fedquilt.datasets.dataset import Dataset, Parameter
+from fedquilt.datasets.download import KaggleFraud, NiftyFiles, OgbArchive, PyGDataset
 from fedquilt.graphs.protocol import Protocol
 
 _GITHUB = "https://github.com"
@@ -69,7 +69,9 @@ for _dataset in (
         _amazon("Computers"),
         sparse=True,
     ),
-    Dataset("ogbn-arxiv", "citations, arXiv computer science", *(169343, 1157799, 128, 40), _ARXIV, OgbDataset()),
+    Dataset(
+        "ogbn-arxiv", "citations, arXiv computer science", *(169343, 1157799, 128, 40), _ARXIV, OgbArchive("arxiv")
+    ),
     Dataset("roman-empire", "words of an article", *(22662, 32927, 300, 18), _RAW, _heterophilous("Roman-empire")),
     Dataset(
         "amazon-ratings",
@@ -113,6 +115,15 @@ for _dataset in (
         *(89250, 449878, 500, 7),
         _FEDHERO,
         PyGDataset("flickr", "Flickr", _GOOGLE_DRIVE),
+    ),
+    Dataset(
+        "ieee-fraud",
+        "card payments, fraud or not; four products",
+        *(144233, 28048995, 371, 2),
+        _FEDHERO_AUC,
+        KaggleFraud(),
+        parameters={"neighbours": Parameter("195")},
+        files=("ieee-fraud-{neighbours}",),
     ),
     Dataset(
         "credit",
