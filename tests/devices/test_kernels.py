@@ -53,6 +53,17 @@ def test_adam_is_the_librarys(decay: float, rates: str) -> None:
 
 
 @on_accelerator
+def test_more_clients_than_a_grid_has_on_its_other_axes() -> None:
+    pytest.importorskip("triton", reason="the kernel is written in Triton")
+    here = {"w": numbers(0, 70_000, 3)}
+    there = {"w": here["w"].cuda()}
+    grads, mine, theirs = numbers(1, 70_000, 3), adam_start(here), adam_start(there)
+    adam_step(here, {"w": grads}, mine, 0.01, 0.0, {})
+    adam_step(there, {"w": grads.cuda()}, theirs, 0.01, 0.0, {})
+    assert_near(there["w"].cpu(), here["w"], 1e-5)
+
+
+@on_accelerator
 @pytest.mark.parametrize("width", [1, 5, 128, 200])
 def test_sums_over_links_are_the_cpus(width: int) -> None:
     """Rows without a link among them, and their gradients."""

@@ -40,7 +40,7 @@ class OneByOne:
     supports_cuda_graphs = False
     clients_are_private = False
     senders: Tensor | None = None
-    phases: dict[str, float] = {}  # noqa: RUF012
+    timings: dict[str, float] = {}  # noqa: RUF012
     reported: dict[str, float] = {}  # noqa: RUF012
 
     def __init__(self, method: Method, clients: Sequence[Client], device: torch.device) -> None:

@@ -48,7 +48,7 @@ from support.small_runs import StopAfter
 from support.tiny_studies import write_study
 
 SETTINGS = {"width": 6}
-REFUSED = {"adafgl", "centralised", "fedgta", "fedproto", "fedssa", "fedtad", "majority"}
+REFUSED = {n for n, kind in methods().items() if kind.pools_graphs or make_method(n, ragged_clients()).needs_classes()}
 ABLE = [name for name in methods() if name not in REFUSED]
 # What differs most in the computation; the others run in `make test-long`.
 QUICK = {"fedavg", "fedgnn", "fedhero", "fediih", "fedpub", "fedsageplus", "fedsheafhn", "fedstar", "quilt"}
@@ -124,6 +124,11 @@ def test_edges_that_are_held_out_change_nothing_in_training(name: str) -> None:
     assert_same(*states)
     assert [r.get("train_loss") for r in one.records] == [r.get("train_loss") for r in two.records]
     assert [r.get("test") for r in one.records] != [r.get("test") for r in two.records]  # they were others
+
+
+def test_those_that_read_classes_say_so() -> None:
+    assert {"adafgl", "centralised", "fedgta", "fedproto", "fedssa", "fedtad", "majority"} <= REFUSED
+    assert not {"fedavg", "fedpub", "fediih", "fedhero", "fedsheafhn", "quilt", "gcfl", "fedstar"} & REFUSED
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

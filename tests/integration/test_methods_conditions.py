@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedquilt.messages.message import declared
 from fedquilt.methods.base import federated_methods
 from fedquilt.nn import optim
 from fedquilt.runs.folder import SeedFolder
@@ -116,3 +117,29 @@ def test_clients_join_and_leave(name: str, tmp_path: Path) -> None:
     resumed = training(name, 0, 4, conditions, store=SeedFolder(tmp_path))
     resumed.run()
     assert_same_training(resumed, whole)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_a_client_receives_does_not_depend_on_who_else_does(name: str) -> None:
+    """The participants of the next round, returning or not, get what they would get if everyone took part in it."""
+    clients = ragged_clients()
+    method = make_method(name, clients, make_task(clients, epochs=2, rounds=4))
+    leaving = Conditions(leave=0.2, leave_round=2)  # until then everyone is there
+    for share, conditions in ((0.6, Conditions()), (1.0, leaving)):
+        one = make_training(method, clients, Plan(4, share, conditions=conditions))
+        aggregate, rounds = one.runner.aggregate, iter(range(1, 9))
+
+        def checked(server: Any, uploads: Any, senders: Any, receivers: Any) -> Any:
+            assert receivers.tolist() == one.runner.attendance.at(next(rounds)).participants.tolist()  # noqa: B023
+            everyone = aggregate(copied(server), uploads, senders, torch.arange(5))  # noqa: B023
+            down = aggregate(server, uploads, senders, receivers)  # noqa: B023
+            for what, value in copied(down).items():
+                spec = declared(method.downloads, what)
+                whole = copied(everyone)[what]
+                assert spec is not None
+                rows = whole if spec.shared else whole[receivers]
+                torch.testing.assert_close(value, rows, rtol=1e-4, atol=1e-5)
+            return down
+
+        one.runner.aggregate = checked
+        one.run()

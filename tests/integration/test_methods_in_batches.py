@@ -78,6 +78,30 @@ def test_a_cohort_of_all_is_cohorts_of_one(
         assert torch.allclose(one[key].float(), two[key].float(), atol=2e-5, equal_nan=True), key
 
 
+@pytest.mark.parametrize("name", ["fedavg", "fedpub", "fednova", "scaffold", "ditto", "fedrep"])
+def test_accumulated_gradients_are_those_of_the_full_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no edge is read, none can be lost: then they are the same, whatever the method does with them."""
+    monkeypatch.setattr(optim, "EPSILON", 1e-4)
+    clients, settings = ragged_clients(SIZES), {"model": "mlp", "dropout": 0.0}
+    found = []
+    for sums in ({}, {"batch_nodes": NODES, "batch_sums": True}):
+        for cohort_size in (None, 1)[: 1 + len(sums)]:
+            method = make_method(name, clients, make_task(clients, epochs=2, **sums), **settings)
+            found.append(make_training(method, clients, Plan(3, 0.7), cohort_size))
+            found[-1].run()
+    full, *others = (training.engine.state() for training in found)
+    assert len(others) == 2
+    for other in others:
+        for key in (key for key in full if not key.startswith("dropout.")):  # a clock counts batches
+            assert torch.allclose(full[key].float(), other[key].float(), atol=2e-5, equal_nan=True), key
+
+
+def test_accumulated_is_an_option_of_a_run() -> None:
+    options = {"rounds": 2, "device": "cpu", "settings": {"hidden": 8}, "batch_nodes": 20}
+    one, two = (fedquilt.run("fedavg", "patchwork", batch=batch, **options) for batch in ("accumulated", "clusters"))
+    assert one.history["train_loss"].iloc[-1] != two.history["train_loss"].iloc[-1]
+
+
 @pytest.mark.parametrize("name", ["fedavg", "quilt", "fedpub"])
 def test_a_batch_that_holds_everything_is_the_full_batch(name: str) -> None:
     clients = ragged_clients(SIZES)

@@ -139,9 +139,11 @@ NETWORKS = {"1": {"model": "sage", "hidden": 4}, "2": {"model": "mlp"}}
 
 @pytest.mark.parametrize("name", MIXING)
 def test_a_run_exports_each_client_its_own_network(name: str, tmp_path: Path) -> None:
-    fedquilt.run(name, "cora", out=tmp_path / "run", client_settings=NETWORKS, **OPTIONS)
+    fedquilt.run(name, "patchwork", out=tmp_path / "run", client_settings=NETWORKS, **OPTIONS)
     run = fedquilt.load_run(tmp_path / "run")
-    resolved = ResolvedRun(RunConfig.build({"method": name, "dataset": "cora", "client_settings": NETWORKS, **OPTIONS}))
+    resolved = ResolvedRun(
+        RunConfig.build({"method": name, "dataset": "patchwork", "client_settings": NETWORKS, **OPTIONS})
+    )
     for client in resolved.clients(0):
         personal = personal_of_run(run, client.id)
         own = {"model": "gcn", "hidden": 8} | NETWORKS.get(str(client.id), {})
@@ -154,11 +156,11 @@ def test_a_run_exports_each_client_its_own_network(name: str, tmp_path: Path) ->
 
 def test_a_mixed_run_resumes_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = OPTIONS | {"client_settings": NETWORKS, "checkpoint_seconds": 0}
-    fedquilt.run("fedproto", "cora", out=tmp_path / "whole", **options)
+    fedquilt.run("fedproto", "patchwork", out=tmp_path / "whole", **options)
     with monkeypatch.context() as patched:
         interrupt_at(patched, 2, "fedproto")
         with pytest.raises(KeyboardInterrupt):
-            fedquilt.run("fedproto", "cora", out=tmp_path / "parts", **options)
+            fedquilt.run("fedproto", "patchwork", out=tmp_path / "parts", **options)
     resume_run(tmp_path / "parts")
     assert outcome(tmp_path / "parts") == outcome(tmp_path / "whole")
 
@@ -175,7 +177,7 @@ def test_a_mixed_run_resumes_bit_by_bit(tmp_path: Path, monkeypatch: pytest.Monk
 )
 def test_an_impossible_network_is_a_sentence_before_training(method: str, own: dict[str, Any], sentence: str) -> None:
     with pytest.raises(FedquiltError, match=sentence):
-        fedquilt.run(method, "cora", client_settings={"1": own}, **OPTIONS)
+        fedquilt.run(method, "patchwork", client_settings={"1": own}, **OPTIONS)
 
 
 def test_an_impossible_list_of_networks_is_a_sentence() -> None:
@@ -198,11 +200,11 @@ class OwnModule(torch.nn.Module):
 def test_one_client_may_have_a_module_of_the_users() -> None:
     register_backbone("own-module")(OwnModule)
     try:
-        mixed = fedquilt.run("local", "cora", client_settings={"1": {"model": "own-module"}}, **OPTIONS)
-        alone = fedquilt.run("local", "cora", **OPTIONS | {"settings": {"hidden": 8, "model": "own-module"}})
+        mixed = fedquilt.run("local", "patchwork", client_settings={"1": {"model": "own-module"}}, **OPTIONS)
+        alone = fedquilt.run("local", "patchwork", **OPTIONS | {"settings": {"hidden": 8, "model": "own-module"}})
         for name, w in personal_of_run(mixed, 1).weights.items():
             assert torch.equal(w, alone.models[0][name][1])
         with pytest.raises(FedquiltError, match="Method 'fedproto' needs a network of fedquilt's own"):
-            fedquilt.run("fedproto", "cora", client_settings={"1": {"model": "own-module"}}, **OPTIONS)
+            fedquilt.run("fedproto", "patchwork", client_settings={"1": {"model": "own-module"}}, **OPTIONS)
     finally:
         BACKBONES.remove("own-module")

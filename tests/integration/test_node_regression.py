@@ -34,7 +34,7 @@ from support.federations import Wiretap, make_method, make_task, make_training, 
 from support.flower_doubles import federation, site_models
 
 TASK = "node-regression"
-NEED_CLASSES = {"adafgl", "fedgta", "fedproto", "fedssa", "fedtad", "majority"}
+NEED_CLASSES = {name for name in methods() if make_method(name, ragged_clients()).needs_classes()}
 
 
 def numeric(clients: list[Client], unit: float = 1.0) -> list[Client]:

@@ -12,6 +12,7 @@ from fedquilt.methods import fedpub
 from fedquilt.methods.base import methods
 from fedquilt.nn.models import Model
 from fedquilt.training import captured_rounds
+from fedquilt.training.attendance import Conditions
 from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import BEST, Plan
@@ -78,6 +79,29 @@ def test_captured_rounds_are_those_one_by_one(name: str, settings: dict[str, Any
             assert_near(model, single.progress.best.models[weight], 1e-3)
         for round, similarity in replayed.similarities.items():
             assert_near(similarity.cpu(), single.similarities[round].cpu(), 1e-3)
+
+
+@on_accelerator
+@pytest.mark.parametrize(
+    ("share", "conditions"),
+    [(0.6, Conditions()), (1.0, Conditions(drop_out=0.3, leave=0.2, leave_round=8))],
+    ids=["participation", "lost and left"],
+)
+@pytest.mark.parametrize("name", [name for name, m in methods().items() if not m.single_round and not m.pools_graphs])
+def test_captured_rounds_of_some_are_those_of_the_participants_alone(
+    name: str, share: float, conditions: Conditions
+) -> None:
+    plan = Plan(2 * ROUNDS, share, conditions=conditions)
+    replayed, single = (on_cuda(name, {}, plan, captured) for captured in (True, False))
+    for each in (replayed, single):
+        each.run()
+    assert replayed.captured == ("clients" if replayed.method.host_server else "rounds")
+    for mine, other in zip(replayed.records, single.records, strict=True):
+        for entry in ("participants", "lost", "bytes_down"):
+            assert mine.get(entry) == other.get(entry)
+        if other.get("train_loss") is not None:
+            assert mine["train_loss"] == pytest.approx(other["train_loss"], rel=2e-2)
+            assert mine["val"] == pytest.approx(other["val"], abs=2.0)
 
 
 @on_accelerator

@@ -13,6 +13,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedquilt.devices.cuda_graph import CudaGraphCache
 from fedquilt.errors import FedquiltError
@@ -22,6 +23,7 @@ from fedquilt.methods.base import methods
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.training import captured_rounds, loop
 from fedquilt.training.captured_rounds import CapturedRounds
+from fedquilt.training.device_attendance import LEAST_SHARE
 from fedquilt.training.engines.base import Evaluation
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import BEST, SIMILARITY_ROUNDS, Plan
@@ -308,7 +310,7 @@ class Scripted:
     """An engine that trains nothing and reports what it is told, round by round."""
 
     device, supports_cuda_graphs, senders, clients_are_private = torch.device("cpu"), False, None, False
-    phases: ClassVar[dict[str, float]] = {}
+    timings: ClassVar[dict[str, float]] = {}
     reported: ClassVar[dict[str, float]] = {}
 
     def __init__(self, val: list[float], broken: int | None = None) -> None:
@@ -488,16 +490,52 @@ def test_a_training_that_cannot_be_captured_gives_the_same(monkeypatch: pytest.M
 
 
 def test_which_trainings_are_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On an accelerator, with all clients taking part; only the clients' part where the server reads values."""
+    """On an accelerator, with all clients computing; only the clients' part where the server reads values."""
     monkeypatch.setattr(captured_rounds, "CudaGraphCache", {RoundOutput: Eager})
     monkeypatch.setattr(loop, "CudaGraphCache", {tuple[Message, Evaluation | None]: Eager})
     clients = ragged_clients()
     for name, method in methods().items():
-        for share, able in ((1.0, True), (0.6, True), (1.0, False)):
+        for share, able in ((1.0, True), (0.6, True), (LEAST_SHARE / 2, True), (1.0, False)):
             one = make_training(make_method(name, clients), clients, Plan(3))
             one.engine.supports_cuda_graphs = able
             again = Training(one.method, one.engine, Plan(3, share))
-            steady = able and share == 1 and not method.single_round
+            steady = able and share >= LEAST_SHARE and not method.single_round
+            assert (again.runner.seats is not None) == (steady and share < 1), name
             assert (again.captured_rounds is not None) == (steady and not method.host_server), name
             assert (again.runner.client_graphs is not None) == (steady and method.host_server), name
             assert again.captured == (None if not steady else "clients" if method.host_server else "rounds")
+
+
+class NothingFromTheHost(TorchDispatchMode):
+    """Fails where a number of the host becomes a tensor, as in `tensor[index] = number`: no capture can copy it to a device."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        assert func.overloadpacket is not torch.ops.aten.lift_fresh, "a number of the host becomes a tensor"
+        return func(*args, **(kwargs or {}))
+
+
+def aggregated_on_a_device(one: Training) -> None:
+    """Two rounds as they are; then one in which the server may not make a tensor without saying where, nor from the host."""
+    one.advance(2)
+    usual = one.runner.aggregate
+
+    def aggregate(*arguments: Any) -> Message:
+        with torch.device("meta"), NothingFromTheHost():  # a tensor without a place has no values, and fails
+            return usual(*arguments)
+
+    one.runner.aggregate = aggregate
+    one.advance(1)
+
+
+@pytest.mark.parametrize("name", [n for n, m in methods().items() if not (m.host_server or m.single_round)])
+def test_a_server_that_is_captured_takes_nothing_from_the_host(name: str) -> None:
+    aggregated_on_a_device(begin(name, Plan(8)))
+
+
+@pytest.mark.parametrize("fault", [lambda h: h.__setitem__(torch.tensor([0]), 1.0), lambda h: h + torch.ones(len(h))])
+def test_a_server_that_takes_something_from_the_host_is_found(fault: Callable[[Tensor], Any]) -> None:
+    one = begin("fedavg", Plan(8))
+    usual, index = one.runner.aggregate, torch.zeros(5)
+    one.runner.aggregate = lambda *arguments: (fault(index), usual(*arguments))[1]
+    with pytest.raises((AssertionError, RuntimeError, NotImplementedError)):
+        aggregated_on_a_device(one)

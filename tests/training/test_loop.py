@@ -42,7 +42,7 @@ class Scripted:
     """An engine that trains nothing and reports what it is told, round by round."""
 
     device, supports_cuda_graphs, senders, clients_are_private = torch.device("cpu"), False, None, False
-    phases: ClassVar[dict[str, float]] = {}
+    timings: ClassVar[dict[str, float]] = {}
     reported: ClassVar[dict[str, float]] = {}
 
     def __init__(self, val: list[float], test: list[float], clients: int = 2) -> None:

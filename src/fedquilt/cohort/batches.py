@@ -45,6 +45,8 @@ class Turn:
         clock: [M] int64, the number of the step in each client's training.
         begins: [M] bool, whether it is the client's first step of an epoch.
         waiting: the places of the clients that do not take it.
+        ends: whether it is the last one of the epoch.
+        resting: the places of the clients that take none of the epoch.
     """
 
     batch: Batch
@@ -52,6 +54,8 @@ class Turn:
     clock: Tensor
     begins: Tensor
     waiting: Tensor
+    ends: bool
+    resting: Tensor
 
 
 class Schedule:
@@ -95,6 +99,8 @@ class Schedule:
                     clock=self.start + epoch * self._tensor(self.steps) + step,
                     begins=self._tensor((step == 0) & (taken > 0)),
                     waiting=self._tensor(np.flatnonzero(taken <= step)),
+                    ends=step == taken.max() - 1,
+                    resting=self._tensor(np.flatnonzero(taken == 0)),
                 )
                 batch.release()
 

@@ -48,6 +48,11 @@ class TrainingRows(Rows):
         self.position = torch.from_numpy(position).to(cohort.device)
         self.index = self.position + torch.from_numpy(cohort.start).to(cohort.device)[self.client]
 
+    @property
+    def equal_length(self) -> None:
+        """None: positions are those of nodes."""
+        return None
+
     def chosen(self, matrix: sp.csr_matrix) -> SparseMatrix:
         """Select these rows of one of the cohort's matrices: [R, R] -> [T, R]."""
         rows = matrix[self._rows]
@@ -212,9 +217,19 @@ class Cohort(Rows, Memo):
 
     def counts(self, index: Tensor) -> Tensor:
         """Count the rows in `index` of each client: [M] float32. The counts of train, val, test and nodes are cached."""
-        known = next((name for name in ("train", "val", "test", "nodes") if index is getattr(self, name)), None)
+        known = self._name_of(index)
         counted: Tensor = self._count(index) if known is None else self.once(known, lambda c: c._count(index))
         return counted
+
+    def _name_of(self, index: Tensor) -> str | None:
+        """Which of the rows train, val, test and nodes these are; None: none of them."""
+        return next((name for name in ("train", "val", "test", "nodes") if index is getattr(self, name)), None)
+
+    def at(self, name: str, values: Tensor, index: Tensor) -> Tensor:
+        """The rows `index` of constant `values` [R, ...] called `name`; cached where the rows are train, val, test or nodes."""
+        known = self._name_of(index)
+        found: Tensor = values[index] if known is None else self.once((name, known), lambda c: values[index])
+        return found
 
     def _count(self, index: Tensor) -> Tensor:
         return torch.bincount(self.client[index], minlength=self.clients).to(torch.float32)
@@ -234,7 +249,7 @@ class Cohort(Rows, Memo):
         if values.is_cuda:  # one segment per client; atomic additions to so few addresses would be slow
             lengths = self.counts(index).long()
             return torch.segment_reduce(values.float(), "sum", lengths=lengths, unsafe=True, initial=0.0)
-        return torch.zeros(self.clients).index_add_(0, self.client[index], values.float())
+        return torch.zeros(self.clients).index_add_(0, self.at("client", self.client, index), values.float())
 
     def mean_over(self, values: Tensor, index: Tensor) -> Tensor:
         """Average `values` [T] of the rows `index` [T] (in rising order) for each client: [M], NaN if it has no rows."""

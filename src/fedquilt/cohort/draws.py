@@ -45,6 +45,14 @@ class Placed(Protocol):
     position: Tensor
 
 
+class Places:
+    """So many rows of the one owner of a key, such as the server: a `Placed`."""
+
+    def __init__(self, rows: int, device: torch.device) -> None:
+        self.position = torch.arange(rows, device=device)
+        self.client = torch.zeros_like(self.position)
+
+
 @dataclass(frozen=True)
 class Draws:
     """The random numbers of one training step of a cohort.
@@ -60,26 +68,37 @@ class Draws:
     def words(self, rows: Placed, count: int, layer: int) -> Tensor:
         """Draw [R, count] int32 with 32 random bits each. A row's numbers depend only on its client and its position there."""
         low, high = self.keyed(layer)
-        column = torch.arange(count, device=low.device, dtype=torch.int32)
-        counter = rows.position.to(torch.int32) * count
-        x = (counter + low[rows.client]).unsqueeze(1) + column
+        length = getattr(rows, "equal_length", None)
+        if length:  # positions 0, 1, 2, ... at every client: one sum instead of a gather
+            x = torch.arange(length * count, device=low.device, dtype=torch.int32) + low.unsqueeze(
+                1
+            )  # [M, length count]
+            high = high.unsqueeze(1)
+        else:
+            column = torch.arange(count, device=low.device, dtype=torch.int32)
+            x = (rows.position.to(torch.int32) * count + low[rows.client]).unsqueeze(1) + column
+            high = high[rows.client].unsqueeze(1)
         x ^= (x >> 16) & 0xFFFF
         x *= _LOW
-        x ^= high[rows.client].unsqueeze(1)  # a second word, so that streams of clients and steps do not overlap
+        x ^= high  # a second word, so that streams of clients and steps do not overlap
         x ^= (x >> 15) & 0x1FFFF
         x *= _HIGH
         x ^= (x >> 16) & 0xFFFF
-        return x
+        return x.view(-1, count)
 
     def keyed(self, layer: int) -> tuple[Tensor, Tensor]:
         """Compute the two words [M] int32 from which, with the position, a client's numbers in a layer are hashed."""
         key = _mix64(self.keys + _wrapped((self.step * _LAYERS + layer + 1) * _GOLDEN))
         return key.to(torch.int32), (key >> 32).to(torch.int32)
 
+    def uniform(self, rows: Placed, width: int, layer: int) -> Tensor:
+        """Draw [R, width] float32 numbers between 0 and 1; either may be drawn."""
+        return self.words(rows, width, layer).float().mul_(2.0**-32).add_(0.5)
+
     def normal(self, rows: Placed, width: int, layer: int) -> Tensor:
         """Draw [R, width] float32 standard normal numbers, by the Box-Muller transform of uniform ones."""
         half = (width + 1) // 2
-        uniform = self.words(rows, 2 * half, layer).float().mul_(2.0**-32).add_(0.5)  # in [0, 1]
+        uniform = self.uniform(rows, 2 * half, layer)
         radius = uniform[:, :half].clamp_min(2.0**-33).log_().mul_(-2.0).sqrt_()
         angle = uniform[:, half:] * (2.0 * math.pi)
         return torch.cat([radius * angle.cos(), radius * angle.sin()], dim=1)[:, :width]

@@ -49,6 +49,11 @@ class Rows:
         self.position = place.to(device)
 
     @property
+    def equal_length(self) -> int | None:
+        """`length` where moreover the positions of every client's rows are 0, 1, 2, ...; else None."""
+        return self.length
+
+    @property
     def clients(self) -> int:
         """M, the number of clients."""
         return len(self.sizes)

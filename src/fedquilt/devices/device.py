@@ -80,3 +80,8 @@ def _triton() -> bool:
 def is_capturing(tensor: Tensor) -> bool:
     """Whether operations on the tensor are captured in a CUDA graph now instead of executed (`fedquilt.devices.cuda_graph`)."""
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def on_host(tensor: Tensor) -> bool:
+    """Whether the host has the tensor's values. A read of another one makes it wait, and ends a capture."""
+    return tensor.device.type == "cpu"

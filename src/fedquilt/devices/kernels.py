@@ -1,4 +1,8 @@
-"""Triton kernels for CUDA devices: operations that no library kernel does in one pass. PyTorch for CUDA includes Triton."""
+"""Triton kernels for CUDA devices: operations that no library kernel does in one pass. PyTorch for CUDA includes Triton.
+
+What grows (clients, rows) lies on a grid's first axis, which may have 2^31 - 1 programs; the others may have 65,535. Places in
+memory are 64-bit numbers: ten million rows of 256 columns are more than 2^31 numbers.
+"""
 
 # mypy: disallow-untyped-defs=False
 from __future__ import annotations
@@ -16,11 +20,11 @@ MAX_COLUMNS = 128  # the most columns that one warp sums at a time
 
 @triton.jit
 def _adam(
-    weight, grad, first, second, length, root, rates, entries, lr, decay, new1, new2, eps,
+    weight, grad, first, second, length, root, rates, entries, blocks, lr, decay, new1, new2, eps,
     EACH: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    client = tl.program_id(1)
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    client = tl.program_id(0) // blocks
+    at = (tl.program_id(0) % blocks) * BLOCK + tl.arange(0, BLOCK)
     inside = at < entries
     at = client.to(tl.int64) * entries + at
     w = tl.load(weight + at, mask=inside)
@@ -56,9 +60,10 @@ class Adam:
         each = isinstance(lr, Tensor)
         rates, rate = (lr, 0.0) if each else (self.root, lr)
         new1, new2 = (1.0 - beta for beta in self.betas)
+        blocks = triton.cdiv(entries, BLOCK)
         with torch.cuda.device(weight.device):
-            _adam[(triton.cdiv(entries, BLOCK), self.clients)](
-                weight, grad, first, second, self.length, self.root, rates, entries, rate, decay, new1, new2,
+            _adam[(blocks * self.clients,)](
+                weight, grad, first, second, self.length, self.root, rates, entries, blocks, rate, decay, new1, new2,
                 self.epsilon, EACH=each, BLOCK=BLOCK,
             )  # fmt: skip
 

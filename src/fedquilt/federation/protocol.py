@@ -127,6 +127,7 @@ class Request:
                 and 0 < context.epochs <= MAX_EPOCHS
                 and 0 < context.rounds <= MAX_ROUNDS
                 and context.newcomer_epochs is None
+                and type(context.batch_sums) is bool
             )
         except TypeError:
             possible = False

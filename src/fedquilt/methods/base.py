@@ -55,6 +55,7 @@ class RunContext:
         rounds: the rounds that the run asks for.
         newcomer_epochs: epochs that a newcomer trains what it was given; None: as many as the method chooses.
         batch_nodes: about how many nodes of a client are in a training step (`fedquilt.cohort.batches`); 0: all of them.
+        batch_sums: whether the gradients of an epoch's batches are added up to one step; else each batch is a step.
         task_settings: the settings of the task that are not its defaults (`Task.Settings`).
     """
 
@@ -71,6 +72,7 @@ class RunContext:
     rounds: int = 100
     newcomer_epochs: int | None = None
     batch_nodes: int = 0
+    batch_sums: bool = False
     task_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,6 +87,8 @@ class RunContext:
             del out["newcomer_epochs"]
         if not self.batch_nodes:
             del out["batch_nodes"]
+        if not self.batch_sums:
+            del out["batch_sums"]
         if not self.task_settings:
             del out["task_settings"]
         return out
@@ -158,6 +162,7 @@ class Method(ABC):
         client_settings: the settings that may differ from client to client (`Client.settings`).
         searched: the settings that `fedquilt tune` searches; names that Settings lacks are skipped.
         single_round: one round is enough, since nothing is learned over rounds.
+        compute_version: raise it with every change that gives this method's runs other numbers (`runs.compute_version`).
         baseline: a study has a row for it only where the paper's table has one.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
             CUDA graph.
@@ -179,6 +184,7 @@ class Method(ABC):
     searched: ClassVar[tuple[str, ...]] = ("lr", "weight_decay", "dropout")
     client_settings: ClassVar[tuple[str, ...]] = ()
     single_round: ClassVar[bool] = False
+    compute_version: ClassVar[int] = 1
     baseline: ClassVar[bool] = False
     host_server: ClassVar[bool] = False
     pools_graphs: ClassVar[bool] = False
@@ -337,6 +343,12 @@ class Method(ABC):
     @abstractmethod
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
         """Train at the clients, changing `state` in place."""
+
+    def set_clock(self, state: State, cohort: Cohort, at_work: Tensor, round: int) -> None:  # noqa: B027
+        """Set in place what random numbers of a round depend on, of those at work [M] bool, for a CUDA graph to read.
+
+        By default nothing: a method may draw no random numbers.
+        """
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Compute at the server, changing `server` in place, what the clients `receivers` of the next round are sent.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -195,6 +196,12 @@ class AdamMethod(Method):
         clock += len(steps)
         return keys
 
+    def set_clock(self, state: State, cohort: Cohort, at_work: Tensor, round: int) -> None:
+        """Set the clock of those at work to their first step of the round."""
+        clock = state[CLOCK]
+        first = self.first_steps(cohort, self.steps(round)).to(clock.device, clock.dtype, non_blocking=True)
+        clock.copy_(torch.where(at_work, first, clock))
+
     def train(self, state: State, cohort: Cohort, down: Message, steps: range) -> Update:
         """Run these training steps; the upload, the personal models and the loss of the last one."""
         if self.context.batch_nodes and not fits(cohort, self.context.batch_nodes):
@@ -211,6 +218,11 @@ class AdamMethod(Method):
     def step(self, state: State, cohort: Cohort, down: Message, dropout: Dropout) -> Tensor:
         """One training step of all clients; each client's loss [M] before it."""
         grads, loss = self.gradients(state, cohort, dropout, down)
+        self.move(state, cohort, grads, down)
+        return loss
+
+    def move(self, state: State, cohort: Cohort, grads: Weights, down: Message) -> None:
+        """The second half of a training step: change the state by the gradients."""
         if self.settings.clip:
             self.clip(grads, self.settings.clip)
         trained, rates, decay = self.trained(state), self.rates(cohort.origin), self.settings.weight_decay
@@ -225,7 +237,6 @@ class AdamMethod(Method):
                 grads[name] = torch.addcmul(grads[name], along(own.float(), grads[name]), trained[name])
         self.descend(trained, grads, state, decay, rates)
         self.after_step(state, down)
-        return loss
 
     def clip(self, grads: Weights, norm: float) -> None:
         """Cut each client's gradient to this norm, in place: one norm over all that is trained."""
@@ -263,24 +274,30 @@ class AdamMethod(Method):
         taken = self.steps_taken(cohort, len(epochs)) or [len(epochs)] * cohort.clients
         first = self.first_steps(cohort, epochs).tolist()
         schedule = Schedule(cohort, self.context.batch_nodes, self.context.seed, first, taken)
-        total = torch.zeros(cohort.clients, device=cohort.device)
+        total, summed = torch.zeros(cohort.clients, device=cohort.device), Summed()
         for turn in schedule.turns(self.constants()):
-            before = {name: tensor[turn.waiting] for name, tensor in state.items()} if len(turn.waiting) else {}
             # Step `epoch` of these keys is the step's number in the client's training.
             keys = advanced(state[KEYS], turn.clock - turn.epoch)
-            loss = self.step(state, turn.batch, down, Dropout(self.settings.dropout, keys, turn.epoch))
-            for name, rows in before.items():
-                state[name][turn.waiting] = rows
+            dropout = Dropout(self.settings.dropout, keys, turn.epoch)
             share = (turn.batch.train_count / cohort.train_count).index_fill(0, turn.waiting, 0.0)
+            if self.context.batch_sums:
+                grads, loss = self.gradients(state, turn.batch, dropout, down)
+                summed.add(grads, share)
+                if turn.ends:
+                    with keeping(state, turn.resting):
+                        self.move(state, cohort, summed.taken(), down)
+            else:
+                with keeping(state, turn.waiting):
+                    loss = self.step(state, turn.batch, down, dropout)
             total = torch.where(turn.begins, 0.0, total) + share * loss.to(total.device)
         state[CLOCK].copy_(schedule.end)
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, total)
 
     def batches_an_epoch(self, cohort: Cohort) -> Tensor | None:
-        """[M] float32: the steps of an epoch of each client, where clients train in batches; None: one each."""
+        """[M] float32: Adam's steps of an epoch of each client, where it has one for each batch; None: one each."""
         whole, nodes = cohort.origin, self.context.batch_nodes
-        if not nodes or fits(whole, nodes):
+        if not nodes or self.context.batch_sums or fits(whole, nodes):
             return None
         steps: Tensor = whole.once(("steps an epoch", nodes), lambda c: steps_an_epoch(c, nodes))
         return steps
@@ -348,6 +365,33 @@ class AdamMethod(Method):
 def straggling(efforts: Sequence[float], planned: Sequence[int]) -> list[int]:
     """The steps that clients take who do these shares of what is planned: rounded down, and at least one."""
     return [max(1, math.floor(share * count)) for share, count in zip(efforts, planned, strict=True)]
+
+
+class Summed:
+    """Gradients of several batches, added up."""
+
+    def __init__(self) -> None:
+        self._total: Weights = {}
+
+    def add(self, grads: Weights, share: Tensor) -> None:
+        """Add each client's gradient times its share [M]; of one whose share is zero, nothing."""
+        for name, grad in grads.items():
+            part = torch.where(along(share > 0, grad), along(share, grad) * grad, 0.0)
+            self._total[name] = self._total[name].add_(part) if name in self._total else part
+
+    def taken(self) -> Weights:
+        """The sums, which begin anew."""
+        total, self._total = self._total, {}
+        return total
+
+
+@contextmanager
+def keeping(state: State, places: Tensor) -> Iterator[None]:
+    """After the block, the clients at these places have the state that they had before it."""
+    before = {name: tensor[places] for name, tensor in state.items()} if len(places) else {}
+    yield
+    for name, rows in before.items():
+        state[name][places] = rows
 
 
 def keep_rows(state: State, before: Mapping[str, Tensor], at_work: Tensor) -> None:

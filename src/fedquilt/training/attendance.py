@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -57,6 +58,7 @@ class Conditions:
 
 
 NO_CONDITIONS = Conditions()
+_REMEMBERED = 64  # rounds whose attendance is not drawn again: those of a block of captured rounds, and more
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +101,7 @@ class Attendance:
         self.late = self._group(everyone, conditions.join_late, "join late")
         self.leavers = self._group(np.setdiff1d(everyone, self.late), conditions.leave, "leave")
         self._known: list[RoundAttendance] = []  # from round 0 on, where a round depends on the one before
+        self._remembered = lru_cache(_REMEMBERED)(self._drawn)
 
     @property
     def complete(self) -> bool:
@@ -126,7 +129,7 @@ class Attendance:
             everyone = torch.arange(self.clients)
             return RoundAttendance(everyone, everyone)
         if not (self.conditions.drop_out or self.conditions.upload_delay):
-            return self._drawn(round)
+            return self._remembered(round)
         while len(self._known) <= round:  # whom the server asks depends on whether anything of the round before arrived
             self._known.append(self._drawn(len(self._known)))
         return self._known[round]

@@ -25,7 +25,7 @@ DIAGNOSTICS = 32  # diagnostics of a round, at most
 
 
 class CapturedRounds:
-    """Trains blocks of rounds in which all clients take part.
+    """Trains blocks of rounds in which all clients take part, or all compute.
 
     Attributes:
         graphs: the CUDA graphs of whole rounds.
@@ -53,11 +53,16 @@ class CapturedRounds:
         """Train the rounds first .. stop - 1, at most one block of them, and read their results."""
         self._best_val.fill_(self.progress.best.val)
         self._row.zero_()
-        outputs = [
-            self.graphs(self.runner.graph_key(round), partial(self._round, round))
-            for round in range(first, min(stop, first + BLOCK_ROUNDS))
-        ]
+        outputs = [self._output(round) for round in range(first, min(stop, first + BLOCK_ROUNDS))]
         return self._read(first, outputs)
+
+    def _output(self, round: int) -> RoundOutput:
+        if self.graphs.failure is not None:
+            self.runner.seats = None  # what cannot be captured is faster with the participants alone
+        self.runner.prepare(round)
+        output = self.graphs(self.runner.graph_key(round), partial(self._round, round))
+        self.runner.down = output.down  # a replay writes it, and does not say so to Python
+        return output
 
     def _round(self, round: int) -> RoundOutput:
         """Run a round, write its metrics to the next row, and keep its models if they are the best so far."""
@@ -68,6 +73,8 @@ class CapturedRounds:
             if output.evaluation is not None:
                 val = mean(output.evaluation.val) * self.metric.scale
                 better = self.metric.better(val, self._best_val)
+                if self.runner.attendance.joined(round) is not None:
+                    better = torch.zeros_like(better)  # it is a mean over other clients than later
                 self.runner.keep_best(self.progress.best, better)
                 self._write(self._metrics, output.evaluation.stacked())
                 self._write(self._val, val)
@@ -106,7 +113,7 @@ class CapturedRounds:
             results.append(
                 RoundResult(
                     round=first + row,
-                    participants=output.participants,
+                    participants=self.runner.attendance.at(first + row).arrived,
                     bytes_up=up,
                     bytes_down=down,
                     metrics=metrics[row] if evaluated else None,

@@ -15,7 +15,8 @@ from fedquilt.messages.message import Message
 from fedquilt.methods.base import Method, State
 from fedquilt.training.captured_rounds import CapturedRounds
 from fedquilt.training.checkpointing import Checkpointer
-from fedquilt.training.engines.base import EVALUATION_FIELDS, Engine, Evaluation
+from fedquilt.training.device_attendance import can_be_captured
+from fedquilt.training.engines.base import EVALUATION_FIELDS, ComputesEveryone, Engine, Evaluation
 from fedquilt.training.plan import BEST, SIMILARITY_ROUNDS, Plan
 from fedquilt.training.progress import BestRound, Progress, none_if_nan
 from fedquilt.training.round import Aggregate, RoundRunner
@@ -62,6 +63,8 @@ class Training:
         self.runner = RoundRunner(method, engine, self.plan, upload_transforms, aggregate)
         self.captured_rounds: CapturedRounds | None = None
         if cuda_graphs and self._can_capture():
+            if not self.runner.attendance.complete:
+                self.runner.compute_everyone()
             if method.host_server:  # the server reads values, so only the clients' part can be captured
                 self.runner.capture_clients(CudaGraphCache[tuple[Message, Evaluation | None]]())
             else:
@@ -78,10 +81,12 @@ class Training:
 
     def _can_capture(self) -> bool:
         """Whether rounds do the same work every time, which a CUDA graph requires."""
-        everyone = self.runner.attendance.complete and self.plan.rounds > 1
+        attendance = self.runner.attendance
+        everyone = attendance.complete or (can_be_captured(attendance) and isinstance(self.engine, ComputesEveryone))
         # A user's module draws random numbers of its own; batches are other parts of the graphs in every step.
         together = not getattr(self.method, "one_by_one", False) and not self.method.context.batch_nodes
-        return self.engine.supports_cuda_graphs and everyone and together and not self.runner.upload_transforms
+        alike = everyone and together and self.plan.rounds > 1 and not self.runner.upload_transforms
+        return self.engine.supports_cuda_graphs and alike
 
     @property
     def captured(self) -> str | None:
@@ -174,6 +179,9 @@ class Training:
 
     def _train_one_round(self, round: int) -> RoundResult:
         """Run a round, read its metrics, and keep the models if they are the best so far."""
+        if (graphs := self.runner.client_graphs) is not None and graphs.failure is not None:
+            self.runner.seats = None
+        self.runner.prepare(round)
         output = self.runner.run(round)
         if output.evaluation is None:
             return output.read()
@@ -211,7 +219,7 @@ class Training:
             record |= transform.record_entries(result.round)
         record |= self.engine.reported
         record["seconds"] = seconds
-        record["phases"] = self._phases(seconds)
+        record["timings"] = self._timings(seconds)
         progress = self.progress
         progress.next_round = result.round + 1
         progress.upload_bytes += sum(result.bytes_up.values())
@@ -232,12 +240,12 @@ class Training:
         buffered = {} if stale is None else {"aggregated": len(stale), "staleness": float(stale.double().mean())}
         return ({"lost": lost} if lost else {}) | ({"stragglers": efforts} if efforts else {}) | buffered
 
-    def _phases(self, seconds: float) -> dict[str, float]:
-        """The seconds of a round by phase: train and evaluate at the clients, aggregate at the server, and the rest.
+    def _timings(self, seconds: float) -> dict[str, float]:
+        """The seconds of a round by what was done: train and evaluate at the clients, aggregate at the server, and the rest.
 
-        Where the engine does not measure phases, as on an accelerator, there is one phase, "round".
+        Where the engine does not measure them apart, as on an accelerator, there is "round" alone.
         """
-        known = dict(self.engine.phases)
+        known = dict(self.engine.timings)
         if not known:
             return {"round": seconds}
         known["aggregate"] = self.runner.aggregate_seconds

@@ -31,6 +31,7 @@ from fedquilt.devices.cuda_graph import without_garbage_collection
 from fedquilt.devices.memory_meter import MemoryMeter
 from fedquilt.messages.message import Message, declared, each_tensor
 from fedquilt.methods.base import Method, RoundSizes, State
+from fedquilt.training.device_attendance import LEAST_SHARE
 from fedquilt.training.engines.in_process import InProcess
 from fedquilt.training.engines.registry import EngineOptions
 
@@ -116,7 +117,9 @@ def estimate_memory(
     count = len(clients)
     cohort = min(options.cohort_size or count, -(-count // (options.workers or 1)))
     senders = max(1, round(participation * count))
-    at_once = min(cohort, -(-senders * cohort // count)) * (options.workers or 1)
+    # On an accelerator all clients compute, so that rounds can be captured, and their states are kept for those who sit out.
+    whole = options.device.type == "cuda" and LEAST_SHARE <= participation < 1
+    at_once = (cohort if whole else min(cohort, -(-senders * cohort // count))) * (options.workers or 1)
     several = cohort < count
     disk = several and options.device.type == "cpu" and count * each.state > offload.THRESHOLD_BYTES
     held = count * (each.data if disk else each.data + each.state + each.models + each.best)
@@ -127,7 +130,8 @@ def estimate_memory(
     else:
         held += senders * (each.upload if several or changes_uploads else each.sent)
         if participation < 1:
-            working += at_once * (each.data + each.state)  # a cohort of those who take part is made for each round
+            # Else a cohort of those who take part is made for each round.
+            working += at_once * (each.state if whole else each.data + each.state)
     sizes = RoundSizes(senders, senders, round(each.upload), round(each.download))
     server = method.server_memory(sizes)
     phases = (first, later, server)

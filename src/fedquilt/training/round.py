@@ -18,7 +18,8 @@ from fedquilt.messages.slicing import take_rows
 from fedquilt.methods.base import Method, State
 from fedquilt.training.attendance import Attendance, RoundAttendance
 from fedquilt.training.buffered_uploads import BufferedUploads
-from fedquilt.training.engines.base import Engine, Evaluation, SimulatesStragglers
+from fedquilt.training.device_attendance import DeviceAttendance
+from fedquilt.training.engines.base import ComputesEveryone, Engine, Evaluation, SimulatesStragglers
 from fedquilt.training.plan import Plan
 from fedquilt.training.progress import BestRound
 from fedquilt.training.round_result import RoundOutput
@@ -41,6 +42,7 @@ class RoundRunner:
         staleness: [k] how many aggregations each upload missed that the last round aggregated; None: it aggregated none.
         client_graphs: CUDA graphs of the clients' part of a round, where only this part is captured; else None.
         fixed_addresses: whether downloads are copied into the memory of the previous download, from which a CUDA graph reads.
+        seats: who takes part, on the device, where all clients compute in each round although some sit out; else None.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class RoundRunner:
         self.aggregate_seconds = 0.0
         self.client_graphs: CudaGraphCache[tuple[Message, Evaluation | None]] | None = None
         self.fixed_addresses = False
+        self.seats: DeviceAttendance | None = None
         self.staleness: Tensor | None = None
         self.server_device = torch.device("cpu") if method.host_server else engine.device
         context = method.context
@@ -71,13 +74,25 @@ class RoundRunner:
             down = self.buffer.start(server)
         self.server, self.down = moved_state(server, self.server_device), moved(down, engine.device)
         self._all_clients: Tensor | None = None
+        self._down_memory: dict[Hashable, Message] = {}  # by shapes
 
     def capture_clients(self, graphs: CudaGraphCache[tuple[Message, Evaluation | None]]) -> None:
         """From now on capture the clients' part of a round in CUDA graphs."""
         self.client_graphs, self.fixed_addresses = graphs, True
 
+    def compute_everyone(self) -> None:
+        """From now on let all clients compute in each round, those for nothing who sit out, so that rounds can be captured."""
+        self.seats = DeviceAttendance(self.attendance, self.engine.device, self.server_device)
+
+    def prepare(self, round: int) -> None:
+        """Write what differs between rounds with the same CUDA graph to the memory from which it is read."""
+        if self.seats is not None:
+            assert isinstance(self.engine, ComputesEveryone)
+            self.seats.set(round)
+            self.engine.set_clocks(round, self.seats.at_work)
+
     def run(self, round: int) -> RoundOutput:
-        """Run a round. No value is copied to the host."""
+        """Run a round, after `prepare`. No value is copied to the host."""
         method, here = self.method, self.attendance.at(round)
         check(self.down, method.downloads, method.name, "download")
         bytes_down = message_bytes_on_device(self.down, method.downloads, len(here.participants))
@@ -88,7 +103,9 @@ class RoundRunner:
             raise RuntimeError(f"{method.name} uploads in a phase that says it sends nothing.")
         senders = here.participants if self.engine.senders is None else self.engine.senders
         down = self.down
-        if len(here.arrived) < len(here.participants):
+        if self.seats is not None:
+            uploads, senders = take_rows(uploads, self.seats.arrived), here.arrived
+        elif len(here.arrived) < len(here.participants):
             places = torch.nonzero(torch.isin(senders, here.arrived)).ravel()
             uploads, down = take_rows(uploads, places), take_rows(down, places, method.downloads)
             senders = senders[places]
@@ -105,7 +122,7 @@ class RoundRunner:
             self.aggregate_seconds = time.perf_counter() - began
             with torch.no_grad():
                 diagnostics = self.method.diagnostics(self.server)
-        return RoundOutput(round, senders, bytes_up, bytes_down, evaluation, diagnostics)
+        return RoundOutput(round, senders, bytes_up, bytes_down, evaluation, diagnostics, self.down)
 
     def _aggregate_buffer(self, buffer: BufferedUploads, round: int, uploads: Message, senders: Tensor) -> None:
         """Put uploads on their way, and aggregate those that have come if they are enough."""
@@ -142,7 +159,8 @@ class RoundRunner:
     def graph_key(self, round: int) -> Hashable:
         """The key of a round's CUDA graph: rounds with equal keys run the same kernels on the same memory."""
         addresses = tuple(tensor.data_ptr() for value in self.down.values() for tensor in each_tensor(value))
-        return self.method.round_key(round), self.evaluates(round), tuple(self.down), addresses
+        seats = None if self.seats is None else self.seats.key(round)
+        return self.method.round_key(round), self.evaluates(round), seats, tuple(self.down), addresses
 
     def evaluates(self, round: int) -> bool:
         """Whether clients are evaluated after this round: as the plan says, in phases that are evaluated."""
@@ -153,6 +171,9 @@ class RoundRunner:
         if isinstance(self.engine, SimulatesStragglers):
             self.engine.efforts = here.efforts
         evaluates = self.evaluates(round)
+        if self.seats is not None:
+            step = partial(self._train_everyone, round, self.seats)
+            return step() if self.client_graphs is None else self._replayed(round, step)
         behind = evaluates and self._has_unevaluated(round, here.participants)
         step = partial(self.engine.round, round, here.participants, self.down, evaluates and not behind)
         if self.client_graphs is None:
@@ -162,9 +183,24 @@ class RoundRunner:
                 evaluation = self.engine.evaluate()
             joined = self.attendance.joined(round)
             return uploads, evaluation if evaluation is None or joined is None else evaluation.of(joined)
+        return self._replayed(round, step)
+
+    def _replayed(
+        self, round: int, step: Callable[[], tuple[Message, Evaluation | None]]
+    ) -> tuple[Message, Evaluation | None]:
+        assert self.client_graphs is not None
         out = self.client_graphs(self.graph_key(round), step)
         self.engine.forget()  # a replayed graph changes the states, not the models that the engine remembers
         return out
+
+    def _train_everyone(self, round: int, seats: DeviceAttendance) -> tuple[Message, Evaluation | None]:
+        """The same with the shapes of all clients: uploads have a row for each, and everyone is evaluated with what it has."""
+        assert isinstance(self.engine, ComputesEveryone)
+        down = seats.for_everyone(self.down, self.method.downloads)
+        uploads, evaluation = self.engine.round_of_everyone(round, seats.at_work, down, self.evaluates(round))
+        if evaluation is not None and self.attendance.joined(round) is not None:
+            evaluation = evaluation.of(seats.joined)
+        return uploads, evaluation
 
     def _has_unevaluated(self, round: int, here: Tensor) -> bool:
         """Whether a client that does not take part in this round trained since the last round that was evaluated.
@@ -185,21 +221,22 @@ class RoundRunner:
 
         Where both are all clients it is the same tensor in every round, so that a CUDA graph may read it.
         """
+        if self.seats is not None:
+            return self.seats.senders, self.seats.receivers
         context = self.method.context
-        if self._all_clients is not None and len(senders) == context.clients:
-            return self._all_clients, self._all_clients
         receivers = self.attendance.at(round + 1).participants
-        senders, receivers = senders.to(self.server_device), receivers.to(self.server_device)
         if len(senders) == len(receivers) == context.clients:
-            self._all_clients = senders
-            return senders, senders
-        return senders, receivers
+            if self._all_clients is None:
+                self._all_clients = senders.to(self.server_device)
+            return self._all_clients, self._all_clients
+        return senders.to(self.server_device), receivers.to(self.server_device)
 
     def _set_download(self, down: Message) -> None:
-        """Set the next download; copied into the memory of the previous one if addresses are fixed and the shapes fit."""
-        if not self.fixed_addresses or _shapes(down) != _shapes(self.down):
+        """Set the next download; if addresses are fixed, copied into the memory of an earlier one with the same shapes."""
+        if not self.fixed_addresses:
             self.down = down
             return
+        self.down = self._down_memory.setdefault(_shapes(down), down)
         for name, value in down.items():
             for new, old in zip(each_tensor(value), each_tensor(self.down[name]), strict=True):
                 if new is not old:
@@ -211,9 +248,9 @@ def without_uploads(down: Message, receivers: int) -> Message:
     return {name: v.rows(0, receivers) if isinstance(v, Factored) else v for name, v in down.items()}
 
 
-def _shapes(message: Message) -> dict[str, list[torch.Size]]:
-    """The shapes of all tensors of a message."""
-    return {name: [tensor.shape for tensor in each_tensor(value)] for name, value in message.items()}
+def _shapes(message: Message) -> Hashable:
+    """The names of a message and the shapes of all its tensors."""
+    return tuple((name, *(tensor.shape for tensor in each_tensor(value))) for name, value in sorted(message.items()))
 
 
 def moved_state(state: Mapping[str, Tensor], device: torch.device) -> State:

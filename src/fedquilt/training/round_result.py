@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from fedquilt.messages.message import Message
 from fedquilt.training.engines.base import Evaluation
 
 
@@ -44,6 +45,7 @@ class RoundOutput:
         bytes_up, bytes_down: bytes by the name of the message; a scalar on the device where they depend on values.
         evaluation: the clients' metrics, where the round was evaluated.
         diagnostics: the scalars of `Method.diagnostics`, by name.
+        down: the download of the next round.
     """
 
     round: int
@@ -52,6 +54,7 @@ class RoundOutput:
     bytes_down: dict[str, int | Tensor]
     evaluation: Evaluation | None
     diagnostics: dict[str, Tensor] = field(default_factory=dict)
+    down: Message = field(default_factory=dict)
 
     def counts_on_device(self) -> list[Tensor]:
         """The byte counts that depend on values, uploads first."""

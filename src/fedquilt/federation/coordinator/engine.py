@@ -88,7 +88,7 @@ class FlowerEngine:
         self.method, self.roster, self.rules = method, roster, rules
         self.run, self.rounds, self.restarts = run, rounds, restarts
         self.device = torch.device("cpu")
-        self.phases: dict[str, float] = {}
+        self.timings: dict[str, float] = {}
         self.senders: Tensor | None = None
         self.reported: dict[str, float] = {}
         self.best_round: Callable[[], int] = lambda: -1
@@ -154,8 +154,8 @@ class FlowerEngine:
             self._add_incident(round, m, "absent", f"it {why}, so the round goes on without it")
         answered = sorted(uploads)
         self.senders = torch.tensor(answered)
-        self.phases = slowest(seconds)
-        self.phases["waiting"] = max(0.0, time.perf_counter() - began - sum(self.phases.values()))
+        self.timings = slowest(seconds)
+        self.timings["waiting"] = max(0.0, time.perf_counter() - began - sum(self.timings.values()))
         return join_messages([uploads[m] for m in answered]), self._evaluation() if evaluate else None
 
     def settle(self, down: Message) -> Evaluation:

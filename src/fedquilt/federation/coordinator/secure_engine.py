@@ -68,7 +68,7 @@ class SecureEngine(FlowerEngine):
             self._sum = ""
         self._report_clipped(round, clipped)
         self.senders = torch.tensor(masked.alive)
-        self.phases["waiting"] = max(0.0, time.perf_counter() - began - sum(self.phases.values()))
+        self.timings["waiting"] = max(0.0, time.perf_counter() - began - sum(self.timings.values()))
         uploads: Message = {name: value.expand(len(masked.alive), *value.shape) for name, value in sums.items()}
         return uploads, self._evaluation() if evaluate else None
 
@@ -92,7 +92,7 @@ class SecureEngine(FlowerEngine):
 
     def _collect(self, round: int, bodies: dict[int, bytes], evaluate: bool, length: int) -> MaskedSum:
         """The sum of masked uploads; FedquiltError where too few sites get that far in any of the tries."""
-        self.phases, refused = {}, set(self._budget_spent)
+        self.timings, refused = {}, set(self._budget_spent)
         needed = max(FEWEST, min(self.rules.min_sites, len(bodies)))
         for attempt in range(self.rules.tries):
             asked = {m: body for m, body in bodies.items() if m not in refused}
@@ -138,7 +138,7 @@ class SecureEngine(FlowerEngine):
             return None
         for m in sorted(set(asked) - set(alive)):
             self._add_incident(round, m, "absent", "its masked upload did not come, so the round goes on without it")
-        self.phases = slowest([trained[m][0].get("seconds", {}) for m in alive])
+        self.timings = slowest([trained[m][0].get("seconds", {}) for m in alive])
         total = np.zeros(length, np.uint64)
         for vector in vectors.values():
             total += vector

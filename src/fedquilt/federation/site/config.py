@@ -19,7 +19,7 @@ from fedquilt.federation.site.permits import DEFAULT_PERMITS, MAX_PERMIT_LETTERS
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TRAIN
 from fedquilt.privacy.dp import DpConfig
-from fedquilt.runs.config import read_config
+from fedquilt.runs.read_config import read_config
 from fedquilt.runs.site_data import (
     SITE_YAML,
     SiteData,

@@ -71,13 +71,29 @@ class SimulatesStragglers(Protocol):
     efforts: Mapping[int, float]
 
 
+@runtime_checkable
+class ComputesEveryone(Protocol):
+    """An engine that can train some clients with the shapes of all, as a CUDA graph needs it."""
+
+    def set_clocks(self, round: int, at_work: Tensor) -> None:
+        """Set what the random numbers of those at work, [M] bool, depend on; before a CUDA graph is replayed."""
+
+    def round_of_everyone(
+        self, round: int, at_work: Tensor, down: Message, evaluate: bool
+    ) -> tuple[Message, Evaluation | None]:
+        """As `Engine.round`, but all clients compute, and those who are not at work, [M] bool, keep their states.
+
+        Messages have a row for every client.
+        """
+
+
 class Engine(Protocol):
     """Runs the clients' part of rounds. Messages have the participants, in rising order, as leading axis.
 
     Attributes:
         device: the device of downloads and uploads.
         supports_cuda_graphs: whether `round` can be captured in a CUDA graph (`fedquilt.devices.cuda_graph`).
-        phases: the seconds of the last round by phase (train, evaluate); empty where they are not measured.
+        timings: the seconds of the last round by what was done (train, evaluate); empty where they are not measured.
         senders: [n] the clients whose uploads the last round returned, in rising order; None: all participants.
         clients_are_private: whether models and states never leave the clients. Then `personal` returns nothing, `state` only
             what the engine itself needs, and clients may withhold their metrics.
@@ -86,7 +102,7 @@ class Engine(Protocol):
 
     device: torch.device
     supports_cuda_graphs: bool
-    phases: dict[str, float]
+    timings: dict[str, float]
     senders: Tensor | None
     clients_are_private: bool
     reported: dict[str, float]

@@ -24,6 +24,7 @@ from fedquilt.devices.device import Precision, computing_in
 from fedquilt.messages.message import Message, check, dense
 from fedquilt.messages.slicing import join_messages, same_kind, slice_message
 from fedquilt.methods.base import Method, State, Update
+from fedquilt.methods.base_adam import keep_rows
 from fedquilt.training.engines.base import EVALUATION_FIELDS, Evaluation, diverged
 from fedquilt.training.engines.registry import IN_PROCESS, EngineOptions, register_engine
 
@@ -81,7 +82,7 @@ class InProcess:
         self.method, self.precision = method, precision
         self.device = torch.device(device)
         self.supports_cuda_graphs = self.device.type == "cuda"
-        self.phases: dict[str, float] = {}
+        self.timings: dict[str, float] = {}
         size = cohort_size or len(clients)
         self.parts: list[_Part] = []
         self._state: State = {}  # of all clients; parts have rows of it
@@ -137,10 +138,35 @@ class InProcess:
             check(update.upload, self.method.uploads, self.method.name, "upload")
             return update
 
-        self.phases = {}
+        self.timings = {}
         with computing_in(self.precision):
             uploads = self._each(step, participants, down, evaluate)
         return uploads, self._evaluation() if evaluate else None
+
+    def set_clocks(self, round: int, at_work: Tensor) -> None:
+        """Set the clocks of those at work to the first step of the round."""
+        for part in self.parts:
+            self.method.set_clock(part.state, part.cohort, at_work[part.places], round)
+
+    def round_of_everyone(
+        self, round: int, at_work: Tensor, down: Message, evaluate: bool
+    ) -> tuple[Message, Evaluation | None]:
+        """Train all clients, and give those who are not at work their states again."""
+        uploads: list[Message] = []
+        with computing_in(self.precision):
+            for part in self.parts:
+                here, before = at_work[part.places], {name: tensor.clone() for name, tensor in part.state.items()}
+                mine = slice_message(down, self.method.downloads, part.places.start, part.places.stop)
+                update = self.method.local_update(part.state, part.cohort, mine, round)
+                check(update.upload, self.method.uploads, self.method.name, "upload")
+                keep_rows(part.state, before, here)
+                part.personal = self.method.personal(part.state)
+                loss = self.metrics["train_loss"][part.places]
+                loss.copy_(torch.where(here, update.loss.to(self.device), loss))
+                if evaluate:
+                    self._measure(part.places, part.cohort, part.personal)
+                uploads.append(update.upload)
+        return join_messages(uploads), self._evaluation() if evaluate else None
 
     def settle(self, down: Message) -> Evaluation:
         """Let clients that were admitted after training take their last step, and evaluate them."""
@@ -211,12 +237,12 @@ class InProcess:
             cohort.efforts = None
 
     @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        """Add the duration of the block to a phase of this round; not on an accelerator, which works asynchronously."""
+    def _timed(self, what: str) -> Iterator[None]:
+        """Add the duration of the block to a timing of this round; not on an accelerator, which works asynchronously."""
         began = time.perf_counter()
         yield
         if self.device.type == "cpu":
-            self.phases[phase] = self.phases.get(phase, 0.0) + time.perf_counter() - began
+            self.timings[what] = self.timings.get(what, 0.0) + time.perf_counter() - began
 
     def _personal(self, part: _Part) -> State:
         if part.personal is not None:

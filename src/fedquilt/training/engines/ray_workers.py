@@ -82,7 +82,7 @@ class RayWorkers:
     ) -> None:
         check_workers(workers, len(clients))
         self.method = method
-        self.phases: dict[str, float] = {}  # not measured: workers run at the same time
+        self.timings: dict[str, float] = {}  # not measured: workers run at the same time
         self.device = torch.device(device)  # the server's; workers may have GPUs of their own
         self.cohort_size, self.precision = cohort_size, precision
         self.chunks = [
