@@ -73,7 +73,7 @@ def measure(nodes: int, batch: str, batch_nodes: int, rounds: int, file: str) ->
         training.run()
         note("rounds", began, peak())
     found["resident_mb"] = round(status("VmHWM") / 1e6)
-    found["phases"] = [record["phases"] for record in training.records]
+    found["timings"] = [record["timings"] for record in training.records]
     found["test"] = [record["test"] for record in training.records]
     return found
 

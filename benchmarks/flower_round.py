@@ -64,7 +64,7 @@ def measured(sites: list[Path], folder: Path, warm: bool, rounds: int, method: s
         seen = [{part: _first(log, part, began, ended) for part in (FETCHED, BEGUN, ANSWERED)} for log in logs]
         slowest, log = max(zip(seen, logs, strict=True), key=lambda pair: pair[0][ANSWERED])
         sent = _first(log, SENT, slowest[ANSWERED], ended)
-        ours = sum(record["phases"].get(part, 0.0) for part in ("prepare", "train"))
+        ours = sum(record["timings"].get(part, 0.0) for part in ("prepare", "train"))
         steps = [began, slowest[FETCHED], slowest[BEGUN], slowest[ANSWERED]]
         fetched, started, process = (later - earlier for earlier, later in pairwise(steps))
         parts = (fetched, started, process, ours, sent - slowest[ANSWERED], ended - sent)

@@ -8,9 +8,14 @@ Synthetic graphs (`mosaic`) and a process for each measurement, so that its peak
 - limit: many clients under a hard limit of memory (RLIMIT_DATA, which counts what no file backs), with clients' states
   offloaded to disk as by default, and with everything in memory; and the latter without a limit.
 
+With `--device cuda` the first two, and the peak of the device's memory:
+
+    python -m benchmarks.scale --device cuda --parts clients --clients 100,1000,10000,100000 --cohort-size 0 --methods fedavg
+
 A round is down, local training, up, aggregation and an evaluation of all clients. Seconds are the median over the rounds after
-the first; exponents are slopes in log-log coordinates, over all sizes and over the largest decade. A measurement during which
-other processes used the cores is repeated, and the one with least other load counts.
+the first, on an accelerator after the second, which is captured; exponents are slopes in log-log coordinates, over all sizes
+and over the largest decade. A measurement during which other processes used the cores is repeated, and the one with least
+other load counts.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -51,6 +56,7 @@ class Point:
     partition: str = "natural"
     offloads: bool = True
     limit: int = 0
+    device: str = "cpu"
 
 
 @dataclass
@@ -58,7 +64,8 @@ class Measured:
     """Seconds and bytes; `others` is the number of cores that other processes used meanwhile.
 
     Anonymous memory (what no file backs) is `start` before the graph is made, `prepared` at most before the first round, and
-    `anonymous` at most in all; `resident` is the peak with pages of files.
+    `anonymous` at most in all; `resident` is the peak with pages of files. `on_device` is the most that the allocator of an
+    accelerator held, with the memory of CUDA graphs.
     """
 
     point: Point
@@ -71,6 +78,7 @@ class Measured:
     anonymous: int = 0
     resident: int = 0
     offloaded: int = 0
+    on_device: int = 0
     others: float = 0.0
     failed: str = ""
 
@@ -113,6 +121,8 @@ def train(point: Point, rounds: int) -> Measured:
     """Train in this process, and measure it."""
     if point.limit:
         resource.setrlimit(resource.RLIMIT_DATA, (point.limit, point.limit))
+    import torch
+
     from fedquilt.devices import offload
     from fedquilt.devices.allocator import keep_freed_memory
     from fedquilt.runs.config import RunConfig
@@ -126,7 +136,7 @@ def train(point: Point, rounds: int) -> Measured:
         "partition": point.partition,
         "method": point.method,
         "settings": {"hidden": HIDDEN},
-        "device": "cpu",
+        "device": point.device,
         "rounds": 1_000_000,  # the last round has no aggregation, so it is not among those that are measured
     }
     if point.partition != "natural":
@@ -144,13 +154,16 @@ def train(point: Point, rounds: int) -> Measured:
                 started = time.perf_counter()
                 training.advance(1)
                 seconds.append(time.perf_counter() - started)
-            out.first_round, out.round, out.rounds = seconds[0], median(seconds[1:]), len(seconds)
+            out.first_round, out.rounds = seconds[0], len(seconds)
+            # On an accelerator the second round is captured, later ones are replayed.
+            out.round = median(seconds[1 if point.device == "cpu" else 2 :])
         except (MemoryError, RuntimeError) as error:
             out.failed = str(error).splitlines()[0]
         all_, own = (after - earlier for after, earlier in zip(busy_seconds(), before, strict=True))
         out.others = (all_ - own) / (time.perf_counter() - began)
         out.anonymous = anonymous()
     out.resident = status("VmHWM")
+    out.on_device = torch.cuda.max_memory_reserved() if point.device != "cpu" else 0
     out.offloaded = sum(map(len, offload._mappings.values()))
     return out
 
@@ -178,6 +191,13 @@ def read(values: dict[str, Any]) -> Measured:
 
 
 def points(chosen: argparse.Namespace) -> Iterator[Point]:
+    """All that is measured; on an accelerator without the parts that are about a host's memory."""
+    for point in points_of_a_host(chosen):
+        if chosen.device == "cpu" or point.part in ("clients", "nodes"):
+            yield replace(point, device=chosen.device)
+
+
+def points_of_a_host(chosen: argparse.Namespace) -> Iterator[Point]:
     many = chosen.cohort_clients
     for method in chosen.methods:
         for clients in chosen.clients:
@@ -217,6 +237,7 @@ WHAT: dict[str, Callable[[Measured], float]] = {
     "round": lambda one: one.round,
     "anonymous": lambda one: one.anonymous,
     "above start": lambda one: one.anonymous - one.start,
+    "on device": lambda one: one.on_device,
 }
 
 
@@ -302,6 +323,7 @@ HEAD = (
     "anon MB",
     "res MB",
     "disk MB",
+    "device MB",
     "others",
 )
 
@@ -316,7 +338,7 @@ def show(row: Measured) -> None:
     name += f", {point.limit / 2**30:g} GiB" if point.limit else ""
     sizes = (f"{n:,}" for n in (point.nodes, point.clients, point.cohort_size or point.clients))
     seconds = (f"{s:.3g}" for s in (row.prepare, row.first_round, row.round))
-    memory = (f"{b / MB:,.0f}" for b in (row.prepared, row.anonymous, row.resident, row.offloaded))
+    memory = (f"{b / MB:,.0f}" for b in (row.prepared, row.anonymous, row.resident, row.offloaded, row.on_device))
     line(name, (*sizes, *seconds, *memory, f"{row.others:.2f}"))
     if row.failed:
         print(f"    did not finish: {row.failed}")
@@ -415,9 +437,10 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--nodes", type=numbers, default=[10_000, 100_000, 1_000_000], help="such as 10000,100000")
     parser.add_argument("--node-clients", type=int, default=100, help="clients of the curve against nodes")
     parser.add_argument("--methods", type=words, default=["fedavg", "fedpub", "quilt"])
-    parser.add_argument("--cohort-size", type=int, default=50)
+    parser.add_argument("--cohort-size", type=int, default=50, help="0: all clients at once")
     parser.add_argument("--cohort-sizes", type=numbers, default=[10, 50, 250, 0], help="such as 10,50,all")
     parser.add_argument("--cohort-clients", type=int, default=10_000, help="clients of the cohorts and the limit part")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where it trains")
     parser.add_argument("--limit", type=float, default=2.0, help="the hard limit, in GiB")
     parser.add_argument("--rounds", type=int, default=3, help="rounds at least, the first included")
     parser.add_argument("--threads", type=int, default=1, help="OMP_NUM_THREADS of each process")
@@ -458,7 +481,7 @@ def main() -> None:
         for row in result.rows:
             show(row)
     else:
-        result = Result(about(torch.device("cpu"), chosen.threads))
+        result = Result(about(torch.device(chosen.device), chosen.threads))
         for point in points(chosen):
             if point.part in chosen.parts:
                 result.rows.append(measure_in_process(point, chosen.rounds, chosen.threads))

@@ -88,7 +88,7 @@ def test_edges_between_clients_count() -> None:
 
 
 def options(tmp_path: Path, **more: Any) -> dict[str, Any]:
-    return {"dataset": "cora", "clients": 3, "rounds": 2, "device": "cpu", "settings": {"hidden": 4}} | more
+    return {"dataset": "patchwork", "clients": 3, "rounds": 2, "device": "cpu", "settings": {"hidden": 4}} | more
 
 
 def resolved(**more: Any) -> ResolvedRun:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedquilt.methods.diagnostics import effective_clients, mean_norm, own_weight, pair_median, spread
+from fedquilt.methods import diagnostics
+from fedquilt.methods.diagnostics import effective_clients, mean_norm, pair_median, spread
 from fedquilt.methods.fedsheafhn import personal_share
 
 
@@ -21,18 +22,14 @@ def test_effective_clients_is_the_exponential_of_the_entropy() -> None:
     assert float(effective_clients(torch.from_numpy(weights))) == pytest.approx(expected)
 
 
-def test_own_weight_is_the_mean_diagonal() -> None:
-    weights = np.random.default_rng(1).random((2, 4, 4))
-    expected = np.mean([weights[k, i, i] for k in range(2) for i in range(4)])
-    assert float(own_weight(torch.from_numpy(weights))) == pytest.approx(expected)
-
-
-def test_pair_median_leaves_out_the_diagonal() -> None:
+def test_pair_median_leaves_out_the_diagonal(monkeypatch: pytest.MonkeyPatch) -> None:
     similarity = np.random.default_rng(2).random((3, 3))
     expected = np.median([similarity[0, 1], similarity[0, 2], similarity[1, 2]])
     assert float(pair_median(torch.from_numpy(similarity))) == pytest.approx(expected)
     assert pair_median(torch.from_numpy(np.stack([similarity, 2 * similarity]))).tolist() == [expected, 2 * expected]
     assert pair_median(torch.zeros(2, 1, 1)).tolist() == [1.0, 1.0]
+    monkeypatch.setattr(diagnostics, "MANY", 2)  # the same of many clients, row by row
+    assert pair_median(torch.from_numpy(np.stack([similarity, 2 * similarity]))).tolist() == [expected, 2 * expected]
 
 
 def test_mean_norm() -> None:

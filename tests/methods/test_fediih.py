@@ -20,6 +20,7 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.common.random_streams import torch_stream
 from fedquilt.graphs.graph import Graph
 from fedquilt.messages.message import declared
+from fedquilt.methods import fediih
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.diagnostics import pair_median
 from fedquilt.methods.fediih import HETEROPHILOUS, SAMPLES, TABLES, FedIIH
@@ -388,7 +389,7 @@ def test_mixing_equals_a_loop(
     rows = 2 * wide if classify == "both" else wide
     for i, (name, shape) in enumerate(method.shapes().items()):
         stack = numbers(seed + i, senders, *shape)
-        found = method.mixed(f"model.{name}", stack, beta)
+        found = method.joined(f"model.{name}", [method.mixed(f"model.{name}", stack, beta)])
         expected = torch.zeros(receivers, *shape, dtype=torch.float64)
         for m, j in itertools.product(range(receivers), range(senders)):
             if name == "classifier.bias":
@@ -542,12 +543,21 @@ def test_diagnostics_are_of_the_weights_of_the_last_averages(changes: dict[str, 
     assert (start["effective_clients"], start["own_weight"]) == (1.0, 1.0)  # everyone alone, so far
     uploads = {f"model.{name}": numbers(i, 5, *shape) for i, (name, shape) in enumerate(method.shapes().items())}
     everyone, some = torch.arange(5), torch.tensor([0, 1, 4])
-    method.aggregate(server, uploads | posteriors(5, 0.3), everyone, everyone)
-    first = server["weights"].clone()
-    method.aggregate(server, {name: value[:3] for name, value in (uploads | posteriors(5, 0.3)).items()}, some, some)
-    assert torch.equal(server["weights"][:, [2, 3]], first[:, [2, 3]])  # who sat out keeps its last average
-    assert not server["weights"][:, some][:, :, [2, 3]].any()
-    found, beta = method.diagnostics(server), server["weights"].double().numpy()
+    sent = uploads | posteriors(5, 0.3)
+    fewer = {name: value[:3] for name, value in sent.items()}
+    beta = np.zeros((2, 5, 5))  # of each client's last average
+    beta[:] = method.weigh(dict(method.server_start()[0]), sent, everyone, everyone).double().numpy()
+    method.aggregate(server, sent, everyone, everyone)
+    beta[:, some] = 0.0
+    again = {name: value.clone() for name, value in server.items()}
+    beta[:, some[:, None], some] = method.weigh(again, fewer, some, some).double().numpy()
+    first = {name: server[name][:, [2, 3]].clone() for name in ("own", "effective")}
+    method.aggregate(server, fewer, some, some)
+    assert all(
+        torch.equal(server[name][:, [2, 3]], value) for name, value in first.items()
+    )  # who sat out keeps its last
+    assert_near(server["own"], torch.from_numpy(np.diagonal(beta, axis1=1, axis2=2).copy()))
+    found = method.diagnostics(server)
     entropy = -(beta * np.log(np.where(beta > 0, beta, 1.0))).sum(2)
     assert_near(found["effective_clients"], torch.tensor(np.exp(entropy).mean()))
     assert_near(found["own_weight"], torch.tensor(np.diagonal(beta, axis1=1, axis2=2).mean()))
@@ -556,6 +566,24 @@ def test_diagnostics_are_of_the_weights_of_the_last_averages(changes: dict[str, 
         assert_near(found["similarity_median"], torch.tensor(np.mean(medians)))
     assert ("similarity_median" in found) == method.compares
     assert all(value.shape == () for value in found.values())
+
+
+@pytest.mark.parametrize("changes", [{}, {"divergence": "mean"}, {"variational": False}], ids=str)
+def test_some_factors_at_a_time_give_the_same(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with thousands of clients, whose pairs are many."""
+    method, everyone, some = make(factors=4, **changes), torch.arange(5), torch.tensor([0, 1, 4])
+    uploads = {f"model.{name}": numbers(i, 5, *shape) for i, (name, shape) in enumerate(method.shapes().items())}
+    uploads |= posteriors(5, 0.3)
+    found = []
+    for chunk in (fediih.CHUNK, 1):
+        monkeypatch.setattr(fediih, "CHUNK", chunk)
+        server = method.server_start()[0]
+        downs = [method.aggregate(server, uploads, everyone, some)]
+        downs.append(method.aggregate(server, {n: v[some] for n, v in uploads.items()}, some, everyone))
+        found.append([*server.values(), *(value for down in downs for value in down.values())])
+    assert method.at_once(5) == 1
+    for one, two in zip(*found, strict=True):
+        assert_near(one.double(), two.double())
 
 
 def test_who_was_never_compared_gets_the_plain_mean() -> None:

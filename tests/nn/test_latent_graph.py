@@ -20,7 +20,7 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws, client_keys
 from fedquilt.nn import latent_graph
 from fedquilt.nn.edges import Links
-from fedquilt.nn.latent_graph import Chosen, bernoulli, top_k
+from fedquilt.nn.latent_graph import Chosen, alike_nodes, bernoulli, top_k, top_k_alike
 from support.clients import PADDING, Largest, assert_near, client_lists, equal_clients, lay, numbers, random_client
 
 seeds = st.integers(0, 2**31)
@@ -218,6 +218,28 @@ def test_of_equal_scores_the_first_are_chosen_in_every_cohort(k: int) -> None:
                 expected = dense.argsort(dim=1, descending=True, stable=True)[:, :k]
                 for u, best in enumerate(expected.tolist()):
                     assert {v - first for v in found[first + u]} == set(best)
+
+
+@pytest.mark.parametrize("k", [1, 4, 30])
+@pytest.mark.parametrize("rows", PADDING)
+def test_groups_of_equal_nodes_are_searched_once(rows: str, k: int) -> None:
+    """The same neighbours as node by node; of a client with fewer nodes than neighbours, too."""
+    rng = np.random.default_rng(k)
+    cohort = lay([random_client(rng, m, n) for m, n in enumerate((40, 25, 33))], rows)
+    kind = torch.from_numpy(rng.integers(0, 12, cohort.rows))
+    x, right = numbers(0, 12, 5)[kind], numbers(1, cohort.rows, 5)
+    alike = alike_nodes(cohort, x)
+    assert alike is not None
+    assert [len(one.first) for one in alike] == [len(each.unique()) for each in cohort.parts_of(kind)]
+    asked: list[int] = []
+    with mock.patch.object(latent_graph, "product", lambda a, b: asked.append(a.shape[1]) or a @ b.mT):
+        found = top_k_alike(cohort, x, right, k, alike)
+    expected = top_k(cohort, x, right, k)
+    assert sum(asked) == sum(len(one.first) for one in alike) < sum(cohort.sizes)
+    for name in ("source", "target"):
+        assert torch.equal(getattr(found.links, name), getattr(expected.links, name))
+    assert torch.equal(found.real, expected.real)
+    assert alike_nodes(cohort, right) is None  # no two are equal
 
 
 def test_left_chooses_and_right_is_chosen() -> None:

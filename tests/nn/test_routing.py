@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.graphs.graph import Graph
+from fedquilt.nn import routing
 from fedquilt.nn.edges import Edges
 from fedquilt.nn.routing import assignments, route, unit
 from support.clients import PADDING, assert_near, client_lists, dense_adjacency, lay, random_client
@@ -135,6 +137,29 @@ def test_a_cohort_is_its_clients_side_by_side(
     for m, client in enumerate(clients):
         alone = route(Edges(lay([client]), factors), of_client(cohort, z, m), iterations)
         assert_near(of_client(cohort, together, m), alone, 1e-6)
+
+
+@pytest.mark.parametrize("cached", [1, 30])
+@pytest.mark.parametrize("rows", PADDING)
+def test_clients_in_parts_have_the_same_assignments(rows: str, cached: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some clients at a time, one without an edge among them, with weights of edges and without."""
+    clients = [*hard_clients(), *connected_clients()]
+    clients = [Client(m, client.graph, client.split) for m, client in enumerate(clients)]
+    weighted = [
+        replace(c, graph=replace(c.graph, edge_weights=np.linspace(0.5, 2.0, c.graph.edges.shape[1], dtype=np.float32)))
+        for c in clients
+    ]
+    for some in (clients, weighted):
+        cohort = lay(some, rows)
+        edges, z = Edges(cohort, 3), unit(random_aspects(cohort, 3, 4, seed=0).flatten(0, 1))
+        whole = assignments(edges, z, 3, 4, 0.7)
+        assert len(edges.parts(2**20)) == 1
+        with monkeypatch.context() as patched:
+            patched.setattr(routing, "CACHED", 12 * cached)
+            parts = edges.parts(cached)
+            assert 1 < len(parts) <= len(clients)
+            assert sum(part.edges.count for part in parts) == edges.count
+            assert_near(assignments(edges, z, 3, 4, 0.7), whole, 1e-6)
 
 
 def test_one_factor_sums_all_neighbours() -> None:

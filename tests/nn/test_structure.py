@@ -16,6 +16,7 @@ from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws, client_keys
 from fedquilt.nn import latent_graph as latent_module
+from fedquilt.nn import structure
 from fedquilt.nn.latent_graph import bernoulli
 from fedquilt.nn.layers import gcn_first
 from fedquilt.nn.models import common_start
@@ -28,6 +29,9 @@ from fedquilt.nn.structure import (
     factors,
     learn,
     learner_shapes,
+    narrow_factors,
+    narrow_features,
+    represent,
     sample,
     scaled,
     start_metric,
@@ -405,3 +409,29 @@ def test_equal_weights_are_those_of_equation_4() -> None:
     for m, n in enumerate(cohort.sizes):
         mine = block(cohort, dense(cohort, latent), m)
         assert_near(mine[mine > 0], torch.full((n * min(4, n),), 1 / min(4, n)))
+
+
+@pytest.mark.parametrize("rows", ["padded", "compact"])
+def test_few_features_have_narrow_factors_with_the_same_products_and_gradients(rows: str) -> None:
+    """Of eq. 3 in F + 1 columns a head, where the learner's width is more than twice that; a client has a row of zeros."""
+    rng = np.random.default_rng(0)
+    clients = [random_client(rng, m, n, 3, edges=2 * n, filled=0.9) for m, n in enumerate((12, 7))]
+    cohort, form = lay(clients, rows), Form(k=4)
+    shapes = learner_shapes("heads", 3, 8, HEADS)
+    found = []
+    for narrow in (True, False):
+        w = {name: (0.7 * numbers(i, 2, *shape)).requires_grad_() for i, (name, shape) in enumerate(shapes.items())}
+        z = represent(cohort, w, form)
+        features = narrow_features("heads", cohort, w, form)
+        assert features is not None
+        left, right = narrow_factors(cohort, features, z, w) if narrow else factors("heads", cohort, z, w)
+        assert left.shape == right.shape == (cohort.rows, HEADS * (4 if narrow else 8))
+        with mock.patch.object(structure, "narrow_features", return_value=features if narrow else None):
+            latent = learn("heads", cohort, w, form)
+        slope = torch.autograd.grad((latent.weight * numbers(9, len(latent.weight))).sum(), list(w.values()))
+        alike = cohort.client.unsqueeze(1) == cohort.client
+        found.append([(left @ right.T).detach() * alike, dense(cohort, latent), *slope])
+    for one, two in zip(*found, strict=True):
+        assert_near(one, two, 1e-4)
+    assert narrow_features("heads", cohort, w, Form(k=4, activation=True)) is None
+    assert narrow_features("cosine", cohort, w, form) is None

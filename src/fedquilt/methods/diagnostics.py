@@ -7,7 +7,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fedquilt.devices.device import on_host
 from fedquilt.devices.offload import row_chunks
+
+MANY = 1000  # clients from which on matrices over their pairs are large
 
 
 def effective_clients(weights: Tensor) -> Tensor:
@@ -15,12 +18,12 @@ def effective_clients(weights: Tensor) -> Tensor:
 
     1: everyone receives one client's model, such as its own; n: everyone receives the plain average of n clients.
     """
-    return torch.exp(-torch.special.xlogy(weights, weights).sum(-1)).mean()
+    return perplexity(weights).mean()
 
 
-def own_weight(weights: Tensor) -> Tensor:
-    """The mean weight of a client for itself, where receivers and senders are the same clients: [..., n, n] -> scalar."""
-    return weights.diagonal(dim1=-2, dim2=-1).mean()
+def perplexity(weights: Tensor) -> Tensor:
+    """exp(-sum_j a_ij log a_ij), the clients that each receiver's average effectively takes in: [..., r, n] -> [..., r]."""
+    return torch.exp(torch.special.entr(weights).sum(-1))
 
 
 def pair_median(similarity: Tensor) -> Tensor:
@@ -28,6 +31,10 @@ def pair_median(similarity: Tensor) -> Tensor:
     count = similarity.shape[-1]
     if count < 2:
         return similarity.new_ones(similarity.shape[:-2])
+    if on_host(similarity) and count > MANY:  # without indices, which would take four times the memory of the pairs
+        matrices = similarity.reshape(-1, count, count)
+        medians = [torch.cat([row[i + 1 :] for i, row in enumerate(one)]).median() for one in matrices]
+        return torch.stack(medians).view(similarity.shape[:-2])
     # The pairs' places are known from the shape, so that the host does not wait for an accelerator.
     row, column = torch.triu_indices(count, count, 1, device=similarity.device)
     return similarity[..., row, column].median(dim=-1).values

@@ -65,14 +65,13 @@ class Ditto(TwinMethod):
         own, loss = self.effective_gradients(self.second(state), cohort, dropout)
         return grads | {PERSONAL + name: grad for name, grad in own.items()}, loss
 
-    def step(self, state: State, cohort: Cohort, down: Message, dropout: Dropout) -> Tensor:
+    def move(self, state: State, cohort: Cohort, grads: Weights, down: Message) -> None:
         """A step of both models, then the personal one's pull: v = (v + a w_received) / (1 + a) with a = lr lambda."""
-        loss = super().step(state, cohort, down, dropout)
+        super().move(state, cohort, grads, down)
         share = self.pulled(cohort)
         for name, value in down.items():
             own = state[PERSONAL + name.removeprefix(MODEL)]
             own.add_((dense(value) - own) * (along(share, own) if isinstance(share, Tensor) else share))
-        return loss
 
     def pulled(self, cohort: Cohort) -> LearningRate:
         """The share of the way to the received model that a step goes: lr lambda / (1 + lr lambda), one for all or [M]."""

@@ -48,21 +48,23 @@ from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among, strangers
 from fedquilt.methods.base import LAST_SENT, STANDING, RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
-from fedquilt.methods.diagnostics import effective_clients, own_weight, pair_median
+from fedquilt.methods.diagnostics import pair_median, perplexity
 from fedquilt.methods.known_pairs import note_pairs, with_typical
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.edges import Edges
-from fedquilt.nn.gaussians import CHUNK, jensen_shannon, kl_diagonal, quadrature
+from fedquilt.nn.gaussians import CHUNK, jensen_shannon, kl_diagonal, mean_jensen_shannon, quadrature
 from fedquilt.nn.layers import Weights, linear
 from fedquilt.nn.models import Shapes, part
 from fedquilt.nn.routing import route, unit
 
 ALPHA, SPREAD = "alpha", "spread"
 MEAN, LOGVAR = "latent.mean", "latent.logvar"
-SIMILARITY, WEIGHTS = "similarity", "weights"  # in the server's state: S, and beta of the last average
+# In the server's state: S; and of beta of each client's last average how many clients it takes in, and its own share.
+SIMILARITY, EFFECTIVE, OWN = "similarity", "effective", "own"
 KNOWN = "known"  # pairs of clients of which S was ever computed
+ALL = slice(None)  # all factors
 PRIOR_VARIANCE = 0.25  # of a local factor around its global one (appendix I.6); the global ones have variance one
 SAMPLES = 64  # draws for the joint divergence
 NODES = 12  # of the quadrature for the divergence of one dimension
@@ -347,45 +349,58 @@ class FedIIH(AdamMethod):
     def server_start(self) -> tuple[State, Message]:
         """No similarity known yet, everyone alone; the global factors at their prior's mean."""
         shape = (self.factors, self.context.clients, self.context.clients)
-        server = {SIMILARITY: torch.zeros(shape), WEIGHTS: torch.eye(shape[1]).repeat(self.factors, 1, 1)}
+        server = {SIMILARITY: torch.zeros(shape), EFFECTIVE: torch.ones(shape[:2]), OWN: torch.ones(shape[:2])}
         server[KNOWN] = torch.zeros(shape[1:], dtype=torch.bool)
         return server, {ALPHA: torch.zeros(self.factors * self.width)} if self.hierarchy else {}
 
     def server_memory(self, sizes: RoundSizes) -> int:
-        """Similarities and weights for each factor and pair of clients, their divergences, and the chunks of these."""
+        """Similarities for each factor and pair of clients; of some factors at a time divergences, weights and averages."""
         pairs, factors = self.context.clients**2, self.factors
-        out = super().server_memory(sizes) + (8 * factors + 1) * pairs
+        out = super().server_memory(sizes) + (4 * factors + 1) * pairs
         if not self.compares:
-            return out
-        problems = factors * (self.width if self.settings.divergence == "mean" else 1)
+            return out + 8 * sizes.senders * sizes.receivers * self.at_once(sizes.senders)
         samples = NODES if self.settings.divergence == "mean" else SAMPLES
-        chunk = min(CHUNK, samples * problems * sizes.senders**2)
-        return out + 4 * sizes.senders**2 * (2 * problems + factors) + 22 * chunk
+        chunk = min(CHUNK, samples * factors * sizes.senders**2)
+        return out + 24 * sizes.senders**2 * self.at_once(sizes.senders) + 22 * chunk
+
+    def at_once(self, senders: int) -> int:
+        """How many factors are compared and averaged at once, so that memory does not grow with factors times pairs."""
+        return max(1, min(self.factors, CHUNK // senders**2))
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Each factor's part of the model by the similarity in that factor, the classifier's bias by plain averaging."""
-        beta = self.weigh(server, uploads, senders, receivers)
-        server[WEIGHTS].index_fill_(1, receivers, 0.0)
-        server[WEIGHTS][:, receivers.unsqueeze(1), senders] = beta
         own = places_among(senders, receivers, self.context.clients)
-        message: Message = {}
-        for name, value in uploads.items():
-            if name.startswith(MODEL):
-                message[name] = self.mixed(name, dense(value), beta, own)
+        parts: dict[str, list[Tensor]] = {name: [] for name in uploads if name.startswith(MODEL)}
+        step = self.at_once(len(senders))
+        for some in (slice(first, first + step) for first in range(0, self.factors, step)):
+            beta = self.weigh(server, uploads, senders, receivers, some)
+            self.note_weights(server, beta, own, receivers, some)
+            for name, found in parts.items():
+                found.append(self.mixed(name, dense(uploads[name]), beta, own, some))
+        message: Message = {name: self.joined(name, parts.pop(name)) for name in list(parts)}
         if self.hierarchy:
             message[ALPHA] = self.averaging.total(dense(uploads[MEAN])) / (len(senders) + PRIOR_VARIANCE)
         return message
 
-    def weigh(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Tensor:
-        """beta of eq. 11, equal where nothing is compared: [K, r, n]."""
+    def note_weights(self, server: State, beta: Tensor, own: Tensor, receivers: Tensor, some: slice) -> None:
+        """Note what the diagnostics show of the factors' averages: beta [k, r, n], the receivers' own places [r]."""
+        mine = beta.gather(2, own.clamp_min(0).view(1, -1, 1).expand(len(beta), -1, 1)).squeeze(2)
+        server[OWN][some, receivers] = torch.where(own >= 0, mine, 0.0)
+        server[EFFECTIVE][some, receivers] = perplexity(beta)
+
+    def weigh(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor, some: slice = ALL) -> Tensor:
+        """beta of eq. 11 of some factors, equal where nothing is compared: [k, r, n]."""
         if not self.compares:
-            return server[SIMILARITY].new_full((self.factors, len(receivers), len(senders)), 1.0 / len(senders))
-        found = self.compare(dense(uploads[MEAN]), dense(uploads[LOGVAR]).clamp(*LOGVARS))
-        server[SIMILARITY][:, senders.unsqueeze(1), senders] = found
+            shape = (len(range(self.factors)[some]), len(receivers), len(senders))
+            return server[SIMILARITY].new_full(shape, 1.0 / len(senders))
+        found = self.compare(dense(uploads[MEAN]), dense(uploads[LOGVAR]).clamp(*LOGVARS), some)
+        server[SIMILARITY][some, senders.unsqueeze(1), senders] = found
         note_pairs(server[KNOWN], senders)
-        similarity = server[SIMILARITY][:, receivers][:, :, senders]
+        if len(senders) == len(receivers) == self.context.clients:  # all pairs are those that were just compared
+            return torch.softmax(self.sharpness(found) * found, dim=2)
+        similarity = server[SIMILARITY][some, receivers.unsqueeze(1), senders]
         if len(senders) < self.context.clients:
-            similarity = with_typical(similarity, server[KNOWN][receivers][:, senders])
+            similarity = with_typical(similarity, server[KNOWN][receivers.unsqueeze(1), senders])
         return torch.softmax(self.sharpness(found) * similarity, dim=2)
 
     def sharpness(self, found: Tensor) -> Tensor | float:
@@ -396,23 +411,35 @@ class FedIIH(AdamMethod):
         relative = s.reach / (1.0 - pair_median(found)).clamp_min(SMALLEST_DIVERGENCE).view(-1, 1, 1)
         return relative if s.scale == "relative" else relative.clamp_max(s.tau)
 
-    def compare(self, mean: Tensor, logvar: Tensor) -> Tensor:
-        """1 - JS between the senders, factor by factor (eq. 9): [n, K d] -> [K, n, n]."""
-        count = len(mean)
-        if self.settings.divergence == "mean":
-            apart = jensen_shannon(mean.T.unsqueeze(2), logvar.T.unsqueeze(2), *quadrature(NODES, mean.device))
-            return 1.0 - apart.view(self.factors, self.width, count, count).mean(1)
-        mean, logvar = (t.view(count, self.factors, self.width).transpose(0, 1) for t in (mean, logvar))
-        return 1.0 - jensen_shannon(mean, logvar, divergence_noise(self.context.seed, self.width, mean.device))
+    def compare(self, mean: Tensor, logvar: Tensor, some: slice = ALL) -> Tensor:
+        """1 - JS between the senders, factor by factor (eq. 9): [n, K d] -> [k, n, n] of some of the factors."""
+        mean, logvar = (t.view(len(t), self.factors, self.width)[:, some].transpose(0, 1) for t in (mean, logvar))
+        if self.settings.divergence == "joint":
+            noise = divergence_noise(self.context.seed, self.width, mean.device)
+            return jensen_shannon(mean, logvar, noise).neg_().add_(1.0)
+        nodes = quadrature(NODES, mean.device)
+        each = [
+            mean_jensen_shannon(m.T.unsqueeze(2), v.T.unsqueeze(2), *nodes) for m, v in zip(mean, logvar, strict=True)
+        ]
+        return torch.stack(each).neg_().add_(1.0)
 
-    def mixed(self, name: str, stack: Tensor, beta: Tensor, own: Tensor | None = None) -> Tensor:
-        """sum_j beta_mj^k W_j^k for each receiver m and factor k (eq. 10): [n, ...], beta [K, r, n] -> [r, ...]."""
+    def mixed(self, name: str, stack: Tensor, beta: Tensor, own: Tensor | None = None, some: slice = ALL) -> Tensor:
+        """sum_j beta_mj^k W_j^k for each receiver m and factor k (eq. 10): [n, ...], beta [k, r, n] -> [r, before, k, after].
+
+        The factor is a part of the projection's last axis, and of the classifier's first; its bias has none: [r, C].
+        """
         if name == MODEL + "classifier.bias":
             return self.averaging.average(stack).expand(beta.shape[1], -1).contiguous()
-        # The factor is a part of the projection's last axis, and of the classifier's first.
         before = 1 if name == MODEL + "classifier.weight" else math.prod(stack.shape[1:-1])
-        parts = stack.view(len(stack), before, self.factors, -1)
-        return self.averaging.mix_factors(beta, parts, own).reshape(-1, *stack.shape[1:])
+        parts = stack.view(len(stack), before, self.factors, -1)[:, :, some]
+        return self.averaging.mix_factors(beta, parts, own)
+
+    def joined(self, name: str, parts: list[Tensor]) -> Tensor:
+        """A weight from what `mixed` gave of all factors, some at a time: [r, ...]."""
+        if name == MODEL + "classifier.bias":
+            return parts[0]
+        whole = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+        return whole.reshape(-1, *self.shapes()[name.removeprefix(MODEL)])
 
     # -- clients that come after training ----------------------------------------------------------------------------
 
@@ -448,7 +475,8 @@ class FedIIH(AdamMethod):
         some = next(iter(stacks.values()))
         if beta is None:
             beta = some.new_full((self.factors, 1, len(some)), 1.0 / len(some))
-        mixed = {name: self.mixed(name, stack, beta, strangers(beta[0])) for name, stack in stacks.items()}
+        own = strangers(beta[0])
+        mixed = {name: self.joined(name, [self.mixed(name, stack, beta, own)]) for name, stack in stacks.items()}
         return mixed | {name: server[LAST_SENT + name] for name in (ALPHA,) if LAST_SENT + name in server}
 
     def similarity(self, server: State) -> Tensor | None:
@@ -457,7 +485,7 @@ class FedIIH(AdamMethod):
 
     def diagnostics(self, server: State) -> dict[str, Tensor]:
         """Effective clients and own weight of the clients' last averages; the median similarity, a mean over factors."""
-        found = {"effective_clients": effective_clients(server[WEIGHTS]), "own_weight": own_weight(server[WEIGHTS])}
+        found = {"effective_clients": server[EFFECTIVE].mean(), "own_weight": server[OWN].mean()}
         return found | {"similarity_median": pair_median(server[SIMILARITY]).mean()} if self.compares else found
 
 

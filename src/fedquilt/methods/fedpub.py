@@ -53,7 +53,7 @@ from fedquilt.devices.offload import row_chunks
 from fedquilt.messages.message import Factored, Message, Sparse, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among, strangers
 from fedquilt.methods.base import EMBEDDING, STANDING, RoundSizes, RunContext, State, register
-from fedquilt.methods.base_adam import MODEL
+from fedquilt.methods.base_adam import MODEL, along
 from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.diagnostics import effective_clients, mean_norm, pair_median
 from fedquilt.methods.fedavg import TRAIN_NODES
@@ -354,13 +354,11 @@ class FedPub(BackboneMethod):
 
     def kept_by(self, receivers: Tensor, mixed: Tensor, senders: Tensor, stack: Tensor) -> Sparse:
         """The averages without the entries each receiver itself pruned; one that did not send now gets them all."""
-        if senders is receivers or torch.equal(senders, receivers):
+        if senders is receivers:
             return Sparse(mixed.mul_(stack != 0))
-        for place, client in enumerate(receivers.tolist()):
-            sent = torch.nonzero(senders == client).ravel()
-            if len(sent):
-                mixed[place] *= stack[sent[0]] != 0
-        return Sparse(mixed)
+        own = places_among(senders, receivers, self.context.clients)
+        pruned = (stack == 0)[own.clamp_min(0)] & along(own >= 0, mixed)
+        return Sparse(mixed.masked_fill_(pruned, 0.0))
 
     def compare(self, server: State, uploads: Message, stacks: dict[str, Tensor], senders: Tensor) -> Tensor:
         """S(i, j) between the senders, [n, n]."""

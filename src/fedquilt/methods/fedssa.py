@@ -49,6 +49,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -60,10 +61,10 @@ from torch import Tensor
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Draws, Places, advanced
 from fedquilt.cohort.rows import Rows
-from fedquilt.common.random_streams import derive, torch_stream
+from fedquilt.common.random_streams import derive
 from fedquilt.devices.device import using_threads
-from fedquilt.errors import DivergedError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.base import LAST_SENT, STANDING, RoundSizes, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
@@ -72,11 +73,12 @@ from fedquilt.nn.class_gaussians import class_gaussians, neighbouring_labels, so
 from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.gaussians import class_separation, kl_diagonal, kl_full, kl_mixture, matched
-from fedquilt.nn.k_means import k_means
+from fedquilt.nn.k_means import draw_count, k_means
 from fedquilt.nn.layers import Weights, gcn, linear
 from fedquilt.nn.models import Shapes, activate
 from fedquilt.nn.optim import LearningRate
 from fedquilt.nn.spectral import Bases, Kind
+from fedquilt.nn.subspaces import projectors
 from fedquilt.tasks.node_classification import training_homophily
 
 Encoder = Literal["spectral", "separate"]
@@ -87,7 +89,6 @@ MEAN, COVARIANCE, COUNT = "class.mean", "class.covariance", "class.count"
 CLUSTER_MEAN, CLUSTER_COVARIANCE, WEIGHT = "cluster.mean", "cluster.covariance", "cluster.weight"
 HEARD, CLUSTER, ROUND = "heard", "cluster", "round"
 INPUT_LAYER = 1  # which of a step's random numbers drop filtered features
-RANK_TOLERANCE = 0.01
 FEW = 20  # clients up to which clustering them is small work
 
 
@@ -151,6 +152,7 @@ class FedSSA(AdamMethod):
 
     title = "FedSSA"
     paper = "Yu et al., 2026"
+    compute_version = 2
     admits = True
     newcomers = (
         "A newcomer trains alone first, sends its filter, energies and class distributions, and is given those of "
@@ -161,7 +163,6 @@ class FedSSA(AdamMethod):
     settings_before = MappingProxyType({"encoder": "separate"})
     searched = (*AdamMethod.searched, "input_dropout", "filter_lr", "semantic_weight", "structural_weight")
     settings: FedSSASettings
-    host_server = True  # k-means branches on values
     guarded = (
         "Its server describes clusters of clients, of which there is no median or trimmed mean. With aggregation=guarded, a "
         "client counts in the description of a class for at most three times the median client, or not at all where its mean "
@@ -403,37 +404,42 @@ class FedSSA(AdamMethod):
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """Cluster the clients by class and by structure, and send each receiver the statistics of its clusters."""
-        where = [dense(value).device for value in uploads.values()]
         for name, value in uploads.items():
-            server[name][senders] = dense(value).cpu()
-        server[HEARD][senders] = True
+            server[name][senders] = dense(value)
+        server[HEARD].index_fill_(0, senders, True)  # not by an index: that copies a number from the host
         server[ROUND] += 1
         message: Message = {}
-        with using_threads(1 if self.context.clients <= FEW else None):  # more would only wait for each other
+        with self.few_threads():
             if self.settings.structural:
-                message |= self.structural_clusters(server, receivers)
+                # Where all clients sent, none has to be looked for, which the host would have to wait for.
+                everyone = slice(None) if len(senders) == self.context.clients else None
+                message |= self.structural_clusters(server, receivers, everyone)
             if self.settings.semantic:
                 message |= self.semantic_clusters(server, receivers)
-        message = {name: dense(value).to(where[0]) for name, value in message.items()}
         return message | self.hello(server)
 
-    def stream(self, server: State, purpose: str) -> torch.Generator:
-        """The server's random numbers for one purpose in this round."""
-        return torch_stream(self.context.seed, "server", purpose, int(server[ROUND]))
+    def few_threads(self) -> AbstractContextManager[None]:
+        """One thread where there is little to do: more would only wait for each other."""
+        return using_threads(1 if self.context.clients <= FEW else None)
 
-    def structural_clusters(self, server: State, receivers: Tensor) -> Message:
-        """Eq. 11 to 14: each receiver's cluster's mean coefficients and size."""
-        heard = torch.nonzero(server[HEARD]).ravel()
+    def draws(self, server: State, purpose: str) -> Draws:
+        """The server's random numbers for one purpose in this round."""
+        key = torch.full_like(server[ROUND], derive(self.context.seed, "server", purpose))
+        return Draws(advanced(key, server[ROUND]), 0)
+
+    def structural_clusters(self, server: State, receivers: Tensor, heard: slice | Tensor | None = None) -> Message:
+        """Eq. 11 to 14: each receiver's cluster's mean coefficients and size. `heard`: the clients that were ever heard of."""
+        heard = torch.nonzero(server[HEARD]).ravel() if heard is None else heard
         places = projectors(server[ENERGY][heard].mT).flatten(1).unsqueeze(0)
-        all_count = torch.ones(places.shape[:2], dtype=torch.bool)
-        label = k_means(places, all_count, self.settings.structure_clusters, self.stream(server, "structure"))[0]
-        member = F.one_hot(label).float()
-        size = member.sum(0)
+        all_count = torch.ones(places.shape[:2], dtype=torch.bool, device=places.device)
+        draws = self.draws(server, "structure")
+        (label,), (member,) = grouped(places, all_count, self.settings.structure_clusters, draws, 0)
+        size = member.sum(1)
         server[CLUSTER][heard] = label
         server[CLUSTER_FILTER][heard] = (
-            member.T @ self.averaging.limited(server[FILTER][heard], centred=True) / size.clamp_min(1).unsqueeze(1)
+            member @ self.averaging.limited(server[FILTER][heard], centred=True) / size.clamp_min(1).unsqueeze(1)
         )[label]
-        sizes = torch.zeros(self.context.clients)
+        sizes = torch.zeros_like(server[CLUSTER_FILTER][:, 0])
         sizes[heard] = size[label]
         return {CLUSTER_FILTER: server[CLUSTER_FILTER][receivers], CLUSTER_SIZE: sizes[receivers]}
 
@@ -443,16 +449,17 @@ class FedSSA(AdamMethod):
         classes, clients, width = mean.shape
         lengths = (torch.linalg.vector_norm(server[MEAN], dim=2), torch.linalg.matrix_norm(server[COVARIANCE]))
         count = self.averaging.limited_counts(server[COUNT], *lengths).T
-        present, eye = count > 0, torch.eye(width)
-        stream = self.stream(server, "semantic")
+        present, eye = count > 0, torch.eye(width, device=count.device)
+        draws = self.draws(server, "semantic")
         root, repaired = sound_roots(torch.where(present[..., None, None], covariance, eye))
         covariance = repaired if repaired is not None else covariance
-        sample = mean + (root @ torch.randn(mean.shape, generator=stream).unsqueeze(-1)).squeeze(-1)
-        label, member = grouped(sample, present, self.settings.node_clusters, stream)  # [C, M], [C, k, M]
+        noise = draws.normal(Places(classes * clients, count.device), width, 0).view(mean.shape)
+        sample = mean + (root @ noise.unsqueeze(-1)).squeeze(-1)
+        label, member = grouped(sample, present, self.settings.node_clusters, draws, 1)  # [C, M], [C, k, M]
         parts = member.flatten(0, 1)  # [C k, M]: each cluster is described by itself
         if self.settings.components > 1:
             again = sample.repeat_interleave(member.shape[1], dim=0)
-            _, parts = grouped(again, parts > 0, self.settings.components, stream)
+            _, parts = grouped(again, parts > 0, self.settings.components, draws, 2)
         weight = parts.reshape(classes, -1, clients) * count.unsqueeze(1)  # [C, k J, M]
         centre, spread = matched(mean, covariance, weight)
         shape = (classes, member.shape[1], -1)
@@ -460,7 +467,7 @@ class FedSSA(AdamMethod):
         share = total / total.sum(-1, keepdim=True).clamp_min(1.0)
         spread = torch.where(total[..., None, None] > 0, spread.view(*total.shape, width, width), eye)
         spread = repaired if (repaired := sound_roots(spread)[1]) is not None else spread
-        mine = (torch.arange(classes).unsqueeze(1), label[:, receivers].clamp_min(0))
+        mine = (torch.arange(classes, device=label.device).unsqueeze(1), label[:, receivers].clamp_min(0))
         here = present[:, receivers].unsqueeze(-1)
         return {
             CLUSTER_MEAN: centre.view(*total.shape, width)[mine].transpose(0, 1).contiguous(),
@@ -491,7 +498,7 @@ class FedSSA(AdamMethod):
         """The statistics of the cluster of clients that is nearest, by structure and for each class."""
         server, sent = ({n: dense(v).cpu() for n, v in message.items()} for message in (server, uploads))
         message: Message = {}
-        with using_threads(1 if self.context.clients <= FEW else None):
+        with self.few_threads():
             if self.settings.structural:
                 message |= self.nearest_structure(server, sent[ENERGY])
             if self.settings.semantic:
@@ -564,21 +571,13 @@ def semantic_loss(mean: Tensor, covariance: Tensor, count: Tensor, down: Message
     return torch.where(both, kl_mixture(apart, torch.where(both.unsqueeze(-1), share, 1.0)), 0.0).sum()
 
 
-def grouped(points: Tensor, present: Tensor, clusters: int, stream: torch.Generator) -> tuple[Tensor, Tensor]:
+def grouped(points: Tensor, present: Tensor, clusters: int, draws: Draws, layer: int) -> tuple[Tensor, Tensor]:
     """k-means of each problem: the labels [B, n], and who is in which cluster [B, k, n] of ones and zeros."""
-    label = k_means(points, present, clusters, stream)
-    member = F.one_hot(label.clamp_min(0), min(clusters, points.shape[1])) * present.unsqueeze(-1)
-    return label, member.transpose(1, 2).float()
-
-
-def projectors(energies: Tensor) -> Tensor:
-    """Q Q^T onto the column space of each client's energies (eq. 11): [n, d, K + 1] -> [n, d, d]."""
-    try:
-        left, size, _ = torch.linalg.svd(energies.double(), full_matrices=False)
-    except torch.linalg.LinAlgError as error:
-        raise DivergedError("the spectral energies of a client are not finite") from error
-    q = left * (size > RANK_TOLERANCE * size[:, :1]).unsqueeze(1)
-    return (q @ q.mT).float()
+    shape = draw_count(len(points), points.shape[1], clusters)
+    uniform = draws.uniform(Places(math.prod(shape), points.device), 1, layer).view(shape)
+    label = k_means(points, present, clusters, uniform)
+    number = torch.arange(shape[2], device=label.device)
+    return label, (label.unsqueeze(1) == number.unsqueeze(1)).float()
 
 
 @lru_cache(maxsize=4)

@@ -152,7 +152,8 @@ class Gcfl(FedAvg):
         self.note(server, senders, product, weight)
         server[TURN].add_(1)
         self.average_clusters(centres, stacks, nodes, server[CLUSTER][senders])
-        server.update({CENTRE + name: w.to(server[CLUSTER].device) for name, w in centres.items()})
+        # They stay where the uploads are: copied to the host and back, they would take most of an accelerator's round.
+        server.update({CENTRE + name: w for name, w in centres.items()})
         chosen = server[CLUSTER][receivers].to(nodes.device)
         return {MODEL + name: w[chosen] for name, w in centres.items()}
 

@@ -159,7 +159,8 @@ class PFedGraph(BackboneMethod):
     def newcomer_download(self, server: State, uploads: Message) -> Message:
         """sum_j w_j theta_j over the clients that trained, w the newcomer's row of the collaboration graph."""
         nodes, start = server[TRAIN_NODES.name], self.public_start()
-        stacks = {name: stack for name, stack in server.items() if name.startswith(MODEL)}
+        # In the model's order, not the dict's: a server that was read from a file would sum the cosines in another one.
+        stacks = {MODEL + name: server[MODEL + name] for name in self.shapes()}
         began = {name: dense(start[name]).to(nodes.device) for name in stacks}
         moved = [dense(uploads[name]) - began[name] for name in stacks]
         cosine = cross_cosine(moved, [stack - began[name] for name, stack in stacks.items()])

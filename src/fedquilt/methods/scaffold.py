@@ -25,7 +25,6 @@ from fedquilt.methods.base_adam import MODEL, along
 from fedquilt.methods.fedavg import AVERAGE, PRESENT, TRAIN_NODES, WEIGHTS, FedAvg
 from fedquilt.methods.settings import BackboneSettings, Optimiser
 from fedquilt.methods.sums import mean_of_sums
-from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.optim import LearningRate, sgd_step
 
@@ -92,9 +91,8 @@ class Scaffold(FedAvg):
             state[CONTROL + name].zero_()
         return self.train(state, cohort, down | kept, self.steps(round))
 
-    def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
-        """g - c_m + c; g counts in the new control variate, which is the mean over the round's steps."""
-        grads, loss = super().gradients(state, cohort, dropout, down)
+    def move(self, state: State, cohort: Cohort, grads: Weights, down: Message) -> None:
+        """A step along g - c_m + c; g counts in the new control variate, which is the mean over the round's steps."""
         own, steps = self.own_epochs(cohort), self.batches_an_epoch(cohort)
         for name in self.shapes():
             grad = grads[MODEL + name]
@@ -103,7 +101,7 @@ class Scaffold(FedAvg):
             grad.sub_(dense(down[KEPT + name]))
             if CONTROL + name in down:  # in round 0 it is zero
                 grad.add_(dense(down[CONTROL + name]))
-        return grads, loss
+        super().move(state, cohort, grads, down)
 
     def descend(
         self, trained: Weights, grads: Weights, state: State, decay: float, rates: Mapping[str, LearningRate]

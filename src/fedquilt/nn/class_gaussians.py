@@ -7,10 +7,13 @@ from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.group_sums import Groups
+from fedquilt.devices.device import on_host
+from fedquilt.nn.matrix_sign import largest_eigenvalue, matrix_sign
 from fedquilt.tasks.node_classification import class_count, labels
 
 THIN = 1e-6  # a covariance that is so much thinner in one direction than in another is taken for none
 RAISED, LEAST_VARIANCE = 1e-4, 1e-2  # it is made as thick as that
+NEAREST = 1e-8  # relative to a covariance, what is too near to its least eigenvalue to be told from it
 
 
 def training_labels(cohort: Cohort) -> Tensor:
@@ -58,16 +61,28 @@ def sound_roots(covariance: Tensor) -> tuple[Tensor, Tensor | None]:
     """Cholesky's roots of covariances, and the covariances where some had to be repaired: [..., d, d].
 
     Noise that protects an upload (or a client that means no good) leaves matrices that are not positive definite, or hardly:
-    they are made symmetric, and their eigenvalues raised to `RAISED` of the largest and at least to `LEAST_VARIANCE`.
+    those are `raised`. Always computed on an accelerator, where the host does not look whether there are any.
     """
     root, wrong = torch.linalg.cholesky_ex(covariance)
     pivot = root.diagonal(dim1=-2, dim2=-1).square()
     broken = (wrong > 0) | ~(pivot.amin(-1) > THIN * pivot.amax(-1))
-    if not bool(broken.any()):
+    if on_host(covariance) and not bool(broken.any()):
         return root, None
-    some = torch.nan_to_num(covariance[broken].double(), nan=0.0, posinf=0.0, neginf=0.0)
-    value, vector = torch.linalg.eigh(0.5 * (some + some.mT))
-    value = torch.maximum(value, (RAISED * value.amax(-1, keepdim=True)).clamp_min(LEAST_VARIANCE))
-    covariance = covariance.clone()
-    covariance[broken] = ((vector * value.unsqueeze(-2)) @ vector.mT).float()
-    return torch.linalg.cholesky(covariance), covariance
+    repaired = torch.where(broken[..., None, None], raised(covariance).to(covariance.dtype), covariance)
+    return torch.linalg.cholesky_ex(repaired).L, repaired
+
+
+def raised(covariance: Tensor) -> Tensor:
+    """Covariances made symmetric, their eigenvalues raised to `RAISED` of the largest and to `LEAST_VARIANCE`: [..., d, d].
+
+    With A = S - f I for the least eigenvalue f, it is f I + (A + |A|) / 2 with |A| = A sign(A) (`matrix_sign`).
+    """
+    some = torch.nan_to_num(covariance.double(), nan=0.0, posinf=0.0, neginf=0.0)
+    some, eye = 0.5 * (some + some.mT), torch.eye(some.shape[-1], dtype=some.dtype, device=some.device)
+    size = torch.linalg.matrix_norm(some, keepdim=True).clamp_min(LEAST_VARIANCE)  # no eigenvalue is larger
+    largest = (largest_eigenvalue(some / size + eye) - 1.0)[..., None, None] * size
+    least = (RAISED * largest).clamp_min(LEAST_VARIANCE)
+    above, bound = some - least * eye, size + least
+    sizes = above @ matrix_sign(above / bound, NEAREST)
+    # What the sign leaves open is less than NEAREST of the bound; added, so that nothing is below `least` for it.
+    return (least + NEAREST * bound) * eye + 0.25 * (above + above.mT + sizes + sizes.mT)

@@ -6,6 +6,7 @@ of the other.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -60,9 +61,15 @@ class Links:
 
     @cached_property
     def _pattern(self) -> Tensor:
-        values = torch.zeros(self.count, device=self.source.device)
+        return self._matrix(torch.zeros(self.count, device=self.source.device))
+
+    def _matrix(self, values: Tensor) -> Tensor:
         size = (self.rows, self.rows)
         return torch.sparse_csr_tensor(self._offsets, self.target, values, size=size, check_invariants=False)
+
+    def _sampled(self, z: Tensor) -> bool:
+        """Whether dot products are a sampled product: in single precision, of at most R^2 pairs, on the CPU."""
+        return z.device.type == "cpu" and z.dtype == torch.float32 and 0 < self.count <= self.rows**2
 
     def _sum(self, weight: Tensor, z: Tensor) -> Tensor:
         if not self.count:
@@ -81,11 +88,34 @@ class Links:
     def _dot(self, c: Tensor, z: Tensor) -> Tensor:
         if not self.count:
             return z.new_zeros(0)
-        # The sampled product is used only for single precision and patterns of at most R^2 pairs.
-        if z.device.type == "cpu" and z.dtype == torch.float32 and self.count <= self.rows**2:
+        if self._sampled(z):
             product: Tensor = torch.sparse.sampled_addmm(self._pattern, c.contiguous(), z.contiguous().T, beta=0.0)
             return product.values()
         return pair_products(c, z, self.source, self.target, self._offsets[:-1])
+
+
+class Scores:
+    """c_u . z_v of every pair for one z and many c [R, d], without gradient: each result takes the place of the one before."""
+
+    def __init__(self, links: Links, z: Tensor) -> None:
+        self.links, self.z = links, z
+        self._out = links._matrix(torch.empty(links.count)) if links._sampled(z) else None
+
+    def __call__(self, c: Tensor) -> Tensor:
+        """Compute all of them: [R, d] -> [E]."""
+        if self._out is None:
+            return self.links._dot(c, self.z)
+        torch.sparse.sampled_addmm(self.links._pattern, c.contiguous(), self.z.T, beta=0.0, out=self._out)
+        return self._out.values()
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The edges of some clients of a cohort: its rows and its edges in one factor, and the edges by themselves."""
+
+    rows: slice
+    span: slice
+    edges: Edges
 
 
 class Edges(Links):
@@ -109,6 +139,36 @@ class Edges(Links):
         source = torch.from_numpy(np.repeat(np.arange(cohort.rows), np.diff(one.indptr))).to(cohort.device)
         target = torch.from_numpy(one.indices.astype(np.int64)).to(cohort.device)
         super().__init__((source + shift).flatten(), (target + shift).flatten(), factors * cohort.rows)
+        self._ends, self._factors = np.append(cohort.start, cohort.rows), factors
+        self._edge_ends = one.indptr[self._ends]
+        self._parts: dict[int, list[Part]] = {}
+
+    def parts(self, rows: int) -> list[Part]:
+        """The same client by client, as many clients at a time as have up to so many rows; made once."""
+        if rows not in self._parts:
+            self._parts[rows] = [self._part(*ends) for ends in _groups(self._ends, rows)]
+        return self._parts[rows]
+
+    def _part(self, first: int, last: int) -> Part:
+        """The edges of the clients first .. last - 1."""
+        rows = slice(int(self._ends[first]), int(self._ends[last]))
+        span = slice(int(self._edge_ends[first]), int(self._edge_ends[last]))
+        part, count = object.__new__(Edges), rows.stop - rows.start
+        shift = torch.arange(self._factors, device=self.source.device).unsqueeze(1) * count
+        source, target = (side[span].long() - rows.start for side in (self.source, self.target))  # of the first factor
+        Links.__init__(part, (source + shift).flatten(), (target + shift).flatten(), self._factors * count)
+        part.weight = None if self.weight is None else self.weight[span]
+        return Part(rows, span, part)
+
+
+def _groups(ends: np.ndarray, rows: int) -> list[tuple[int, int]]:
+    """Clients first .. last - 1 that have up to `rows` rows together, or one client: the ends of the rows [M + 1]."""
+    out, first = [], 0
+    while first < len(ends) - 1:
+        last = max(first + 1, int(np.searchsorted(ends, ends[first] + rows, side="right")) - 1)
+        out.append((first, last))
+        first = last
+    return out
 
 
 class _Sum(torch.autograd.Function):

@@ -63,11 +63,21 @@ def jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor |
     return out
 
 
+def mean_jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor) -> Tensor:
+    """The mean over problems of `jensen_shannon`, some problems at a time: [B, n, d] -> [n, n]."""
+    problems, count, _ = mean.shape
+    out = mean.new_zeros(count, count, dtype=torch.float32)
+    for some in torch.arange(problems).split(max(1, CHUNK // (len(noise) * count * count))):
+        part = slice(int(some[0]), int(some[-1]) + 1)
+        out += jensen_shannon(mean[part], logvar[part], noise, weight).sum(0)
+    return out.div_(problems)
+
+
 def _jensen_shannon(mean: Tensor, logvar: Tensor, noise: Tensor, weight: Tensor) -> Tensor:
     problems, count, _ = mean.shape
     rows = max(1, CHUNK // (problems * len(noise) * count))
     # Into one block: small results between large temporary blocks would keep the allocator from using those again.
-    half = mean.new_empty(problems, count, count)
+    half = mean.new_empty(problems, count, count, dtype=torch.float32)
     for first in range(0, count, rows):
         half[:, first : first + rows] = _divergence(mean, logvar, first, rows, noise, weight)
     return (half + half.mT).mul_(0.5).clamp_(0.0, 1.0)

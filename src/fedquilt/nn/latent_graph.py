@@ -7,7 +7,7 @@ scores of the chosen pairs again with gradient, so that the score's weights are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +20,7 @@ from fedquilt.nn.edges import Links
 
 CHUNK = 2**20  # scores in memory at once (4 MB, so that they are still in the cache when they are searched)
 CHUNK_CUDA = 2**27
+FEW_GROUPS = 0.8  # groups a node, up to which it pays to search for groups of nodes
 GROUP = 8  # scores in a group; `_candidates` compares the maxima of groups first
 BERNOULLI_LAYER = 63  # the `layer` of the draws that choose latent edges; see `Draws`
 RANDOM_LAYER = 62  # that of the draws of `at_random`
@@ -86,6 +87,45 @@ def top_k(cohort: Cohort, left: Tensor, right: Tensor, k: int, score: Score = pr
             real[row, :most] = there.float()
     source = torch.arange(cohort.rows, device=left.device).repeat_interleave(k)
     return Chosen(Links(source, index.flatten(), cohort.rows), real.flatten())
+
+
+@dataclass(frozen=True, eq=False)
+class Alike:
+    """One client's nodes, grouped so that those of a group have equal features.
+
+    Attributes:
+        first: [U] the first node of each group. group: [n] the group of each node.
+    """
+
+    first: Tensor
+    group: Tensor
+
+
+def alike_nodes(cohort: Cohort, x: Tensor) -> list[Alike] | None:
+    """Group each client's nodes by their rows of x [R, F]; None where few nodes have an equal one."""
+    found = []
+    for rows in cohort.parts_of(x):
+        groups, group = torch.unique(rows, dim=0, return_inverse=True)
+        first = torch.full((len(groups),), len(rows)).scatter_reduce(0, group, torch.arange(len(rows)), "amin")
+        found.append(Alike(first, group))
+    return found if sum(len(one.first) for one in found) <= FEW_GROUPS * sum(cohort.sizes) else None
+
+
+@torch.no_grad()
+def top_k_alike(cohort: Cohort, left: Tensor, right: Tensor, k: int, alike: Sequence[Alike]) -> Chosen:
+    """`top_k` where nodes of a group have equal rows of `left`: one node of each group is searched for all of them."""
+    index = torch.arange(cohort.rows).unsqueeze(1).repeat(1, k)
+    real = torch.zeros(cohort.rows, k)
+    for first, nodes, one in zip(cohort.start.tolist(), cohort.sizes, alike, strict=True):
+        own, most = slice(first, first + nodes), min(k, nodes)
+        chunks = _chunks(left[own][one.first].unsqueeze(0), right[own].unsqueeze(0), product)
+        best, place = (
+            torch.cat(each)[one.group] for each in zip(*(largest(s[0], most) for _, s in chunks), strict=True)
+        )
+        there = best > -torch.inf
+        index[own, :most] = torch.where(there, first + place, index[own, :most])
+        real[own, :most] = there.float()
+    return Chosen(Links(torch.arange(cohort.rows).repeat_interleave(k), index.flatten(), cohort.rows), real.flatten())
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -190,7 +230,7 @@ def _chunks(left: Tensor, right: Tensor, score: Score) -> Iterator[tuple[int, Te
     """Yield the scores of all rows, some rows at a time: (first row, [b, r, n])."""
     clients, length, _ = right.shape
     step = max(1, (CHUNK_CUDA if right.is_cuda else CHUNK) // (clients * length))
-    for start in range(0, length, step):
+    for start in range(0, left.shape[1], step):
         yield start, score(left[:, start : start + step], right)
 
 

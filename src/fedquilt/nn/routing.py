@@ -14,9 +14,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedquilt.nn.edges import Edges
+from fedquilt.devices.device import on_host
+from fedquilt.nn.edges import Edges, Scores
 
 EPSILON = 1e-6  # a vector up to this length counts as zero
+CACHED = 2**19  # numbers that stay in a processor's cache
 
 
 def unit(z: Tensor) -> Tensor:
@@ -46,13 +48,30 @@ def route(edges: Edges, z: Tensor, iterations: int, through: bool = False, tempe
 
 @torch.no_grad()
 def assignments(edges: Edges, z: Tensor, factors: int, iterations: int, temperature: float) -> Tensor:
-    """Return the assignments p of the last iteration: z [K R, d] -> [K E]."""
-    p = _softmax(edges.dot(z, z), factors, temperature)
+    """Return the assignments p of the last iteration: z [K R, d] -> [K E].
+
+    On the CPU some clients at a time, so that their rows stay in the cache over all iterations.
+    """
+    z = z.detach()
+    parts = edges.parts(max(1, CACHED // (factors * z.shape[1]))) if on_host(z) else []
+    if len(parts) < 2:
+        return _assignments(edges, z, factors, iterations, temperature)
+    whole = z.view(factors, -1, z.shape[1])
+    out = z.new_empty(factors, edges.count // factors)
+    for part in parts:
+        rows = whole[:, part.rows].flatten(0, 1)
+        out[:, part.span] = _assignments(part.edges, rows, factors, iterations, temperature).view(factors, -1)
+    return out.flatten()
+
+
+def _assignments(edges: Edges, z: Tensor, factors: int, iterations: int, temperature: float) -> Tensor:
+    score = Scores(edges, z)
+    p = _softmax(score(z), factors, temperature)
     for _ in range(iterations - 1):
         c = edges.sum(_weighted(edges, p), z).add_(z)
         # Divide the scores by the length of c, not c itself: they are fewer numbers.
         inverse = torch.linalg.vector_norm(c, dim=1).clamp_min_(EPSILON).reciprocal_()
-        p = _softmax(edges.dot(c, z).mul_(inverse.index_select(0, edges.source)), factors, temperature)
+        p = _softmax(score(c).mul_(inverse.index_select(0, edges.source)), factors, temperature)
     return p
 
 

@@ -33,13 +33,14 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws
 from fedquilt.cohort.features import FeatureMatrix
 from fedquilt.cohort.sparse import SparseMatrix
+from fedquilt.devices.device import on_host
 from fedquilt.graphs.arrays import Features
 from fedquilt.graphs.prepare import normalise
 from fedquilt.nn.edges import Links
-from fedquilt.nn.latent_graph import Chosen, at_random, bernoulli, top_k
+from fedquilt.nn.latent_graph import Chosen, alike_nodes, at_random, bernoulli, top_k, top_k_alike
 from fedquilt.nn.layers import SLOPE, Weights, linear
 from fedquilt.nn.models import Shapes
-from fedquilt.nn.routing import unit
+from fedquilt.nn.routing import EPSILON, unit
 
 Learner = Literal["heads", "cosine", "attention", "gat", "glcn", "gaug", "knn", "random", "self"]
 UNLEARNED = ("knn", "random", "self")  # latent graphs that have no weights
@@ -168,8 +169,14 @@ def _weighted(kind: Learner, cohort: Cohort, w: Weights, form: Form, draws: Draw
         score = cohort.multiply(z, w["source"]).squeeze(1)[u] + cohort.multiply(z, w["target"]).squeeze(1)[v]
         score = F.leaky_relu(score, SLOPE)
         return chosen, chosen.softmax(score if cohort.edge_weights is None else score + cohort.edge_weights.log())
-    left, right = factors(kind, cohort, z, w)
-    chosen = top_k(cohort, left, right, form.k)
+    features, alike = narrow_features(kind, cohort, w, form), None
+    if features is None:
+        left, right = factors(kind, cohort, z, w)
+    else:
+        left, right = narrow_factors(cohort, features, z, w)
+        if on_host(left):
+            alike = cohort.once(("alike nodes", form.row_normalise), lambda c: alike_nodes(c, features))
+    chosen = top_k(cohort, left, right, form.k) if alike is None else top_k_alike(cohort, left, right, form.k, alike)
     score = chosen.links.dot(left, right)
     if kind == "attention":
         return chosen, chosen.softmax(score)
@@ -230,6 +237,33 @@ def factors(kind: Learner, cohort: Cohort, z: Tensor, w: Weights) -> tuple[Tenso
     if kind == "cosine":
         z = unit(z)
     return z, z
+
+
+def narrow_features(kind: Learner, cohort: Cohort, w: Weights, form: Form) -> Tensor | None:
+    """The propagated features and a column of ones, X^ [R, F + 1], where `narrow_factors` saves time; else None."""
+    if kind != "heads" or form.activation or 2 * (cohort.features + 1) > w["weight"].shape[2]:
+        return None
+    x = form.smoothed(cohort).dense
+    if x is None:
+        return None
+    found: Tensor = cohort.once(("narrow features", form.row_normalise), lambda c: F.pad(x, (0, 1), value=1.0))
+    return found
+
+
+def narrow_factors(cohort: Cohort, x: Tensor, z: Tensor, w: Weights) -> tuple[Tensor, Tensor]:
+    """Compute left and right of "heads" in F + 1 columns a head: x [R, F + 1], z [R, d] -> [R, heads (F + 1)] each.
+
+    With z_u = x_u B, where B is the weight above the bias, a head's inner product is x_u (B diag(left right) B^T) x_v. So
+    left_u = x_u B diag(left right) B^T / |left z_u| and right_v = x_v / |right z_v| have the same products as `scaled`.
+    """
+    heads, own = w["left"].shape[1], torch.cat([w["weight"], w["bias"].unsqueeze(1)], dim=1)  # [M, F + 1, d]
+    metric = (own.unsqueeze(1) * (w["left"] * w["right"]).unsqueeze(2)) @ own.mT.unsqueeze(
+        1
+    )  # [M, heads, F + 1, F + 1]
+    squares = cohort.multiply(z.square(), torch.cat([w["left"], w["right"]], dim=1).square().mT)  # [R, 2 heads]
+    inverse = torch.where(squares > EPSILON**2, squares, 1.0).rsqrt().unsqueeze(2)
+    left = cohort.multiply(x, metric.transpose(1, 2).flatten(2)).unflatten(1, (heads, -1)) * inverse[:, :heads]
+    return left.flatten(1), (x.unsqueeze(1) * inverse[:, heads:]).flatten(1)
 
 
 def scaled(cohort: Cohort, z: Tensor, scale: Tensor) -> Tensor:
