@@ -9,7 +9,7 @@ from pathlib import Path
 
 # Numbers that differ from one time to the next anyway: to believe another one harms nobody.
 _TIMES = re.compile(
-    rb'"(?:seconds\w*|phases|finished|time|at|prepare|train|evaluate|aggregate|rest)": ?(?:\{[^}]*\}|[^,}\n]*)'
+    rb'"(?:seconds\w*|timings|phases|finished|time|at|prepare|train|evaluate|aggregate|rest)": ?(?:\{[^}]*\}|[^,}\n]*)'
 )
 _DIGIT = re.compile(rb"[0-9]")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 _VARIES = re.compile(
-    r"seconds|phases|finished|^time$|^at$|sha256|digest|seal|hash|^mac$|began|started|ended|process|host"
+    r"seconds|timings|phases|finished|^time$|^at$|sha256|digest|seal|hash|^mac$|began|started|ended|process|host"
 )
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _LEFT_OUT = re.compile(r"\.lock$|\.png$|\.html$|\.md$|\.tex$|\.svg$|\.pdf$|^logs/|figures/|checkpoints/|journal\.jsonl")

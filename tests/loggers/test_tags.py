@@ -14,7 +14,7 @@ RECORD = {
     "val_loss": 0.25,
     "clients": {"val": [50.0, 50.0], "test": [None, 40.0]},
     "seconds": 0.125,
-    "phases": {"train": 0.1},
+    "timings": {"train": 0.1},
 }
 
 
@@ -26,7 +26,7 @@ def test_a_rounds_metrics_have_the_same_names_everywhere() -> None:
         "bytes_up/model.conv1": 12.0,
         "bytes_up/train_nodes": 4.0,
         "bytes_down/model.conv1": 8.0,
-        "phases/train": 0.1,
+        "timings/train": 0.1,
         "seconds": 0.125,
     }
     assert list(scalars(RECORD))[-1] == "seconds"  # whoever has them has all of the round
@@ -37,6 +37,7 @@ def test_a_round_without_evaluation_has_bytes_and_seconds_only() -> None:
     record = {"round": 0, "bytes_up": {"a": 1}, "bytes_down": {}, "seconds": 1.0}
     assert scalars(record) == {"bytes_up/a": 1.0, "seconds": 1.0}
     assert clients_test(record) == []
+    assert scalars(record | {"phases": {"train": 0.5}})["timings/train"] == 0.5  # as they were called before
 
 
 def test_what_a_seed_came_to() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fedquilt.errors import FedquiltError
+from fedquilt.methods.base import methods
 from fedquilt.runs import seal
 from fedquilt.runs.seal import ACCEPTABLE, FIXED, PLAN, UNSEALED, VERSION_KIND, Difference
 from fedquilt.studies.spec import MACHINE_OPTIONS
@@ -102,6 +103,15 @@ def test_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seal.version_differences(again) == []
     assert seal.config_differences(again, {**CONFIG, "rounds": 20}) == []
     assert again["accepted"] == ["it was begun with fedquilt 0.1.0"]
+
+
+def test_a_run_of_a_method_whose_numbers_changed_is_not_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, both = seal.seal_of({"method": "fedpub"}), seal.seal_of({"methods": ["fedavg", "fedpub"]})
+    other = seal.seal_of({"method": "fedavg"})
+    monkeypatch.setattr(methods()["fedpub"], "compute_version", 2)
+    for facts, changed in ((own, 1), (both, 1), (other, 0)):
+        assert len(seal.version_differences(facts)) == changed
+    assert seal.version_differences(seal.seal_of({"method": "fedpub"})) == []
 
 
 def test_a_run_without_a_seal_has_the_versions_of_its_config() -> None:

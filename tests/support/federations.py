@@ -222,7 +222,7 @@ def copied(message: dict[str, Any]) -> State:
 
 
 def without_seconds(records: list[Record]) -> list[Record]:
-    return [{k: v for k, v in record.items() if k not in ("seconds", "phases")} for record in records]
+    return [{k: v for k, v in record.items() if k not in ("seconds", "timings")} for record in records]
 
 
 def assert_same(one: State, two: State) -> None:

@@ -38,7 +38,7 @@ def stopped_and_resumed(tool: str, round: int, save_every: float, between: Calla
 
 def untimed(series: Series) -> dict[str, Any]:
     """The series without their values where these are times, which differ when a round is done again."""
-    timed = ("seconds", "phases/")
+    timed = ("seconds", "timings/")
     return {t: [step for step, _ in points] if t.startswith(timed) else points for t, points in series.items()}
 
 

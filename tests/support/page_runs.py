@@ -23,7 +23,7 @@ def write_run(
     dataset: str = "cora",
     factors: int | None = None,
     similarity: bool = True,
-    phases: bool = True,
+    timings: bool = True,
     classes: int | None = 3,
     done: bool = True,
     level: float = 70.0,
@@ -62,8 +62,8 @@ def write_run(
                 "clients": {"val": tests, "test": tests},
                 "seconds": 0.02,
             }
-            if phases:
-                record["phases"] = {"train": 0.012, "evaluate": 0.005, "server": 0.001}
+            if timings:
+                record["timings"] = {"train": 0.012, "evaluate": 0.005, "server": 0.001}
             records.append(record)
             place.append(record)
         if similarity:

@@ -8,7 +8,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedquilt.runs.config import RunConfig, read_config
+from fedquilt.runs.config import RunConfig
+from fedquilt.runs.read_config import read_config
 from fedquilt.tuning.outcome import MARK, Trial, Tuned, best_of, best_val, write_config
 
 

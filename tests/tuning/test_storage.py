@@ -20,7 +20,8 @@ import fedquilt
 from fedquilt.common.lock import locked
 from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
-from fedquilt.runs.config import RunConfig, read_config
+from fedquilt.runs.config import RunConfig
+from fedquilt.runs.read_config import read_config
 from fedquilt.tuning.progress import SearchProgress
 from fedquilt.tuning.storage import difference
 from support.searches import search, told

@@ -11,7 +11,7 @@ EDGES = [2.0 * edge for edge in range(51)]
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """A round's metrics: val, test, loss/train, loss/val, epsilon, bytes_up/<name>, bytes_down/<name>, phases/<name>, seconds.
+    """A round's metrics: val, test, loss/train, loss/val, epsilon, bytes_up/<name>, bytes_down/<name>, timings/<name>, seconds.
 
     A metric that is undefined, or was not evaluated in this round, is left out. `seconds` is always there, and last.
     """
@@ -22,8 +22,8 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float]:
         "loss/val": record.get("val_loss"),
         "epsilon": record.get("epsilon"),
     }
-    for group in ("bytes_up", "bytes_down", "phases"):
-        named |= {f"{group}/{name}": value for name, value in record.get(group, {}).items()}
+    for group, former in (("bytes_up", ""), ("bytes_down", ""), ("timings", "phases")):
+        named |= {f"{group}/{name}": value for name, value in (record.get(group) or record.get(former, {})).items()}
     named["seconds"] = record["seconds"]
     return {tag: float(value) for tag, value in named.items() if value is not None}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.graphs.graph import Graph
-from fedquilt.runs.config import read_config
+from fedquilt.runs.read_config import read_config
 from fedquilt.tasks.class_weights import BALANCED, NONE, parse_weights
 
 FILES = (".yaml", ".yml", ".json")

@@ -22,12 +22,13 @@ from fedquilt.graphs.protocol import Protocol
 from fedquilt.loggers.base import check_loggers
 from fedquilt.methods.base import find_method
 from fedquilt.runs.comparison_folder import COMPARISON, configs_of, failed_in, runs_of, versions_of, write_failed
-from fedquilt.runs.config import GIVEN, RunConfig, stored_options
+from fedquilt.runs.config import GIVEN, RunConfig
 from fedquilt.runs.execute import Watcher, execute_run, resume_run, save_graph, worker_cluster
 from fedquilt.runs.failed_method import FailedMethod, raise_where_all, with_failed
 from fedquilt.runs.finished import Run
 from fedquilt.runs.folder import RunFolder
 from fedquilt.runs.ground import ground_of
+from fedquilt.runs.read_config import stored_options
 from fedquilt.runs.resolve import ResolvedRun, load_run_graph
 from fedquilt.runs.seal import (
     ACCEPTABLE,

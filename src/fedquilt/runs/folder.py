@@ -44,8 +44,9 @@ from fedquilt.common.new_folder import LOCK, fill_folder, make_folder, sweep_fil
 from fedquilt.common.sealed import DamagedError, facts_path, file_sha256, read_facts, read_pair, write_facts, write_pair
 from fedquilt.errors import FedquiltError
 from fedquilt.runs import checkpoint as checkpoints
-from fedquilt.runs.config import GRAPH_FILE, RunConfig, stored_options
+from fedquilt.runs.config import GRAPH_FILE, RunConfig
 from fedquilt.runs.cross_check import check_result, check_summary
+from fedquilt.runs.read_config import stored_options
 from fedquilt.runs.result import build_result
 from fedquilt.runs.retry import Retry
 from fedquilt.runs.seal import FIXED, SEAL, Facts, config_differences, mapping, read_seal, write_seal

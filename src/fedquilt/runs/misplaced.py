@@ -39,13 +39,12 @@ def check_setting_names(settings: Any, schema: type[BaseModel]) -> None:
     """Refuse an option of the run that was given as a setting, where no method has a setting of that name."""
     if not isinstance(settings, Mapping):
         return
-    options = options_of(schema)
     for name, value in settings.items():
-        if name in options and not _owners(str(name)):
+        if name in schema.model_fields and not _owners(str(name)):
             given = shown(value)
             raise FedquiltError(
                 f"'{name}' is an option of the run, not a setting of a method; give it as {name}={given} in Python, "
-                f"{options[name].flag} {given} on the command line, or beside 'settings:' in a config file."
+                f"{options_of(schema)[name].flag} {given} on the command line, or beside 'settings:' in a config file."
             )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
@@ -31,7 +30,7 @@ from fedquilt.graphs.prepare import prepare
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN as GIVEN_SPLIT
 from fedquilt.graphs.split import Given, format_split, parse_split
-from fedquilt.methods.base import Method, RunContext, check_classes, find_method, refuse_pooling
+from fedquilt.methods.base import Method, RunContext, find_method
 from fedquilt.methods.settings import as_dict, check_client_settings, resolve_settings
 from fedquilt.partition.partition import Partition
 from fedquilt.partition.source import find_source
@@ -42,19 +41,19 @@ from fedquilt.runs.client_settings import client_number
 from fedquilt.runs.clients_from import client_paths, load_clients
 from fedquilt.runs.config import GIVEN, NATURAL, KeepCopies, RunConfig
 from fedquilt.runs.folder import SeedFolder
+from fedquilt.runs.method_checks import check_needs, keeps_server
 from fedquilt.runs.shared_statistics import Bytes, shared_preparation
 from fedquilt.runs.task_split import with_task_split
-from fedquilt.scenarios.attacks import Attack, check_attackable
+from fedquilt.scenarios.attacks import Attack
 from fedquilt.scenarios.edge_noise import with_edge_noise
 from fedquilt.scenarios.feature_noise import with_feature_noise
 from fedquilt.scenarios.label_noise import check_label_noise, with_label_noise
-from fedquilt.scenarios.newcomers import FrozenServer, check_admits
+from fedquilt.scenarios.newcomers import FrozenServer
 from fedquilt.scenarios.poisoned_labels import with_poisoned_labels
-from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
+from fedquilt.scenarios.robust_aggregation import averaging_rule
 from fedquilt.tasks.base import find_task
 from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 from fedquilt.training.attendance import Attendance, Conditions
-from fedquilt.training.buffered_uploads import check_buffers
 from fedquilt.training.client_sampling import some_clients
 from fedquilt.training.edge_notice import announce_edge_weights
 from fedquilt.training.engines.in_process import InProcess
@@ -66,7 +65,6 @@ from fedquilt.training.round_store import Record
 from fedquilt.training.standing_uploads import server_for_newcomers
 
 REDRAWS = 200
-LARGEST_SERVER = 256 * 2**20  # bytes of all clients' models that a run keeps for newcomers without being asked to
 _log = logging.getLogger(__name__)
 
 
@@ -226,64 +224,10 @@ class ResolvedRun:
         context = replace(self.context(config.seeds[0]), epochs=config.epochs or self.protocol.epochs)
         first = method(*resolve_settings(method, context, config.settings, config.epochs))
         try:
-            self._check_needs(first, config)
+            check_needs(first, config)
         except FedquiltError as error:
             raise UnfitMethodError(str(error)) from error
         return first
-
-    def _check_needs(self, method: Method, config: RunConfig) -> None:
-        """Refuse a method that needs, or is asked for, what this task or scenario does not have."""
-        check_classes(method)
-        if self.task.splits_edges:
-            self._check_edge_split(method, config)
-        self._check_pooled(method, config)
-        if config.batch != "full" and (why := method.needs_whole_graphs()):
-            raise FedquiltError(
-                f"Method '{method.name}' cannot train on clusters of a client's graph: {why}; leave out batch, or choose "
-                "another method."
-            )
-        if config.attack is not None:
-            check_attackable(method, config.attack)
-        if config.hold_out_clients:
-            check_admits(type(method))
-        if config.aggregation != "mean":
-            check_averages(method, config.aggregation)
-        if config.upload_delay or config.buffer:
-            check_buffers(method)
-        for client, given in config.client_settings.items():
-            check_client_settings(method, given, f"client {client}")
-
-    def _check_edge_split(self, method: Method, config: RunConfig) -> None:
-        """Refuse what makes no sense where each client's edges are split."""
-        refuse_pooling(type(method), f"the task {config.task} splits each client's own edges, so choose another method")
-        wrong = {
-            "edge_noise": (config.edge_noise > 0, "a moved edge could be one that is to be predicted"),
-            "min_train": (config.min_train is not None, "all nodes train"),
-            "keep_copies": (config.keep_copies not in (None, "never"), "it is edges that are split, not nodes"),
-        }
-        for option, (given, why) in wrong.items():
-            if given:
-                raise FedquiltError(f"Leave out {option} for the task {config.task}: {why}.")
-
-    def _check_pooled(self, method: Method, config: RunConfig) -> None:
-        """Refuse what makes no sense where everyone's graph is in one place."""
-        clients = method.context.clients
-        wrong = {
-            "workers": config.workers is not None,
-            "participation": config.participation < 1,
-            "drop_out": config.drop_out > 0,
-            "stragglers": config.stragglers > 0,
-            "join_late": config.join_late > 0,
-            "leave": config.leave > 0,
-            "upload_delay": config.upload_delay > 0,
-            "buffer": config.buffer is not None,
-            "hold_out_clients": config.hold_out_clients > 0,
-            "cohort_size": (config.cohort_size or clients) < clients,
-            "dp_clip": config.dp_clip is not None,
-        }
-        for option in (option for option, given in wrong.items() if given):
-            why = "nothing is sent that could be protected" if option == "dp_clip" else "all clients train as one"
-            refuse_pooling(type(method), f"leave out {option}, since {why}")
 
     def _usual_metric(self, class_weights: str) -> str:
         """The dataset's metric where the task has it, else the task's first; balanced accuracy where classes are weighted.
@@ -452,7 +396,8 @@ class ResolvedRun:
             class_weights=c.class_weights,
             rounds=c.rounds,
             newcomer_epochs=c.newcomer_epochs,
-            batch_nodes=c.batch_nodes if c.batch == "clusters" else 0,
+            batch_nodes=0 if c.batch == "full" else c.batch_nodes,
+            batch_sums=c.batch == "accumulated",
         )
 
     def total_rounds(self, seed: int) -> int:
@@ -569,10 +514,10 @@ class ResolvedRun:
         return protection
 
     def server(self, training: Training) -> FrozenServer | None:
-        """The server after a training, which admits newcomers; None where it keeps none (`_keeps_server`)."""
+        """The server after a training, which admits newcomers; None where it keeps none (`keeps_server`)."""
         assert self.config.split is not None
         method, size = training.method, self.cohort_size or training.method.context.clients
-        if not self._keeps_server(training):
+        if not keeps_server(method, self.config):
             return None
         # A newcomer without a split of its own draws one as any client without one.
         split = format_split(self.protocol.split) if self.config.split == OWN else self.config.split
@@ -594,16 +539,3 @@ class ResolvedRun:
             preparation=self.preparations(method.context.seed)[0] if self._shares_statistics() else None,
             aggregation=self._aggregation(),
         )
-
-    def _keeps_server(self, training: Training) -> bool:
-        """Whether the method admits anyone, and what newcomers need may be kept and is not too much.
-
-        Where averages are made of all clients' models, these are kept, up to `LARGEST_SERVER` bytes unless clients are held
-        out; not those of a protected run, whose server never had them without noise.
-        """
-        method, c = training.method, self.config
-        if not method.admits or not method.keeps_uploads():
-            return method.admits
-        entries = sum(math.prod(shape) for shape in (method.personal_shapes() or {}).values())
-        fits = 4 * entries * method.context.clients <= LARGEST_SERVER or c.hold_out_clients > 0
-        return c.dp_clip is None and fits

@@ -107,15 +107,15 @@ class RunOptions(TypedDict, total=False):
     may be repeated (see `fedquilt docs plugins`).
     """
 
-    batch: Literal["full", "clusters"]
-    """What a training step reads of a client's graph: full (all of it), or clusters (a few of the clusters into
-    which METIS cuts it, for graphs that do not fit into memory at once; see `fedquilt docs scale`). Default:
-    full.
+    batch: Literal["full", "clusters", "accumulated"]
+    """What a training step reads of a client's graph: full (all of it), clusters (a few of the clusters into which
+    METIS cuts it, for graphs that do not fit into memory at once), or accumulated (clusters, whose gradients are
+    added up to one step an epoch; see `fedquilt docs scale`). Default: full.
     """
 
     batch_nodes: int
-    """For clusters: about how many nodes of a client are in a step; an epoch goes once through all of them. Default:
-    10000.
+    """For clusters: about how many nodes of a client are read at once; an epoch goes once through all of them.
+    Default: 10000.
     """
 
     participation: float

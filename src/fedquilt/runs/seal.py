@@ -29,7 +29,7 @@ from fedquilt.common.plugin_files import read_plugin
 from fedquilt.common.sealed import DamagedError, read_facts, write_facts
 from fedquilt.common.version import VERSION
 from fedquilt.errors import FedquiltError, RefusedError
-from fedquilt.runs.compute_version import COMPUTE_VERSION
+from fedquilt.runs.compute_version import COMPUTE_VERSION, FIRST, method_version
 from fedquilt.runs.config import GIVEN
 
 SEAL = "seal.json"
@@ -82,7 +82,8 @@ def seal_of(config: Mapping[str, Any], ground: Facts | None = None) -> Facts:
 
     The coordinator of a federation has no graph.
     """
-    facts: Facts = {"config": _sealed_part(config), "graph": {}, "cuts": {}, "versions": versions(), "accepted": []}
+    began = versions() | _method_versions(config)
+    facts: Facts = {"config": _sealed_part(config), "graph": {}, "cuts": {}, "versions": began, "accepted": []}
     if hashes := plugin_hashes(config):
         facts["plugins"] = hashes
     return facts | (ground or {})
@@ -115,7 +116,11 @@ def plugin_differences(facts: Facts, config: Mapping[str, Any]) -> list[Differen
 
 def renewed(facts: Facts, config: Mapping[str, Any], accepted: Sequence[str]) -> Facts:
     """The seal of a run that goes on with differences that were accepted; it says which."""
-    now = {"config": _sealed_part(config), "versions": versions(), "accepted": [*facts["accepted"], *accepted]}
+    now = {
+        "config": _sealed_part(config),
+        "versions": versions() | _method_versions(config),
+        "accepted": [*facts["accepted"], *accepted],
+    }
     hashes = plugin_hashes(config)
     return facts | now | ({"plugins": hashes} if hashes else {})
 
@@ -176,14 +181,21 @@ def config_differences(
 
 def version_differences(facts: Facts) -> list[Difference]:
     """How the versions that a run began with differ from the present ones."""
-    before, now = facts["versions"], versions()
+    before, now = facts["versions"], versions() | _method_versions(facts["config"])
     found = []
-    if before.get("computation") != now["computation"]:
+    if any(before.get(name) != now.get(name) for name in ("computation", "methods")):
         found.append(Difference("it was begun by a fedquilt whose numbers differ from this one's"))
     for name in ("fedquilt", "torch", "numpy"):
         if name in before and before[name] != now[name]:
             found.append(Difference(f"it was begun with {name} {before[name]} and this is {now[name]}", VERSION_KIND))
     return found
+
+
+def _method_versions(config: Mapping[str, Any]) -> Facts:
+    """The numbers of the computation of a configuration's methods, where one was raised."""
+    names = config.get("methods") or [config.get("method")]
+    raised = {name: number for name in names if (number := method_version(name)) != FIRST}
+    return {"methods": raised} if raised else {}
 
 
 def size_differences(before: Any, now: Mapping[str, Any]) -> list[Difference]:

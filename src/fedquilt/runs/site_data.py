@@ -22,7 +22,8 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.graphs.split import GIVEN, format_split, parse_split
 from fedquilt.graphs.validate import first_repeated
-from fedquilt.runs.config import KeepCopies, Prepare, read_config
+from fedquilt.runs.config import KeepCopies, Prepare
+from fedquilt.runs.read_config import read_config
 
 SITE_YAML = "site.yaml"
 

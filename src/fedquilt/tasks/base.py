@@ -6,6 +6,7 @@ coordinator for a made-up client, `predict` for the table it writes. Nothing els
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from fedquilt.cohort.client import Client, clients_of
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws
 from fedquilt.common.registry import Registry
+from fedquilt.devices.device import on_host
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import NONE, TEST, Split
@@ -146,6 +148,8 @@ class Task(ABC):
 
     def finite(self, cohort: Cohort, outputs: Tensor, rows: Sequence[Tensor] | None = None) -> Tensor:
         """[M] 1 where all outputs of a client at the evaluated rows (or `rows`) are finite, else 0: outputs [R, C]."""
+        if on_host(outputs) and math.isfinite(float(outputs.sum())):  # then all of them are, which is the usual case
+            return torch.ones(cohort.clients)
         wrong = (~torch.isfinite(outputs).all(1)).float()
         chosen = self.evaluated_rows(cohort) if rows is None else rows
         return 1.0 - torch.stack([cohort.sum_over(wrong[some], some) for some in chosen]).sum(0).clamp_max(1.0)

@@ -35,6 +35,11 @@ def labels(cohort: Cohort) -> Tensor:
     return found
 
 
+def labels_at(cohort: Cohort, rows: Tensor) -> Tensor:
+    """The classes of some rows: [T]."""
+    return cohort.at("labels", labels(cohort), rows)
+
+
 def class_count(cohort: Cohort) -> int:
     """C, the number of classes."""
     return cohort.members[0].graph.classes
@@ -74,12 +79,12 @@ def rows_with_labels(cohort: Cohort, logits: Tensor, rows: Tensor) -> tuple[Tens
 
 def losses(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
     """Each client's mean cross-entropy on some rows: [R, C], [T] -> [M], NaN where it has none of them."""
-    return cohort.mean_over(F.cross_entropy(logits[rows], labels(cohort)[rows], reduction="none"), rows)
+    return cohort.mean_over(F.cross_entropy(logits[rows], labels_at(cohort, rows), reduction="none"), rows)
 
 
 def accuracy(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
     """Each client's share of right answers on some rows: [R, C], [T] -> [M], NaN where it has none of them."""
-    return cohort.mean_over((logits[rows].argmax(1) == labels(cohort)[rows]).float(), rows)
+    return cohort.mean_over((logits[rows].argmax(1) == labels_at(cohort, rows)).float(), rows)
 
 
 def auc(cohort: Cohort, logits: Tensor, rows: Tensor) -> Tensor:
@@ -180,7 +185,7 @@ class NodeClassification(Task):
 
     def training_loss(self, cohort: Cohort, outputs: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
         """Cross-entropy on the training nodes, classes weighted where the run asks for it."""
-        each = F.cross_entropy(outputs[cohort.training.real], labels(cohort)[cohort.train], reduction="none")
+        each = F.cross_entropy(outputs[cohort.training.real], labels_at(cohort, cohort.train), reduction="none")
         if self.class_weights == NO_WEIGHTS:
             return (each * cohort.train_weight).sum(), cohort.mean_over(each.detach(), cohort.train)
         weight: Tensor = cohort.once(f"class weights {self.class_weights}", self._row_weights)

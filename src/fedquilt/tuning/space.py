@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from fedquilt.errors import FedquiltError, unknown
 from fedquilt.methods.base import Method
-from fedquilt.runs.config import read_config
+from fedquilt.runs.read_config import read_config
 
 DECAYS = (0.0, 1e-6, 1e-5, 1e-4, 5e-4)
 WIDTHS = (64, 128, 256)

@@ -18,7 +18,7 @@ from support.page_runs import HOSTILE, write_run
 def test_nothing_that_someone_named_becomes_markup(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", more={"settings": {HOSTILE: HOSTILE}, "data": HOSTILE})
     run = read_page_run(folder, HOSTILE, HOSTILE)
-    run = dataclasses.replace(run, upload={HOSTILE: 1.0}, phases={HOSTILE: 1.0})
+    run = dataclasses.replace(run, upload={HOSTILE: 1.0}, timings={HOSTILE: 1.0})
     table = PageTable(HOSTILE, HOSTILE, ((HeaderCell(HOSTILE),),), ((PageCell(HOSTILE, HOSTILE, "best"),),))
     facts = PageFacts(HOSTILE, ((HOSTILE, HOSTILE),), HOSTILE)
     page = Page(HOSTILE, HOSTILE, (HOSTILE,), (table,), (run,), (facts,))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedquilt.errors import FedquiltError
-from fedquilt.reports.page.chart_data import read_page_run
+from fedquilt.reports.page.chart_data import _seconds_a_round, read_page_run
 from fedquilt.reports.page.data import Page
 from fedquilt.runs.folder import RunFolder
 from support.page_document import data_of
@@ -25,7 +25,7 @@ def test_a_run_becomes_what_its_charts_need(tmp_path: Path) -> None:
     assert run.seeds[0].tests == tuple(round(test, 2) for test in records[0][-1]["clients"]["test"])
     assert run.upload == {"model.weight": 4000, "embedding": 500}
     assert run.download == {"model.weight": round(4000 * 11 / 12, 1)}
-    assert run.phases == {"train": 0.012, "evaluate": 0.005, "server": 0.001, "other": 0.002}
+    assert run.timings == {"train": 0.012, "evaluate": 0.005, "server": 0.001, "other": 0.002}
     assert [(one.round, one.best) for one in run.seeds[0].similarities] == [
         (0, False),
         (4, False),
@@ -46,9 +46,10 @@ def test_seeds_may_be_in_folders_of_their_own(tmp_path: Path) -> None:
 
 
 def test_an_old_or_unfinished_run_shows_what_there_is(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", phases=False, classes=None, similarity=False, done=False)
+    folder = write_run(tmp_path / "run", timings=False, classes=None, similarity=False, done=False)
     run = read_page_run(folder, "a", "s")
-    assert run.phases == {"round": 0.02}
+    assert run.timings == {"round": 0.02}
+    assert _seconds_a_round([[{"seconds": 0.5, "phases": {"train": 0.5}}]]) == {"train": 0.5}
     assert run.seeds[0].best_round == 11
     assert len(run.seeds[0].tests) == 4
     assert run.seeds[0].similarities == ()
@@ -58,6 +59,6 @@ def test_an_old_or_unfinished_run_shows_what_there_is(tmp_path: Path) -> None:
         file.unlink()
     empty = read_page_run(folder, "a", "s")
     assert empty.curve.rounds == ()
-    assert empty.phases == {}
+    assert empty.timings == {}
     assert empty.seeds[0].best_round is None
     data_of(Page("nothing yet", runs=(empty,)))

@@ -51,7 +51,7 @@ def page_run(runs: Sequence[StoredRun], label: str, setting: str) -> PageRun:
         seeds=tuple(map(_page_seed, seeds)),
         upload=_bytes_a_round(records, "bytes_up"),
         download=_bytes_a_round(records, "bytes_down"),
-        phases=_seconds_a_round(records),
+        timings=_seconds_a_round(records),
         facts=facts_of(config, numbers),
         command=command_of(config, numbers),
     )
@@ -113,9 +113,9 @@ def _bytes_a_round(records: Sequence[Sequence[Record]], key: str) -> dict[str, f
 
 
 def _seconds_a_round(records: Sequence[Sequence[Record]]) -> dict[str, float]:
-    """Seconds a round by phase, the mean over all rounds; "other" is time outside all phases.
+    """Seconds a round by what was done, the mean over all rounds; "other" is what was not measured apart.
 
-    Old records have no phases; they get a single one, "round".
+    Old records call them phases, or have none: they get a single one, "round".
     """
     total: dict[str, float] = defaultdict(float)
     rounds = 0
@@ -125,10 +125,10 @@ def _seconds_a_round(records: Sequence[Sequence[Record]]) -> dict[str, float]:
             if seconds is None:
                 continue
             rounds += 1
-            phases = record.get("phases") or {"round": seconds}
-            for name, time in phases.items():
+            timings = record.get("timings") or record.get("phases") or {"round": seconds}
+            for name, time in timings.items():
                 total[name] += time
-            total[_OTHER] += max(0.0, seconds - sum(phases.values()))
+            total[_OTHER] += max(0.0, seconds - sum(timings.values()))
     whole = sum(total.values())
     if total.get(_OTHER, 0.0) < 0.01 * whole:
         total.pop(_OTHER, None)

@@ -135,7 +135,7 @@ class PageRun:
         curve: its convergence.
         seeds: what is shown for each seed.
         upload, download: bytes a round over all clients, by the name of the tensor.
-        phases: seconds a round, by phase.
+        timings: seconds a round, by what was done.
         facts: settings, environment, versions.
         command: the command that runs it again.
     """
@@ -148,7 +148,7 @@ class PageRun:
     seeds: tuple[PageSeed, ...] = ()
     upload: Mapping[str, float] = field(default_factory=dict)
     download: Mapping[str, float] = field(default_factory=dict)
-    phases: Mapping[str, float] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
     facts: tuple[PageFacts, ...] = ()
     command: str = ""
 

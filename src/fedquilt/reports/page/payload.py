@@ -64,7 +64,7 @@ def _run(run: PageRun, cuts: dict[Holdings, int]) -> dict[str, Any]:
         "seeds": [_seed(seed, cuts) for seed in run.seeds],
         "upload": dict(run.upload),
         "download": dict(run.download),
-        "phases": dict(run.phases),
+        "timings": dict(run.timings),
         "facts": [[group.title, [list(pair) for pair in group.pairs]] for group in run.facts],
         "command": run.command,
     }

@@ -9,8 +9,9 @@ from typing import Any
 
 from fedquilt.reports.page.data import PageFacts, PageRun
 from fedquilt.reports.read_run import StoredRun
-from fedquilt.runs.config import RunConfig, stored_options
+from fedquilt.runs.config import RunConfig
 from fedquilt.runs.options import options_of
+from fedquilt.runs.read_config import stored_options
 
 # Titles of mappings in config.json; others get their name.
 _TITLES = {"settings": "Settings asked for"}

@@ -20,14 +20,14 @@
   };
 
   fq.drawers.time = () => {
-    if (!fq.section("time", fq.runs().some((run) => total(run.phases) > 0))) return;
+    if (!fq.section("time", fq.runs().some((run) => total(run.timings) > 0))) return;
     const runs = fq.shown();
-    const names = inOrder(fq.runs().map((run) => run.phases));
-    bars("time-chart", "Time a round", runs, (run) => run.phases, names, fq.seconds, Math.max(1e-9, ...runs.map((run) => total(run.phases))));
+    const names = inOrder(fq.runs().map((run) => run.timings));
+    bars("time-chart", "Time a round", runs, (run) => run.timings, names, fq.seconds, Math.max(1e-9, ...runs.map((run) => total(run.timings))));
     fq.legend(fq.by("time-legend"), names.shown.length > 1 ? names.shown : [], names.colours);
     fq.table(
       fq.by("time-table"), "Time a round by phase", ["Method", ...names.all, "total"],
-      () => runs.map((run) => [run.label, ...names.all.map((name) => cell(run.phases[name], fq.seconds)), fq.seconds(total(run.phases))]),
+      () => runs.map((run) => [run.label, ...names.all.map((name) => cell(run.timings[name], fq.seconds)), fq.seconds(total(run.timings))]),
     );
   };
 
