@@ -66,3 +66,9 @@ def test_a_comparison_says_what_is_slower_and_on_what_machine(tmp_path: Path) ->
     assert written == f"Written to {next(tmp_path.iterdir())}."
     later = made_up(date="2025-03-02T00:00:00+00:00")
     assert add_to_history(tmp_path, later, print)[0].startswith("More than 20% slower than in ")
+
+
+def test_a_result_of_the_same_second_replaces_none(tmp_path: Path) -> None:
+    paths = [store(tmp_path, made_up(slowed=slowed)) for slowed in (1.0, 2.0, 3.0)]
+    assert [path.stem[-2:] for path in paths[1:]] == ["-2", "-3"]
+    assert len({path.read_text() for path in paths}) == 3

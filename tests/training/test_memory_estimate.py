@@ -91,17 +91,16 @@ def test_what_a_server_says_of_itself_is_what_it_holds(name: str) -> None:
 def test_what_is_free_beyond_two_gigabytes_is_returned_between_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the largest of first round, later rounds and server counts, and as much of the others as the heap keeps."""
     point = replace(SMALL, method="fediih")
+    each = client_memory(make_method(point), random_clients(point))
+    monkeypatch.setattr(memory_estimate, "client_memory", lambda *_: each)
     whole = estimated(point)
     assert whole.returned == 0
     monkeypatch.setattr(memory_estimate, "TRIM_BYTES", 0)
     returned = estimated(point)
-    each = client_memory(make_method(point), random_clients(point))
     phases = sorted((point.clients * each.first, point.clients * each.later, returned.server / SPREAD))
     assert phases[0] > 0
-    assert returned.returned == pytest.approx(
-        SPREAD * (phases[0] + phases[1]), rel=0.1
-    )  # arrays' memory differs a little
-    assert returned.total == pytest.approx(whole.total - returned.returned, rel=0.01)
+    assert returned.returned == pytest.approx(SPREAD * (phases[0] + phases[1]), abs=1)
+    assert returned.total == pytest.approx(whole.total - returned.returned, abs=1)
     assert estimated(point, device="cuda").returned == 0  # another allocator
 
 
@@ -112,10 +111,13 @@ def test_memory_grows_with_clients_nodes_and_features() -> None:
         assert larger > first, name
 
 
-def test_smaller_cohorts_and_fewer_participants_work_with_less() -> None:
-    whole, parts = estimated(SMALL), estimated(replace(SMALL, cohort_size=3))
+def test_smaller_cohorts_and_fewer_participants_work_with_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    each = client_memory(make_method(SMALL), random_clients(SMALL))
+    with monkeypatch.context() as patch:
+        patch.setattr(memory_estimate, "client_memory", lambda *_: each)
+        whole, parts = estimated(SMALL), estimated(replace(SMALL, cohort_size=3))
     assert parts.cohort == 3
-    assert parts.working == pytest.approx(whole.working / 4, rel=0.1)
+    assert parts.working == pytest.approx(whole.working / 4, abs=1)
     assert estimated(replace(SMALL, method="fediih", participation=0.25)).server < (
         estimated(replace(SMALL, method="fediih")).server
     )

@@ -7,8 +7,9 @@ round of the plain FedAvg loop, timed in turns in the same process, and these ra
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from fedquilt.bench.result import Result, read_result, write_result
@@ -82,13 +83,21 @@ def newest_before(folder: Path, now: Result, note: Callable[[str], None]) -> tup
 
 
 def store(folder: Path, result: Result) -> Path:
-    """Write a result as <date>-<device>-<commit>.json in the folder. Returns the path."""
+    """Write a result as <date>-<device>-<commit>.json in the folder, numbered where that is taken. Returns the path."""
     about = result.about
     date = about["date"].partition("+")[0].replace(":", "")
     device = re.sub(r"[^a-z0-9]+", "-", about["device_name"].lower()).strip("-")
-    path = folder / f"{date}-{device}-{about['commit'] or about['fedquilt']}.json"
+    name = f"{date}-{device}-{about['commit'] or about['fedquilt']}"
+    path = next(path for path in _numbered(folder, name) if not path.exists())
     write_result(result, path)
     return path
+
+
+def _numbered(folder: Path, name: str) -> Iterator[Path]:
+    """Yield <name>.json, <name>-2.json, <name>-3.json and so on."""
+    yield folder / f"{name}.json"
+    for number in count(2):
+        yield folder / f"{name}-{number}.json"
 
 
 def comparison_sentences(now: Result, before: Result, where: str) -> list[str]:
