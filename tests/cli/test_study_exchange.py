@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fedquilt.runs import compute_version
 from fedquilt.studies.store import CellStore
 from support.tiny_studies import cells_of, store_cell, study_of
 
@@ -32,6 +33,19 @@ def test_cells_are_exported_merged_and_reported(call: Callable, here: Path, done
     report = call("study report tiny.yaml --into other")
     assert report.status == 0, report.err
     assert "0.50 ± 0.50" in report.out
+
+
+def test_cells_of_another_version_of_the_computation_are_called_stale(
+    call: Callable, done: CellStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "stale" not in call("study export").err
+    monkeypatch.setattr(compute_version, "COMPUTE_VERSION", 10**6)
+    told = "12 of these cells are stale: another version of the computation finished them.\n"
+    assert call("study export -o stale.jsonl.gz").err == told
+    merged = call("study merge stale.jsonl.gz --into other")
+    assert merged.err == told
+    assert merged.out == "12 new cells in other, 0 known already, 0 with another result.\n"
+    assert call("study merge stale.jsonl.gz --into other").err == ""
 
 
 def test_what_differs_is_named_and_what_is_wrong_is_one_sentence(

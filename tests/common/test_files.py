@@ -53,6 +53,20 @@ def test_a_failure_leaves_the_old_file_and_no_other(
     assert os.listdir(tmp_path) == ["a.bin"]
 
 
+def test_many_files_reach_the_disk_in_one_step_or_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deep").mkdir()
+    for name in ("a", "deep/b"):
+        (tmp_path / name).write_bytes(b"x")
+    synced: list[str] = []
+    monkeypatch.setattr(os, "sync", lambda: synced.append("all"), raising=False)
+    monkeypatch.setattr(files, "sync_file", lambda path: synced.append(path.name))
+    files.sync_tree(tmp_path)
+    assert synced == ["all"]
+    monkeypatch.delattr(os, "sync")
+    files.sync_tree(tmp_path)
+    assert sorted(synced[1:]) == ["a", "b"]
+
+
 def test_an_interrupt_in_the_middle_of_writing(tmp_path: Path) -> None:
     def interrupted() -> None:
         with files.replacing(tmp_path / "a.bin") as temporary:

@@ -26,6 +26,12 @@ def test_sound_json_is_read_as_python_does(value: Any) -> None:
     assert parse_json(text.encode()) == json.loads(text)
 
 
+def test_nesting_can_be_bounded_further() -> None:
+    assert parse_json("[[1]]", deepest=2) == [[1]]
+    with pytest.raises(ValueError, match="nested more than 2 levels"):
+        parse_json("[[[1]]]", deepest=2)
+
+
 def test_nan_is_read() -> None:
     assert math.isnan(parse_json("[NaN]")[0])
 

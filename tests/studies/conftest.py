@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,11 +10,12 @@ import pytest
 
 from fedquilt.studies import workers
 from fedquilt.studies.cells import Cell
+from fedquilt.studies.exchange import export_cells
 from fedquilt.studies.run_cell import DONE, run_cell
 from fedquilt.studies.runner import run_study
 from fedquilt.studies.spec import find_study
 from fedquilt.studies.store import CellStore
-from support.tiny_studies import PUBLISHED, Inline, cells_of, study_of, write_study
+from support.tiny_studies import PUBLISHED, Inline, cells_of, store_cell, study_of, write_study
 
 
 @pytest.fixture(scope="session")
@@ -63,3 +65,21 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Cell, Path]:
     (path / "seed-0" / "checkpoints" / "round-1.json").write_text("{}")
     store.fail(cell, "it rained")
     return cell, path
+
+
+@pytest.fixture
+def store(trained: tuple[Cell, Path], tmp_path: Path) -> CellStore:
+    """A store with a trained cell."""
+    cell, path = trained
+    store = CellStore(tmp_path / "studies")
+    shutil.copytree(path, store.folder(cell))
+    store_cell(store, cell, test=50.0, val=40.0)
+    return store
+
+
+@pytest.fixture
+def file(store: CellStore, tmp_path: Path) -> Path:
+    """The file of that store's cells."""
+    path = tmp_path / "cells.jsonl.gz"
+    assert export_cells(store.by_identity().values(), path) == (1, [])
+    return path

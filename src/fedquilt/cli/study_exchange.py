@@ -52,6 +52,7 @@ def export(
     count, left_out = export_cells(wanted, out, not without_metrics)
     if left_out:
         aside(f"The metrics of {len(left_out)} cells are too long for the file and were left out.")
+    _tell_stale(len({cell.folder for cell in wanted if cell.stale}))
     say(f"{count} cells, {in_words(out.stat().st_size)}: {out}")
 
 
@@ -62,7 +63,7 @@ def merge(
     into: Into = INTO,
 ) -> None:
     """Take the cells of such files into a folder; a cell that has another result there is named, and stays as it is."""
-    from fedquilt.studies.exchange import merge_cells
+    from fedquilt.studies.merge import merge_cells
     from fedquilt.studies.store import CellStore
 
     merged = merge_cells(files, CellStore(into))
@@ -70,6 +71,13 @@ def merge(
         aside(f"Two results, the one in {into} was kept: {clause}.")
     for label in merged.running:
         aside(f"Left alone, as a process runs it here just now: {label}.")
+    _tell_stale(merged.stale)
     completed = f" ({merged.completed} have their metrics now)" if merged.completed else ""
     others = len(merged.differing)
     say(f"{merged.new} new cells in {into}, {merged.known} known already{completed}, {others} with another result.")
+
+
+def _tell_stale(count: int) -> None:
+    """Say how many cells are stale, where some are."""
+    if count:
+        aside(f"{count} of these cells are stale: another version of the computation finished them.")

@@ -56,6 +56,16 @@ def sync_file(path: Path) -> None:
     _sync(path, os.O_RDWR)
 
 
+def sync_tree(folder: Path) -> None:
+    """Have the files below a folder reach the disk, all in one step where the system has one: each alone takes milliseconds."""
+    if hasattr(os, "sync"):
+        os.sync()
+        return
+    for path in folder.rglob("*"):
+        if path.is_file():
+            sync_file(path)
+
+
 def open_to_append(path: Path, mode: int = 0o666) -> FileIO:
     """Open a file to append bytes to, unbuffered; it is made with the rights `mode`, less the umask. No link is followed."""
     return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _NOFOLLOW, mode), "ab", buffering=0)

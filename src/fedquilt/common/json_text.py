@@ -14,21 +14,21 @@ WIDEST = 2**64  # whole numbers are smaller
 MEMORY_PER_BYTE = 24  # of text, at most: `[],` is an empty list and a reference to it
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, deepest: int = DEEPEST) -> Any:
     """The value that `text` is the JSON of.
 
-    ValueError, with the reason, on nesting deeper than `DEEPEST`, a whole number of more than 64 bits, NUL, lone surrogates,
-    and whatever is no JSON. NaN and infinities are read as Python writes them.
+    ValueError, with the reason, on nesting of more than `deepest` levels, a whole number of more than 64 bits, NUL, lone
+    surrogates, and whatever is no JSON. NaN and infinities are read as Python writes them.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8")
     try:
         value = json.loads(text, parse_int=_whole)
     except RecursionError:
-        raise ValueError(f"it is nested more than {DEEPEST} levels deep") from None
+        raise ValueError(f"it is nested more than {deepest} levels deep") from None
     # Both checks walk through the whole value, so they are made only where they can fail.
-    if text.count("[") + text.count("{") > DEEPEST:
-        _check_depth(value)
+    if text.count("[") + text.count("{") > deepest:
+        _check_depth(value, deepest)
     if "\\u" in text or fault_of_text(text):
         _check_text(value)
     return value
@@ -46,12 +46,12 @@ def _whole(digits: str) -> int:
     return value
 
 
-def _check_depth(value: Any) -> None:
+def _check_depth(value: Any, deepest: int) -> None:
     level, depth = [value], 0
     while level := [item for item in level if isinstance(item, dict | list)]:
         depth += 1
-        if depth > DEEPEST:
-            raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+        if depth > deepest:
+            raise ValueError(f"it is nested more than {deepest} levels deep")
         level = [item for one in level for item in (one.values() if isinstance(one, dict) else one)]
 
 

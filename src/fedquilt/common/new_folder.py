@@ -22,7 +22,7 @@ from fedquilt.common.lock import HeldError, locked
 from fedquilt.errors import FedquiltError
 
 LOCK = ".lock"
-# As `fedquilt.common.files.replacing` and `_temporary_folder` name them: a dot, the name, the process, a random part, which
+# As `fedquilt.common.files.replacing` and `temporary_folder` name them: a dot, the name, the process, a random part, which
 # earlier versions left out of some.
 _LEFTOVER = re.compile(r"\..+\.\d+(-[0-9a-f]+)?" + re.escape(TEMPORARY))
 _FOLDER = re.compile(r"\..+\.\d+-[0-9a-f]{8}" + re.escape(TEMPORARY))
@@ -36,7 +36,7 @@ def make_folder(place: Path, fill: Callable[[Path], None]) -> bool:
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     sweep_folders(place.parent)
-    with _temporary_folder(place) as temporary:
+    with temporary_folder(place) as temporary:
         fill(temporary)
         # The files were synced when they were written. Their names are synced before the folder gets its own.
         sync_folder(temporary)
@@ -117,8 +117,8 @@ def is_leftover(name: str) -> bool:
 
 
 @contextmanager
-def _temporary_folder(place: Path) -> Iterator[Path]:
-    """A new folder beside `place`, locked for the block so that nobody sweeps it; deleted unless it was renamed."""
+def temporary_folder(place: Path) -> Iterator[Path]:
+    """A new folder beside `place`, locked for the block so that nobody sweeps it; deleted afterwards unless it was renamed."""
     with ExitStack() as held:
         temporary = _locked_folder(place, held)
         try:

@@ -8,6 +8,6 @@ Each study is a YAML file in `catalogue/`. In the order of the work:
     selection, summary, gather         choose settings by validation and gather the results
     tables, sentences, formats, pages, report, figures/   show them
     cell_times, cell_memory, time_left                    how long cells take, and how many fit beside each other
-    share, exchange                                       several machines, and cells as one file
+    share, exchange, merge                                several machines, and cells as one file
     scoreboard/                                           all studies on one page
 """

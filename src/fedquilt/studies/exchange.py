@@ -1,13 +1,13 @@
-"""Give the finished cells of a store to others as one file, and take those of others in.
+"""Finished cells as one file, to give to others: how it is written, and how it is read and checked.
 
 The file is gzip-compressed JSON lines, a cell a line:
 
-    {"fedquilt": "cells", "format": 1}                              the first
-    {"key": ..., "cell": {...}, "files": {...}, "sha256": ...}      cell.json, and of its run what reports read
-    {"cells": N, "sha256": ...}                                     the last, with a hash over the others' hashes
+    {"fedquilt": "cells", "format": 2}                the first
+    {"key": ..., "cell": {...}, "files": {...}}       cell.json, and of its run what reports read
+    {"cells": N, "sha256": ...}                       the last, with a hash over all lines between
 
-`files` has each file's path in the cell's folder with its text, or base64 where it holds arrays. All of it is checked before
-anything is written. The hashes find accidents: they have no key, so that whoever makes up results can seal them as well.
+`files` has each file's path in the cell's folder with its text, or base64 where it holds arrays. The hash finds accidents: it
+has no key, so that whoever makes up results can compute it as well. In format 1 each cell's line had a hash of its own too.
 """
 
 from __future__ import annotations
@@ -18,30 +18,28 @@ import hashlib
 import json
 import math
 import re
-import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedquilt.common.files import plain, replacing, write_bytes, write_json
+from fedquilt.common.files import plain, replacing
 from fedquilt.common.json_text import MEMORY_PER_BYTE, parse_json, read_json
-from fedquilt.common.new_folder import make_folder
 from fedquilt.common.printable import fault_of_name
 from fedquilt.common.read_limit import in_words, read_limit
-from fedquilt.common.sealed import facts_sha256
 from fedquilt.errors import FedquiltError
-from fedquilt.studies.store import CellStore, StoredCell, is_whole, read_cell
+from fedquilt.studies.store import StoredCell, is_whole
 
 SUFFIX = ".jsonl.gz"
-_HEAD = {"fedquilt": "cells", "format": 1}
+_HEAD = {"fedquilt": "cells", "format": 2}
+_FORMATS = (1, 2)  # that can be read
 _KEY = re.compile(r"[0-9a-f]{32}")
 # Files of a cell's folder that reports read, and no others: no models, no nodes of clients.
 _TEXTS = re.compile(r"(?:config|seal|seed-\d{1,10}/(?:summary|seal))\.json|seed-\d{1,10}/metrics\.jsonl")
 _ARRAYS = re.compile(r"seed-\d{1,10}/(?:similarity|findings)\.npz")
 _LONGEST = 2**26  # bytes of a line
-_TIMES = ("seconds",)  # measures that differ whenever the same is computed again
+_DEEPEST = 12  # levels of nesting; each indents cell.json further, so that a few bytes could become many
 
 
 @dataclass(frozen=True)
@@ -52,40 +50,15 @@ class SharedCell:
     facts: dict[str, Any]
     files: dict[str, bytes]
 
-    @property
-    def label(self) -> str:
-        """What it is of, for a line of text."""
-        config = self.facts.get("config", {})
-        seeds = ", ".join(map(str, config.get("seeds") or ()))
-        clients = config.get("clients")
-        count = "" if clients is None else f", {clients} clients"
-        return f"{config.get('method')} on {config.get('dataset')}{count}, seed {seeds} ({self.key[:8]})"
-
-
-@dataclass
-class Merged:
-    """What came of a merge.
-
-    Attributes:
-        new: cells that were not here. known: those that were, with the same result.
-        completed: those among them that had no metrics here and have them now.
-        differing: a clause for each cell that has another result here, which was kept.
-        running: the labels of cells that a process runs here just now, which were left alone.
-    """
-
-    new: int = 0
-    known: int = 0
-    completed: int = 0
-    differing: list[str] = field(default_factory=list)
-    running: list[str] = field(default_factory=list)
-
 
 def export_cells(cells: Iterable[StoredCell], path: Path, metrics: bool = True) -> tuple[int, list[str]]:
-    """Write finished cells to one file, in the order of their keys; the same cells give the same bytes.
+    """Write finished cells to one file; the same cells give the same bytes.
 
     Returns how many there are, and the keys of those whose metrics are too long for a line and were left out.
     """
     by_key = {cell.folder.name: cell for cell in cells}
+    # Cells with almost the same options follow each other, so that they compress well.
+    ordered = sorted(by_key.items(), key=lambda item: (json.dumps(item[1].facts.get("config")), item[0]))
     left_out, seal = [], hashlib.sha256()
     with (
         replacing(path) as temporary,
@@ -94,16 +67,16 @@ def export_cells(cells: Iterable[StoredCell], path: Path, metrics: bool = True) 
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as file,
     ):
         file.write(_line(_HEAD))
-        for key, cell in sorted(by_key.items()):
+        for key, cell in ordered:
             values: dict[str, Any] = {
                 "key": key,
                 "cell": cell.facts,
                 "files": _files(cell.folder) if metrics else {},
             }
-            line = _sealed_line(values)
+            line = _line(values)
             if len(line) > _longest():
                 left_out.append(key)
-                line = _sealed_line({**values, "files": {}})
+                line = _line({**values, "files": {}})
             seal.update(line)
             file.write(line)
         file.write(_line({"cells": len(by_key), "sha256": seal.hexdigest()}))
@@ -119,7 +92,7 @@ def read_cells(path: Path) -> Iterator[SharedCell]:
             while line := file.readline(_longest() + 1):
                 if len(line) > _longest():
                     raise _damaged(path, f"a line is longer than {in_words(_longest())}")
-                values = parse_json(line)
+                values = parse_json(line, _DEEPEST)
                 if ended or not isinstance(values, dict):
                     raise _damaged(path, "it goes on after its end" if ended else "a line holds no cell")
                 if not head:
@@ -148,63 +121,6 @@ def read_cells(path: Path) -> Iterator[SharedCell]:
         raise _damaged(path, "its end is missing")
 
 
-def merge_cells(paths: Sequence[Path], store: CellStore) -> Merged:
-    """Take the cells of files into a store. All files are read to their ends before anything is written.
-
-    A cell whose result here is another one stays as it is here.
-    """
-    store.into.mkdir(parents=True, exist_ok=True)
-    room, size = shutil.disk_usage(store.into).free // 2, 0
-    for path in paths:
-        for cell in read_cells(path):
-            size += sum(map(len, cell.files.values())) + 2**13
-            if size > room:
-                raise FedquiltError(f"{path} would fill the disk: its cells take more than {in_words(room)}.")
-    merged = Merged()
-    for path in paths:
-        for cell in read_cells(path):
-            with store.lock(cell.key) as acquired:
-                if acquired:
-                    _take(cell, store, merged)
-                else:
-                    merged.running.append(cell.label)
-    return merged
-
-
-def _take(cell: SharedCell, store: CellStore, merged: Merged) -> None:
-    """Take one cell into the store; its lock is held."""
-    place = store.folder_of(cell.key)
-    here = read_cell(place)
-    if here is None:
-        shutil.rmtree(place, ignore_errors=True)  # a run that was begun or failed here is not needed any more
-        make_folder(place, lambda folder: _write(cell, folder))
-        merged.new += 1
-    elif not _same_result(here.facts, cell.facts):
-        ours, theirs = (facts["measures"].get("test") for facts in (here.facts, cell.facts))
-        merged.differing.append(f"{cell.label}: test is {_shown(ours)} here and {_shown(theirs)} there")
-    else:
-        merged.known += 1
-        if here.facts == cell.facts and cell.files and not (place / "config.json").exists():
-            _write(cell, place)
-            merged.completed += 1
-
-
-def _write(cell: SharedCell, folder: Path) -> None:
-    for name, data in cell.files.items():
-        write_bytes(folder / name, data)
-    write_json(folder / "cell.json", cell.facts)  # last: it says that the cell is done
-
-
-def _same_result(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two cells measured the same; a later version may measure more, and the time is never the same."""
-    shared = (one["measures"].keys() & other["measures"].keys()) - set(_TIMES)
-    return one["code"] == other["code"] and all(one["measures"][name] == other["measures"][name] for name in shared)
-
-
-def _shown(value: float | None) -> str:
-    return "missing" if value is None else f"{value:.2f}"
-
-
 def _files(folder: Path) -> dict[str, str]:
     """The files of a cell that reports read, as lines have them; without the path of a folder on this machine."""
     found = {}
@@ -222,11 +138,8 @@ def _files(folder: Path) -> dict[str, str]:
 def _cell(path: Path, values: dict[str, Any]) -> SharedCell:
     """The cell in a line, once everything in it was checked."""
     key, facts, files = values.get("key"), values.get("cell"), values.get("files")
-    rest = {name: value for name, value in values.items() if name != "sha256"}
-    if not isinstance(key, str) or not _KEY.fullmatch(key) or rest.keys() != {"key", "cell", "files"}:
+    if not isinstance(key, str) or not _KEY.fullmatch(key) or values.keys() - {"sha256"} != {"key", "cell", "files"}:
         raise _damaged(path, "a line holds no cell")
-    if values.get("sha256") != facts_sha256(rest):
-        raise _damaged(path, f"the cell {key} is not what was sealed")
     if not isinstance(facts, dict) or not is_whole(facts) or not _is_sound(facts) or not isinstance(files, dict):
         raise _damaged(path, f"the cell {key} holds no result")
     return SharedCell(key, facts, {name: _bytes(path, key, name, text) for name, text in files.items()})
@@ -241,15 +154,17 @@ def _bytes(path: Path, key: str, name: str, text: Any) -> bytes:
 
 
 def _is_sound(facts: dict[str, Any]) -> bool:
-    """Whether what reports read has the types that they expect."""
+    """Whether what reports read has the types that they expect. The folder with graphs is each machine's own."""
     names = [facts["identity"], facts["code"], facts["device"], facts.get("named", "")]
     config, versions, measures = facts.get("config", {}), facts["versions"], facts["measures"]
     numbers = [facts["finished"], facts.get("seconds", 0.0)]
-    if not all(isinstance(one, dict) for one in (config, versions, measures)):
+    if not all(isinstance(one, dict) for one in (config, versions, measures)) or "data" in config:
         return False
-    if not isinstance(config.get("seeds", []), list):
+    lists = config.get("seeds", []), config.get("clients_from") or []
+    if not all(isinstance(one, list) for one in lists):
         return False
-    names += [versions.get("torch"), versions.get("fedquilt"), config.get("method", "")]
+    names += [versions.get("torch"), versions.get("fedquilt"), *lists[1]]
+    names += [config.get(name, "") for name in ("method", "dataset", "partition")]
     numbers += [value for value in measures.values() if value is not None]
     return all(isinstance(one, str) and not fault_of_name(one) for one in names) and all(map(_is_number, numbers))
 
@@ -261,12 +176,8 @@ def _is_number(value: Any) -> bool:
 def _check_head(path: Path, values: dict[str, Any]) -> None:
     if values.get("fedquilt") != _HEAD["fedquilt"]:
         raise _damaged(path, "it has another beginning")
-    if values != _HEAD:
+    if values not in [{**_HEAD, "format": one} for one in _FORMATS]:
         raise FedquiltError(f"{path} was written by a newer fedquilt; update fedquilt to read it.")
-
-
-def _sealed_line(values: dict[str, Any]) -> bytes:
-    return _line({**values, "sha256": facts_sha256(values)})
 
 
 def _line(values: dict[str, Any]) -> bytes:

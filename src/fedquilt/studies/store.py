@@ -62,16 +62,17 @@ class CellStore:
         self.into = Path(into)
 
     @property
-    def _cells(self) -> Path:
+    def cells(self) -> Path:
+        """The folder with a folder for each cell."""
         return self.into / "cells"
 
     def folder(self, cell: Cell) -> Path:
         """The folder of a cell, whether it exists or not."""
-        return self._cells / cell.key
+        return self.cells / cell.key
 
     def folder_of(self, key: str) -> Path:
         """The folder of the cell with this key, whether it exists or not."""
-        return self._cells / key
+        return self.cells / key
 
     def get(self, cell: Cell) -> StoredCell | None:
         """A finished cell; None where it is not done."""
@@ -145,7 +146,7 @@ class CellStore:
         return out
 
     def _folders(self) -> list[Path]:
-        found = self._cells.glob("*") if self._cells.is_dir() else ()
+        found = self.cells.glob("*") if self.cells.is_dir() else ()
         return sorted(path for path in found if path.is_dir() and not is_leftover(path.name))
 
 
