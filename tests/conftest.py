@@ -18,6 +18,7 @@ torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "2"))))
 # Only a power failure could tell whether a file has reached the disk, and on a busy disk waiting for it takes a fifth of the
 # tests' time. Which files are synced, and in what order, is tested by functions in its place.
 os.fsync = lambda handle: os.fstat(handle) and None
+os.sync = lambda: None
 
 
 @pytest.fixture

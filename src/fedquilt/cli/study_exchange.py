@@ -35,12 +35,14 @@ def export(
 ) -> None:
     """Write the finished cells of studies to one file, which others can merge into theirs."""
     from fedquilt.common.read_limit import in_words
+    from fedquilt.common.writable import check_folder_writable
     from fedquilt.errors import FedquiltError
     from fedquilt.studies.exchange import SUFFIX, export_cells
     from fedquilt.studies.plan import plan_study
     from fedquilt.studies.store import CellStore
 
     out = out or Path(f"cells{SUFFIX}")
+    check_folder_writable(out.parent)
     stored = CellStore(into).by_identity()
     wanted = list(stored.values())
     if names:

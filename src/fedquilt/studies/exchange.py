@@ -111,7 +111,9 @@ def read_cells(path: Path) -> Iterator[SharedCell]:
                     yield cell
     except FileNotFoundError:
         raise FedquiltError(f"There is no file '{path}'; check the path.") from None
-    except (EOFError, zlib.error, ValueError, gzip.BadGzipFile) as error:
+    except gzip.BadGzipFile as error:
+        raise _damaged(path, "it is no gzip file, or damaged") from error
+    except (EOFError, zlib.error, ValueError) as error:
         raise _damaged(path, "it cannot be read to its end") from error
     except OSError as error:
         raise FedquiltError(

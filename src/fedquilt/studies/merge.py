@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from fedquilt.common.files import json_text, sync_folder, sync_tree
 from fedquilt.common.new_folder import sweep_folders, temporary_folder
 from fedquilt.common.read_limit import in_words
+from fedquilt.common.writable import check_folder_writable
 from fedquilt.errors import FedquiltError
 from fedquilt.studies.exchange import SharedCell, read_cells
 from fedquilt.studies.store import CellStore, StoredCell, read_cell
@@ -46,9 +48,21 @@ class Merged:
 
 def merge_cells(paths: Sequence[Path], store: CellStore) -> Merged:
     """Take the cells of files into a store; a cell that has another result here stays as it is."""
+    check_folder_writable(store.into)
+    is_new = not store.into.exists()
     store.into.mkdir(parents=True, exist_ok=True)
-    sweep_folders(store.into)
+    try:
+        return _merge(paths, store)
+    except BaseException:
+        if is_new:
+            with suppress(OSError):
+                store.into.rmdir()  # where nothing came of it
+        raise
+
+
+def _merge(paths: Sequence[Path], store: CellStore) -> Merged:
     merged = Merged()
+    sweep_folders(store.into)
     with temporary_folder(store.into / "merge") as temporary:
         # A cell may be in several files; each file has a folder, so that the first one's is there when the second is taken.
         folders = [temporary / str(number) for number in range(len(paths))]
