@@ -181,12 +181,20 @@ def zipped_ogb(folder: Path) -> bytes:
     return out.getvalue()
 
 
+class Answer(io.BytesIO):
+    """An answer to a request for a file, which says how long it is."""
+
+    def __init__(self, content: bytes, length: int) -> None:
+        super().__init__(content)
+        self.headers = {"Content-Length": str(length)}
+
+
 def test_ogb_downloads_its_archive_and_reads_it_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, content = [], zipped_ogb(tmp_path / "made")
 
-    def answer(address: str, timeout: float) -> io.BytesIO:
+    def answer(address: str, timeout: float) -> Answer:
         asked.append(address)
-        return io.BytesIO(content)
+        return Answer(content, len(content))
 
     monkeypatch.setattr(urllib.request, "urlopen", answer)
     check("ogbn-arxiv", tmp_path)
@@ -194,6 +202,14 @@ def test_ogb_downloads_its_archive_and_reads_it_as_it_is(tmp_path: Path, monkeyp
     (tmp_path / "ogbn-arxiv.npz").unlink()
     check("ogbn-arxiv", tmp_path)
     assert len(asked) == 1
+
+
+def test_a_connection_that_ends_too_early_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = zipped_ogb(tmp_path / "made")
+    monkeypatch.setattr(urllib.request, "urlopen", lambda address, timeout: Answer(content[:-1], len(content)))
+    with pytest.raises(FedquiltError, match=r"ogbn-arxiv is not in .* and could not be downloaded"):
+        load_graph("ogbn-arxiv", tmp_path)
+    assert not (tmp_path / "raw").exists()
 
 
 def test_half_an_ogb_archive_is_one_sentence(tmp_path: Path) -> None:

@@ -105,7 +105,10 @@ class OgbArchive:
         try:
             with zipfile.ZipFile(packed) as opened:
                 return read_ogb(zipfile.Path(opened, f"{self.archive}/"), name)
-        except zipfile.BadZipFile as error:
+        except (
+            zipfile.BadZipFile,
+            RuntimeError,
+        ) as error:  # it may be encrypted, or packed by a method that Python lacks
             raise FedquiltError(f"{packed} is not a zip file, or a part of one; delete it and try again.") from error
 
 
@@ -210,6 +213,9 @@ def _fetch(address: str, path: Path) -> None:
         answer = urllib.request.urlopen(address, timeout=TIMEOUT)  # noqa: S310
         with answer, replacing(path) as part, open(part, "wb") as file:
             shutil.copyfileobj(answer, file)
+            # A connection that ends too early is no error of the copy.
+            if (length := answer.headers.get("Content-Length")) is not None and file.tell() != int(length):
+                raise ConnectionError(f"{file.tell()} of {length} bytes came")
     except Exception as error:
         raise _DownloadError(_reason(error)) from error
 
