@@ -8,7 +8,7 @@ import typer
 
 from fedquilt.cli import options as o
 from fedquilt.cli.console import aside, say
-from fedquilt.cli.study import INTO, Into, SeedCount
+from fedquilt.cli.study import INTO, Into, Jobs, SeedCount
 
 if TYPE_CHECKING:
     from fedquilt.studies.cells import Cell
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def graphs(
     names: Annotated[str, typer.Argument(metavar="GRAPHS", help="Names of graphs, such as roman-empire,questions.")],
     seeds: SeedCount = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="How many cells run at a time.")] = 1,
+    jobs: Jobs = 1,
     into: Into = INTO,
     data: o.Data = None,
     device: o.Device = None,

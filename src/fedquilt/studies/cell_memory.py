@@ -16,6 +16,7 @@ from fedquilt.devices.room import room_of
 from fedquilt.methods.settings import resolve_settings
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.studies.cell_times import OVERLAP
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.digests import graph_size
 from fedquilt.studies.store import StoredCell
@@ -27,7 +28,6 @@ CONTEXT = 5 * 10**8  # bytes of a process on an accelerator: its context and its
 CUDA_PROCESS = 3 * 10**9  # bytes of a worker on the host that uses an accelerator
 _SPARE = 0.9  # the share of the free memory that cells may take together
 _MARGIN = 1.15  # how much more than in another seed a cell may need
-_OVERLAP = 2.5  # how many clients of an overlapping partition hold a node
 Kind = tuple[str, str, str, str]
 
 
@@ -149,7 +149,7 @@ def at_most(config: RunConfig) -> float:
         return 0.0
     clients, settings = config.clients or 10, config.settings
     hidden = settings.get("hidden", 128)
-    rows = _OVERLAP if config.partition == "overlapping" else 1.0
+    rows = OVERLAP if config.partition == "overlapping" else 1.0
     weights = 8.0 * clients * 4 * size.features * max(128, hidden if isinstance(hidden, int) else 0) * 2
     filters = (settings.get("order", 10) if isinstance(settings.get("order", 10), int) else 10) + 1
     dense = 4.0 * size.nodes * size.features * (2 * filters if config.method == "fedssa" else 2)

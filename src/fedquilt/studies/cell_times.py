@@ -24,7 +24,7 @@ from fedquilt.studies.store import StoredCell
 _ROUND, _NODE, _EDGE, _WEIGHT = 2.0, 1.2e-3, 5e-5, 3e-6
 _HIDDEN = 128
 _SETUP = 300.0  # milliseconds before the first round
-_OVERLAP = 2.5  # how many clients of an overlapping partition hold a node
+OVERLAP = 2.5  # how many clients of an overlapping partition hold a node
 # A round of a method in rounds of FedAvg, between those on a CPU and on an accelerator, on Cora and Minesweeper; else 2.
 _FACTORS = {
     "majority": 0.0, "local": 1, "fedavg": 1, "fedprox": 1, "fedper": 1, "fednova": 1, "mlp": 1, "centralised": 1,
@@ -107,7 +107,7 @@ def expected_of(config: dict[str, Any]) -> float:
     clients, epochs = _whole(config.get("clients"), 10), _whole(config.get("epochs"), 1)
     settings = config.get("settings")
     hidden = _whole(settings.get("hidden") if isinstance(settings, dict) else None, _HIDDEN)
-    rows = _OVERLAP if config.get("partition") == "overlapping" else 1.0
+    rows = OVERLAP if config.get("partition") == "overlapping" else 1.0
     weights = clients * size.features * hidden
     round = _ROUND + rows * (_NODE * size.nodes + _EDGE * size.edges) + _WEIGHT * weights
     rounds = _whole(config.get("rounds"), size.rounds) * epochs
