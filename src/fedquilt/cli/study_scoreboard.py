@@ -25,11 +25,13 @@ def scoreboard(
 ) -> None:
     """All studies on one page: printed numbers reached, ranks, cost beside gain, and which of the papers' claims show.
 
-    It is made from the finished cells in a folder; of studies that have none there, from the reports in it.
+    It is made from finished cells and from reports; of a study that has both, what has more numbers counts.
     """
+    from fedquilt.common.writable import check_folder_writable
     from fedquilt.studies.scoreboard.page import scoreboard_of, write_scoreboard
     from fedquilt.studies.scoreboard.results import read_results
 
+    check_folder_writable(out)
     folders = into or [INTO]
     results, warnings = read_results(folders)
     for sentence in warnings:

@@ -18,6 +18,7 @@ from fedquilt.studies.sentences import absences, provenance, verdict_sentences
 from fedquilt.studies.summary import COSTS, EXCEEDED, MISSED, REACHED, Summary, mean_costs
 from fedquilt.studies.tables import SIGNS, ReportTable, TableEntry, all_tables
 
+STALE = "stale"  # the column of a CSV file with the number of stale seeds
 _COLOURS = {EXCEEDED: "green", REACHED: "yellow", MISSED: "red"}
 
 
@@ -42,13 +43,16 @@ def _terminal_text(entry: TableEntry) -> Text:
 
 
 def to_csv(summary: Summary) -> str:
-    """The report as CSV: a line for each value at each place, our and the published number, verdict, rank, settings, cost."""
+    """The report as CSV: a line for each value at each place.
+
+    It has our and the published number, the verdict, the rank, the settings, the cost, and how many of the seeds are stale.
+    """
     axes = list(summary.study.axes)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     headings = ("value", "mean", "std", "seeds", "by_seed", "rank", "settings", "missing")
     printed = ("published_mean", "published_std", "difference", "verdict")
-    writer.writerow((*axes, *headings, *printed, *COSTS))
+    writer.writerow((*axes, *headings, *printed, *COSTS, STALE))
     ranks = {value: summary.ranks(value) for value in summary.study.values}
     for entry in summary.entries:
         rank = ranks[entry.value].get((summary.row(entry.at), summary.column(entry.at)))
@@ -63,7 +67,8 @@ def to_csv(summary: Summary) -> str:
         theirs = (*map(_plain, (entry.printed, printed_std, entry.difference)), entry.verdict)
         cost = mean_costs(entry.cells)
         costs = (_plain(cost.get(name)) for name in COSTS)
-        writer.writerow((*(entry.at[axis] for axis in axes), entry.value, *ours, *theirs, *costs))
+        stale = sum(cell.stale for cell in entry.cells.values())
+        writer.writerow((*(entry.at[axis] for axis in axes), entry.value, *ours, *theirs, *costs, stale))
     return out.getvalue()
 
 

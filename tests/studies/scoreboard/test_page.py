@@ -23,7 +23,8 @@ def test_the_page_has_ranks_costs_verdicts_and_claims(tmp_path: Path, monkeypatc
     written = write_scoreboard(board, tmp_path, "fedquilt study scoreboard")
     assert all(path.is_file() for path in written)
     page = (tmp_path / "index.md").read_text()
-    assert "Of 24 numbers that five papers print, 0 were run" in page
+    assert "The papers print 24 numbers in their tables and figures" in page
+    assert "For 0 of them we have a number of our own" in page
     assert "    fedquilt study scoreboard\n" in page
     assert "| Quilt | 1.00 | 1.00 to 1.00 | 8 |" in page
     assert "| FED-PUB | +0." in page
@@ -31,9 +32,10 @@ def test_the_page_has_ranks_costs_verdicts_and_claims(tmp_path: Path, monkeypatc
     assert "| [FED-PUB, Table 8](studies/fedpub-table-8/report.md) | 24 | 0 | 0 | 0 | 24 |" in page
     assert "| FedSSA | semantic sharing (classes as Gaussians) (fedssa-table-8) | +3.69 | – | 0 | – | not run |" in page
     for figure in ("ranks-1", "costs", "bytes"):
-        assert f"![{figure}](scoreboard/{figure}.svg)" in page
+        assert f"](scoreboard/{figure}.svg)" in page
     assert "## Ranks of 4 methods at 8 places" in page
-    assert "At 0 of these places the seeds took no part in choosing settings." in page
+    assert "At these places, settings were chosen on seed 0, which is also reported, and Quilt" in page
+    assert "stale" not in page
     assert "verdicts.svg" not in page  # nothing printed was run
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from fedquilt.errors import FedquiltError
+from fedquilt.methods.base import methods
 from fedquilt.studies.formats import to_csv
 from fedquilt.studies.plan import plan_study
 from fedquilt.studies.scoreboard import results
 from fedquilt.studies.scoreboard.results import read_report, read_results
 from fedquilt.studies.spec import find_study
 from fedquilt.studies.store import CellStore
-from support.tiny_studies import store_cell
+from support.tiny_studies import VERSIONS, store_cell
 
 NAME = "fedpub-table-8"
 
@@ -45,6 +46,29 @@ def test_cells_count_where_all_candidates_were_compared(store: CellStore) -> Non
     assert found[NAME].costs == {tuple(done[0].at.values()): {"seconds": 0.5, "upload_mb": 2.0}}
     assert (found[NAME].numbers, len(found[NAME].cells)) == (2, 2)
     assert warnings == [f"1 places of {NAME} in {store.into} are left out: not all of their candidates were run."]
+
+
+def test_times_of_one_device_are_compared_and_stale_runs_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CellStore(tmp_path / "store")
+    for cell in plan_study(NAME, {"method": ["local", "fedavg"], "dataset": ["cora"]}, seeds=3).cells:
+        elsewhere = cell.config.method == "local" and cell.seed == 2
+        facts = {"finished": 1.0, "device": "TPU" if elsewhere else "CPU", "versions": VERSIONS}
+        facts |= {"measures": {"test": 80.0, "val": 1.0, "seconds": 9.0 if elsewhere else 0.5}}
+        store.finish(cell, facts | {"config": {"method": cell.config.method}}, keep_models=True)
+    found = read_results([store.into])[0][NAME]
+    assert sorted(len(entry.by_seed) for entry in found.summary.entries if entry.by_seed) == [3, 3]
+    assert list(found.costs.values()) == [{"seconds": 0.5}, {"seconds": 0.5}]
+    assert found.stale == 0
+    monkeypatch.setattr(methods()["local"], "compute_version", 2)
+    found = read_results([store.into])[0][NAME]
+    assert found.stale == 3
+    path = tmp_path / "report.csv"
+    path.write_text(to_csv(found.summary))
+    again, _ = read_report(find_study(NAME), path)
+    assert again is not None
+    assert again.stale == 3
 
 
 def test_a_report_gives_what_its_cells_gave_and_the_larger_of_two_counts(store: CellStore, tmp_path: Path) -> None:

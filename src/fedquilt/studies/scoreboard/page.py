@@ -11,14 +11,22 @@ from pathlib import Path
 from fedquilt.common.console import duration
 from fedquilt.common.files import write_text
 from fedquilt.reports.style import save_figure, styled
-from fedquilt.studies.scoreboard.claims import Finding, findings
+from fedquilt.studies.scoreboard.claims import NOT, OPPOSITE, POINTS, SHOWS, Finding, findings
 from fedquilt.studies.scoreboard.costs import Cost, method_costs
 from fedquilt.studies.scoreboard.figures import all_figures, title_of
-from fedquilt.studies.scoreboard.ranking import Ranking, ranked_places, rankings
+from fedquilt.studies.scoreboard.ranking import FEWEST_GRAPHS, Ranking, ranked_places, rankings
 from fedquilt.studies.scoreboard.results import StudyResult
 from fedquilt.studies.scoreboard.verdicts import Verdicts, all_verdicts
+from fedquilt.studies.summary import WITHIN
 
 PAGE, FIGURES = "index.md", "scoreboard"
+# What figures show, by name, for those who cannot see them.
+_SHOWN = {
+    "verdicts": "For each table a bar: the share of its printed numbers that were exceeded, nearly reached and missed",
+    "costs": "Points above FedAvg against the time of a round, for each method",
+    "bytes": "Points above FedAvg against the bytes of a round, for each method",
+}
+_RANKS_SHOWN = "The mean rank of each method with its interval; bars join methods that cannot be told apart"
 
 
 @dataclass(frozen=True)
@@ -71,25 +79,27 @@ def to_markdown(board: Scoreboard, command: str, drawn: set[str], folder: Path) 
 
 
 def _image(name: str) -> list[str]:
-    return [f"![{name}]({FIGURES}/{name}.svg)", ""]
+    return [f"![{_SHOWN.get(name, _RANKS_SHOWN)}]({FIGURES}/{name}.svg)", ""]
 
 
 def _lead(board: Scoreboard) -> Iterator[str]:
     """Sentences about how much there is, and where it was computed."""
     total = _sum(board.verdicts)
     yield (
-        f"Of {total.printed:,} numbers that five papers print, {total.run:,} were run: {total.exceeded:,} exceeded, "
-        f"{total.reached:,} reached within 1.0 below, {total.missed:,} missed. Written by one command from the results of "
-        f"{len(board.results)} studies:"
+        f"The papers print {total.printed:,} numbers in their tables and figures, most of them test accuracies in percent. For "
+        f"{total.run:,} of them we have a number of our own, the mean over the seeds that were run: {total.exceeded:,} are at "
+        f"least as good as the printed one, {total.reached:,} are at most {WITHIN:.1f} points behind it, and {total.missed:,} "
+        f"are further behind. This command writes this page, here from the results of {len(board.results)} studies:"
     )
     cells = {cell.folder: cell for result in board.results.values() for cell in result.cells}
     if cells:
         seconds = sum(float(cell.facts.get("seconds", 0.0)) for cell in cells.values())
         machines = ", ".join(sorted({str(cell.facts["device"]) for cell in cells.values()}))
-        stale = sum(cell.stale for cell in cells.values())
-        aged = f"; {stale:,} of them are stale, finished by another version of the computation" if stale else ""
         yield ""
-        yield f"{len(cells):,} finished runs, {duration(seconds)} of training one after the other ({machines}){aged}."
+        yield f"It counts {len(cells):,} finished runs, {duration(seconds)} of training one after the other ({machines})."
+    if stale := sum(one.stale for one in board.results.values()):
+        yield ""
+        yield f"{stale:,} of the runs are stale: another version of the computation finished them than the installed one."
 
 
 def _sum(verdicts: Sequence[Verdicts], name: str = "") -> Verdicts:
@@ -100,7 +110,13 @@ def _sum(verdicts: Sequence[Verdicts], name: str = "") -> Verdicts:
 
 
 def _verdicts(verdicts: Sequence[Verdicts], folder: Path) -> Iterator[str]:
-    yield "| table | printed | exceeded | within 1.0 | missed | not run |"
+    yield (
+        "A line is a table or a figure of a paper. *Printed*: how many numbers it has, averages apart. *Exceeded*: ours is at "
+        f"least as good. *Within {WITHIN:.1f}*: ours is at most so many points behind; of statistics of graphs, at most one "
+        "percent away. *Missed*: ours is further behind. *Not run*: we have none."
+    )
+    yield ""
+    yield f"| table | printed | exceeded | within {WITHIN:.1f} | missed | not run |"
     yield "|---|---:|---:|---:|---:|---:|"
     for paper, group in groupby(verdicts, key=lambda one: one.title.partition(",")[0]):
         mine = list(group)
@@ -115,7 +131,15 @@ def _verdicts(verdicts: Sequence[Verdicts], folder: Path) -> Iterator[str]:
 
 
 def _ranks(ranking: Ranking) -> Iterator[str]:
-    yield "| method | mean rank | 95 % interval | best in | told apart from the next (p) |"
+    count, places = len(ranking.methods), len(ranking.places)
+    yield (
+        "A place is a graph, a partition and a number of clients. At each place methods are ranked by their mean test metric "
+        f"over seeds: 1 is the best, and equals share their mean rank. Counted are the {places} places, of "
+        f"{len(ranking.graphs)} graphs, of studies that tune all methods alike and where all of these {count} methods were "
+        "run; a place that several studies have counts once."
+    )
+    yield ""
+    yield "| method | mean rank | 95 % interval | best at | p against the next |"
     yield "|---|---:|---:|---:|---:|"
     best = (ranking.ranks == ranking.ranks.min(axis=1, keepdims=True)).sum(axis=0)
     for number, name in enumerate(ranking.methods):
@@ -124,64 +148,78 @@ def _ranks(ranking: Ranking) -> Iterator[str]:
         interval = f"{ranking.low[number]:.2f} to {ranking.high[number]:.2f}"
         yield f"| {title_of(name)} | {ranking.means[number]:.2f} | {interval} | {best[number]} | {_p(p)} |"
     yield ""
-    what = "graphs" if len(ranking.graphs) > 2 else "places"
+    what = "graphs" if len(ranking.graphs) >= FEWEST_GRAPHS else "places"
     yield (
-        f"Ranks among {len(ranking.methods)} methods at the {len(ranking.places)} places (graph, partition, clients) of "
-        "studies that tune all alike and where all of them were run; a place that several studies have counts once. "
-        f"Intervals are the bootstrap's over {what}. p is Wilcoxon's over places, of differences paired by seed, corrected "
-        f"by Holm for all {len(ranking.p)} pairs. Places of one graph are alike, so that p is too small rather than too large."
+        f"*95 % interval*: of the mean rank, by the bootstrap over {what}. *Best at*: at how many places it has the best rank. "
+        "*p against the next*: of Wilcoxon's signed-rank test over places against the method of the next line, on the same "
+        f"seeds, corrected by Holm's method for all {len(ranking.p)} pairs of methods; the two can be told apart where it is "
+        "below 0.05. Places of one graph are alike, which makes p too small rather than too large."
     )
-    fresh = sum(place.fresh for place in ranking.places)
     yield ""
-    yield (
-        f"At {fresh} of these places the seeds took no part in choosing settings. At the others seed 0 did, and Quilt, which "
-        "is ours, was developed on seeds 0 to 2 of some of these graphs: there its rank is flattered."
-    )
+    yield _seeds(sum(place.fresh for place in ranking.places), places)
     if ranking.fewer:
-        rest_of = ", ".join(f"{title_of(name)} ({count})" for name, count in ranking.fewer.items())
+        rest_of = ", ".join(f"{title_of(name)} ({number})" for name, number in ranking.fewer.items())
         yield ""
-        yield f"Not in this ranking, as they were not run at all of these places (in brackets: at how many of any): {rest_of}."
+        yield f"Not ranked, as they were not run at all of these places (in brackets: at how many places they were): {rest_of}."
     yield ""
+
+
+def _seeds(fresh: int, places: int) -> str:
+    """A sentence about how many of the places report seeds that took no part in choosing settings."""
+    if fresh == places:
+        return "At all of these places, no seed that is reported took part in choosing settings."
+    some = (
+        f"At {fresh} of these places, no seed that is reported took part in choosing settings. At the others seed 0 did"
+    )
+    return (
+        f"{some if fresh else 'At these places, settings were chosen on seed 0, which is also reported'}, and Quilt, which is "
+        "ours, was developed on seeds 0 to 2 of some of these graphs: there its rank is flattered."
+    )
 
 
 def _costs(costs: Sequence[Cost]) -> Iterator[str]:
-    yield "| method | points above FedAvg | time of a round | ms, median | bytes of a round | MB, median |"
+    yield "| method | points above FedAvg | time of a round | median, ms | bytes of a round | median, MB |"
     yield "|---|---:|---:|---:|---:|---:|"
     for cost in sorted(costs, key=lambda one: -one.gain):
         numbers = f"{cost.gain:+.2f} | {cost.time:.2f}x | {1000 * cost.seconds:.2f} | {cost.bytes:.2f}x | {cost.megabytes:.2f}"
         yield f"| {title_of(cost.method)} | {numbers} |"
     yield ""
     yield (
-        f"Means over {costs[0].places} places that have all of these methods; time and bytes (up and down, of one client) are "
-        "geometric means of ratios to FedAvg at the same place. Runs shared a device with others, so that times are only "
-        "good for comparing. The pale line joins the methods that no other one beats in both."
+        f"*Points above FedAvg*: the mean over the {costs[0].places} places that have all of these methods. *Time* and *bytes* "
+        "of a round are in FedAvg's at the same place, geometric means over places; beside them stand medians as they are. "
+        "Bytes are those that a client sends and is sent. Runs may have shared a device with others, so that times are only "
+        "good for comparing. In the figures, the pale line joins the methods that no other one beats in both."
     )
     yield ""
 
 
 def _claims(found: Sequence[Finding]) -> Iterator[str]:
+    yield (
+        "A line compares places of a study (in brackets) that have what the paper claims to help with the same places without "
+        "it. *Ahead of the next best row*: the paper's own method against the best on average of its other rows, by the "
+        "printed numbers for the printed gain and by ours for ours. Gains are in points, means over places: the printed gain "
+        "over those that the paper prints, ours over those that were run, of which *places* says how many. *p* is of "
+        "Wilcoxon's signed-rank test over our pairs of place and seed, corrected by Holm's method for the number of claims "
+        f"that were tested. *Verdict*: {SHOWS}: ahead, p < 0.05; {POINTS}: ahead, which may be chance; {NOT}: not ahead; "
+        f"{OPPOSITE}: behind, p < 0.05."
+    )
+    yield ""
     yield "| paper | what it claims | printed gain | our gain | places | p | verdict |"
     yield "|---|---|---:|---:|---:|---:|---|"
     for one in found:
         numbers = f"{_signed(one.printed)} | {_signed(one.ours)} | {one.places} | {_p(one.p)}"
         yield f"| {one.paper} | {one.mechanism} ({one.study}) | {numbers} | {one.verdict} |"
     yield ""
-    yield (
-        "Gains are means over places, printed ones over all that the paper prints, ours over those that were run. p is "
-        "Wilcoxon's over pairs of place and seed, corrected by Holm for the number of claims. *Shows*: ahead with p < 0.05; "
-        "*points that way*: ahead, and it may be chance. The next best row is that of the paper's rows with "
-        "the best average, by the paper's numbers for its gain and by ours for ours."
-    )
-    yield ""
 
 
 def _not_run(board: Scoreboard) -> Iterator[str]:
-    """The studies with printed numbers of which nothing was run, and those of which a part was."""
-    for what, wanted in (("Nothing", lambda one: not one.run), ("A part", lambda one: one.run and one.not_run)):
-        names = [one.label for one in board.verdicts if wanted(one)]
-        if names:
-            yield f"- {what} was run of: {'; '.join(names)}."
-    yield "- `fedquilt study show NAME` says what is missing of a study and how long that takes; `study run` runs it."
+    begun = sum(1 for one in board.verdicts if one.run and one.not_run)
+    nothing = sum(1 for one in board.verdicts if not one.run)
+    yield (
+        f"Nothing was run of {nothing} of the {len(board.verdicts)} tables and figures above, and a part of {begun}: see the "
+        "column *not run*. `fedquilt study show NAME` says what is missing of a study and how long that takes; "
+        "`fedquilt study run NAME` runs it."
+    )
 
 
 def _signed(value: float) -> str:

@@ -1,9 +1,10 @@
-"""The results of all studies: from the finished cells of a store where there are some, else from the reports in the folder."""
+"""The results of all studies, from finished cells and from reports; of a study that has both, what has more numbers counts."""
 
 from __future__ import annotations
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from fedquilt.errors import FedquiltError
 from fedquilt.studies.catalogue_files import study_names
 from fedquilt.studies.cells import with_others
+from fedquilt.studies.formats import STALE
 from fedquilt.studies.gather import summarise
 from fedquilt.studies.plan import plan_study
 from fedquilt.studies.published import read_published
@@ -29,13 +31,16 @@ class StudyResult:
 
     Attributes:
         summary: its entries.
-        costs: by place, the mean over seeds of each of `COSTS` that is known.
+        costs: by place, the mean over seeds of each of `COSTS` that is known, on the device of most of the cells: times on
+            other devices cannot be compared with these.
         cells: the finished cells behind it; empty where it was read from a report.
+        stale: how many of its runs another version of the computation than the installed one finished.
     """
 
     summary: Summary
     costs: dict[Place, dict[str, float]]
     cells: list[StoredCell] = field(default_factory=list)
+    stale: int = 0
 
     @property
     def study(self) -> Study:
@@ -98,9 +103,15 @@ def _from_cells(name: str, into: Path, stored: Mapping[str, StoredCell], warning
         warnings.append(f"{len(begun)} places of {name} in {into} are left out: not all of their candidates were run.")
     summary = replace(summary, entries=whole)
     first = summary.of(next(iter(plan.study.values)))
-    costs = {tuple(entry.at.values()): mean_costs(entry.cells) for entry in first if entry.cells}
     cells = [cell for entry in first for cell in entry.cells.values()]
-    return StudyResult(summary, costs, cells) if costs else None
+    if not cells:
+        return None
+    device, _ = Counter(cell.facts["device"] for cell in cells).most_common(1)[0]
+    costs = {}
+    for entry in first:
+        if there := {seed: cell for seed, cell in entry.cells.items() if cell.facts["device"] == device}:
+            costs[tuple(entry.at.values())] = mean_costs(there)
+    return StudyResult(summary, costs, cells, sum(cell.stale for cell in cells))
 
 
 def read_report(study: Study, path: Path) -> tuple[StudyResult | None, int]:
@@ -114,17 +125,20 @@ def read_report(study: Study, path: Path) -> tuple[StudyResult | None, int]:
     lines = _lines(path)
     entries: dict[tuple[Place, str], Entry] = {}
     costs: dict[Place, dict[str, float]] = {}
-    passed = 0
+    passed = stale = 0
     for line in lines:
         place, value = tuple(line.get(axis) or "" for axis in whole.axes), line.get("value") or ""
         if place not in places or value not in whole.values:
             passed += 1
             continue
         numbers = [_number(path, text) for text in (line.get("by_seed") or "").split()]
+        seeds = whole.reported_seeds(len(numbers))
+        if value == next(iter(whole.values)):
+            stale += int(_number(path, line.get(STALE) or "0"))
         entries[place, value] = Entry(
             at=places[place],
             value=value,
-            by_seed=dict(enumerate(numbers)),
+            by_seed=dict(zip(seeds, numbers, strict=False)),
             published=printed.get((place, value)),
             planned=len(numbers),
             better=whole.better.get(value, "higher"),
@@ -135,7 +149,7 @@ def read_report(study: Study, path: Path) -> tuple[StudyResult | None, int]:
         entries.setdefault((place, value), Entry(places[place], value, published=number))
     summary = Summary(whole, list(entries.values()), [], {}, [], {}, {})
     done = any(entry.by_seed for entry in summary.entries)
-    return (StudyResult(summary, costs) if done else None), passed
+    return (StudyResult(summary, costs, stale=stale) if done else None), passed
 
 
 def _lines(path: Path) -> list[dict[str, str]]:
