@@ -86,6 +86,11 @@ def test_methods_that_were_run_at_few_places_are_left_out_and_named(tmp_path: Pa
         (sorted(METHODS), 2),
     ]
     assert [one.fewer for one in both] == [{"quilt": 2}, {}]
+    names = (*METHODS, "fednova", "feddyn", "scaffold", "ditto")
+    more = np.concatenate([values[:3, :, :], np.ones((5, 6, 2))])
+    more[4:, 4:] = np.nan  # the further ones, at four of six places
+    both = rankings(ranked_places({"one": tuned(tmp_path, more, methods=names)}))
+    assert [(sorted(one.methods), len(one.places)) for one in both] == [(sorted(names), 4), (sorted(METHODS), 6)]
     values[3, 1:] = np.nan
     (only,) = rankings(ranked_places({"one": tuned(tmp_path, values)}))
     assert only.fewer == {"quilt": 1}

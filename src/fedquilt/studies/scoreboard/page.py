@@ -65,7 +65,7 @@ def write_scoreboard(board: Scoreboard, folder: Path, command: str) -> list[Path
 
 def to_markdown(board: Scoreboard, command: str, drawn: set[str], folder: Path) -> str:
     """The page; `drawn` are the figures that there are, and `folder` is where the page lies, to link reports beside it."""
-    lines = ["# Scoreboard: every printed number beside ours", "", *_lead(board), "", f"    {command}", ""]
+    lines = ["# Scoreboard: every printed number beside ours", "", *_lead(board, command), ""]
     if "costs" in drawn:
         images = [*_image("costs"), *_image("bytes")]
         lines += ["## What it costs, what it gains", "", *images, *_costs(board.costs)]
@@ -82,21 +82,25 @@ def _image(name: str) -> list[str]:
     return [f"![{_SHOWN.get(name, _RANKS_SHOWN)}]({FIGURES}/{name}.svg)", ""]
 
 
-def _lead(board: Scoreboard) -> Iterator[str]:
+def _lead(board: Scoreboard, command: str) -> Iterator[str]:
     """Sentences about how much there is, and where it was computed."""
     total = _sum(board.verdicts)
     yield (
         f"The papers print {total.printed:,} numbers in their tables and figures, most of them test accuracies in percent. For "
         f"{total.run:,} of them we have a number of our own, the mean over the seeds that were run: {total.exceeded:,} are at "
         f"least as good as the printed one, {total.reached:,} are at most {WITHIN:.1f} points behind it, and {total.missed:,} "
-        f"are further behind. This command writes this page, here from the results of {len(board.results)} studies:"
+        "are further behind."
     )
+    yield ""
+    yield f"The page is made from the results of {len(board.results)} studies by the command"
+    yield ""
+    yield f"    {command}"
     cells = {cell.folder: cell for result in board.results.values() for cell in result.cells}
     if cells:
         seconds = sum(float(cell.facts.get("seconds", 0.0)) for cell in cells.values())
         machines = ", ".join(sorted({str(cell.facts["device"]) for cell in cells.values()}))
         yield ""
-        yield f"It counts {len(cells):,} finished runs, {duration(seconds)} of training one after the other ({machines})."
+        yield f"Behind it are {len(cells):,} finished runs, {duration(seconds)} of training one after the other ({machines})."
     if stale := sum(one.stale for one in board.results.values()):
         yield ""
         yield f"{stale:,} of the runs are stale: another version of the computation finished them than the installed one."

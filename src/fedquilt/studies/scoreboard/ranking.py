@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -115,13 +115,20 @@ def ranked_places(results: Mapping[str, StudyResult]) -> list[RankedPlace]:
 
 
 def rankings(places: Sequence[RankedPlace]) -> list[Ranking]:
-    """The ranking of as many methods and places as possible, then that of the papers' methods and ours where it is another one.
+    """Rankings of as many methods and places as possible: of any methods, of the papers' and ours with others, of those only.
 
-    Both are shown: which methods have to take part decides which places count, and so who is ahead.
+    One is left out where an earlier one has its methods at as many places. The others are all shown: which methods have to take
+    part decides which places count, and so who is ahead.
     """
     core = [name for name in _CORE if name in _named(places)]
-    found = [one for one in (rank_methods(places), rank_methods(places, core)) if one is not None]
-    return found[:1] if len(found) == 2 and set(found[0].methods) == set(found[1].methods) else found
+    alone = [replace(place, entries={n: e for n, e in place.entries.items() if n in core}) for place in places]
+    found: list[Ranking] = []
+    for one in (rank_methods(places), rank_methods(places, core), rank_methods(alone, core)):
+        if one is not None and not any(
+            set(one.methods) <= set(other.methods) and len(one.places) <= len(other.places) for other in found
+        ):
+            found.append(one)
+    return found
 
 
 def rank_methods(places: Sequence[RankedPlace], core: Sequence[str] = ()) -> Ranking | None:
