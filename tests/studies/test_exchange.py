@@ -7,7 +7,10 @@ import hashlib
 import json
 from pathlib import Path
 
+import pytest
+
 from fedquilt.common.sealed import facts_sha256
+from fedquilt.errors import FedquiltError
 from fedquilt.studies import exchange
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.exchange import export_cells, read_cells
@@ -34,6 +37,26 @@ def test_the_same_cells_give_the_same_bytes_and_those_with_like_options_are_neig
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
     found = [cell.facts["config"]["method"] for cell in read_cells(tmp_path / "one")]
     assert found == sorted(found)
+
+
+def test_a_damaged_file_of_a_cell_is_one_sentence_and_leaves_nothing(
+    store: CellStore, trained: tuple[Cell, Path], tmp_path: Path
+) -> None:
+    cells = store.by_identity().values()
+    for name in ("config.json", "seed-0/metrics.jsonl"):
+        (store.folder(trained[0]) / name).write_bytes(b"{\xff")
+        with pytest.raises(FedquiltError, match=r"^A file in .* is damaged \(.*\); delete that folder"):
+            export_cells(cells, tmp_path / "file")
+        assert [path.name for path in tmp_path.iterdir()] == ["studies"]
+    assert export_cells(cells, tmp_path / "file", metrics=False) == (1, [])
+
+
+def test_line_ends_are_those_of_the_files(store: CellStore, trained: tuple[Cell, Path], tmp_path: Path) -> None:
+    path = store.folder(trained[0]) / "seed-0" / "metrics.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    export_cells(store.by_identity().values(), tmp_path / "file")
+    (cell,) = read_cells(tmp_path / "file")
+    assert cell.files["seed-0/metrics.jsonl"] == path.read_bytes()
 
 
 def test_files_of_the_first_format_are_read(file: Path, tmp_path: Path) -> None:

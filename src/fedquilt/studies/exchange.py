@@ -68,11 +68,14 @@ def export_cells(cells: Iterable[StoredCell], path: Path, metrics: bool = True) 
     ):
         file.write(_line(_HEAD))
         for key, cell in ordered:
-            values: dict[str, Any] = {
-                "key": key,
-                "cell": cell.facts,
-                "files": _files(cell.folder) if metrics else {},
-            }
+            try:
+                files = _files(cell.folder) if metrics else {}
+            except ValueError as error:
+                raise FedquiltError(
+                    f"A file in {cell.folder} is damaged ({error}); delete that folder and run the study again, or export "
+                    "without metrics."
+                ) from error
+            values = {"key": key, "cell": cell.facts, "files": files}
             line = _line(values)
             if len(line) > _longest():
                 left_out.append(key)
@@ -131,7 +134,7 @@ def _files(folder: Path) -> dict[str, str]:
         if name == "config.json":
             found[name] = json.dumps(plain({**read_json(path), "data": None}), ensure_ascii=False)
         elif _TEXTS.fullmatch(name):
-            found[name] = path.read_text(encoding="utf-8")
+            found[name] = path.read_bytes().decode("utf-8")
         elif _ARRAYS.fullmatch(name):
             found[name] = base64.b64encode(path.read_bytes()).decode("ascii")
     return found
