@@ -53,7 +53,7 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("other", type=Path, help="the folder of the other checkout")
-    parser.add_argument("--cells", type=words, default=CASES)
+    parser.add_argument("--cases", type=words, default=CASES)
     parser.add_argument("--methods", type=words, default=["fedavg", "fediih", "fedhero", "fedssa"])
     parser.add_argument("--turns", type=int, default=3, help="of a process; each checkout has as many processes")
     parser.add_argument("--threads", type=int, default=1)
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.child:
-        print(json.dumps(measure(chosen.cells, chosen.methods, chosen.turns, chosen.clock)))
+        print(json.dumps(measure(chosen.cases, chosen.methods, chosen.turns, chosen.clock)))
         return
     here = Path(__file__).parents[1]
     found: dict[str, dict[str, list[float]]] = {"before": {}, "after": {}}
