@@ -103,6 +103,8 @@ def test_multiply_and_add(layout: str, sizes: list[int], seed: int) -> None:
     weight = torch.randn(len(sizes), 3, 5, generator=stream)
     bias = torch.randn(len(sizes), 5, generator=stream)
     out = rows.add(rows.multiply(h, weight), bias)
+    assert_near(rows.affine(h, weight, bias), out)
+    assert_near(rows.multiply_add(out, h, weight), out + rows.multiply(h, weight))
     for m in range(len(sizes)):
         assert_near(rows.parts_of(out)[m], rows.parts_of(h)[m].double() @ weight[m].double() + bias[m])
 

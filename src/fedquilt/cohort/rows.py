@@ -105,6 +105,20 @@ class Rows:
             return torch.bmm(h.view(self.clients, self.length, h.shape[1]), weight).view(self.rows, weight.shape[2])
         return torch.cat([part @ w for part, w in zip(h.split(self.spans), weight, strict=True)])
 
+    def affine(self, h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Compute h_m W_m + b_m for every client in one pass: h [R, K], weight [M, K, H], bias [M, H] -> [R, H]."""
+        if self.length is None:
+            return self.add(self.multiply(h, weight), bias)
+        h = h.view(self.clients, self.length, h.shape[1])
+        return torch.baddbmm(bias.unsqueeze(1), h, weight).view(self.rows, weight.shape[2])
+
+    def multiply_add(self, total: Tensor, h: Tensor, weight: Tensor) -> Tensor:
+        """Compute t_m + h_m W_m for every client in one pass: total [R, H], h [R, K], weight [M, K, H] -> [R, H]."""
+        if self.length is None:
+            return total + self.multiply(h, weight)
+        total, h = (each.view(self.clients, self.length, each.shape[1]) for each in (total, h))
+        return torch.baddbmm(total, h, weight).view(self.rows, weight.shape[2])
+
     def add(self, h: Tensor, bias: Tensor) -> Tensor:
         """Compute h_m + b_m for every client: h [R, H], bias [M, H] -> [R, H]."""
         if self.length is not None:
