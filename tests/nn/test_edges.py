@@ -353,3 +353,21 @@ def test_pairs_of_fewer_rows_with_more(equal: bool, width: int) -> None:
             found.append([out.detach(), *torch.autograd.grad((out * pull).sum(), leaves)])
         for one, two in zip(*found, strict=True):
             assert_near(one, two)
+
+
+@pytest.mark.parametrize("rows", PADDING)
+def test_a_sum_onto_rows_and_products_of_rows_with_themselves(rows: str) -> None:
+    """Values and gradients of the same by sums and products of other rows."""
+    cohort = lay(hard_clients(), rows)
+    edges = Edges(cohort, 2)
+    for made, expected in (
+        (lambda z, p: edges.sum_onto(p, z), lambda z, p: edges.sum(p, z) + z),
+        (lambda z, p: edges.self_dot(z) * p, lambda z, p: edges.dot(z, z) * p),
+    ):
+        found = []
+        for compute in (made, expected):
+            leaves = [numbers(0, edges.rows, 4).requires_grad_(), numbers(1, edges.count).requires_grad_()]
+            out = compute(*leaves)
+            found.append([out.detach(), *torch.autograd.grad((out * numbers(2, *out.shape)).sum(), leaves)])
+        for one, two in zip(*found, strict=True):
+            assert_near(one, two)

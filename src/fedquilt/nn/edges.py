@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedquilt.cohort.client import joined_weights
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.memo import Memo
 from fedquilt.devices.device import has_kernels
 from fedquilt.devices.embedding_bag import pair_products
 from fedquilt.graphs import operators
@@ -70,9 +71,19 @@ class Links:
         out: Tensor = _Sum.apply(weight, z, self)
         return out
 
+    def sum_onto(self, weight: Tensor, z: Tensor) -> Tensor:
+        """z_u + sum_v weight_uv z_v at every u, where R is C: weight [E], z [R, d] -> [R, d]."""
+        out: Tensor = _SumOnto.apply(weight, z, self)
+        return out
+
     def dot(self, c: Tensor, z: Tensor) -> Tensor:
         """c_u . z_v of every pair: c [R, d], z [C, d] -> [E]."""
         out: Tensor = _Dot.apply(c, z, self)
+        return out
+
+    def self_dot(self, z: Tensor) -> Tensor:
+        """z_u . z_v of every pair, where R is C: z [R, d] -> [E]."""
+        out: Tensor = _SelfDot.apply(z, self)
         return out
 
     @cached_property
@@ -142,7 +153,7 @@ class Part:
     edges: Edges
 
 
-class Edges(Links):
+class Edges(Links, Memo):
     """The edges of a cohort's graphs (both directions, no self-loops), repeated for K factors.
 
     Factors are stored one after the other: row k R + r is node r in factor k, and pair k E + e is edge e in factor k. So scores
@@ -174,7 +185,9 @@ class Edges(Links):
         return self._parts[rows]
 
     def _part(self, first: int, last: int) -> Part:
-        """The edges of the clients first .. last - 1."""
+        """The edges of the clients first .. last - 1; of all of them, these."""
+        if last - first == len(self._ends) - 1:
+            return Part(slice(0, int(self._ends[-1])), slice(0, int(self._edge_ends[-1])), self)
         rows = slice(int(self._ends[first]), int(self._ends[last]))
         span = slice(int(self._edge_ends[first]), int(self._edge_ends[last]))
         part, count = object.__new__(Edges), rows.stop - rows.start
@@ -209,6 +222,20 @@ class _Sum(torch.autograd.Function):
         return to_weight, ctx.links._sum_turned(weight, grad), None
 
 
+class _SumOnto(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, weight: Tensor, z: Tensor, links: Links) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(weight, z)
+        ctx.links = links
+        return links._sum(weight, z).add_(z)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor, None]:  # type: ignore[no-untyped-def]
+        weight, z = ctx.saved_tensors
+        to_weight = ctx.links._dot(grad, z) if ctx.needs_input_grad[0] else None
+        return to_weight, ctx.links._sum_turned(weight, grad).add_(grad), None
+
+
 class _Dot(torch.autograd.Function):
     @staticmethod
     def forward(ctx, c: Tensor, z: Tensor, links: Links) -> Tensor:  # type: ignore[no-untyped-def]
@@ -220,3 +247,16 @@ class _Dot(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[no-untyped-def]
         c, z = ctx.saved_tensors
         return ctx.links._sum(grad, z), ctx.links._sum_turned(grad, c), None
+
+
+class _SelfDot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z: Tensor, links: Links) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(z)
+        ctx.links = links
+        return links._dot(z, z)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
+        (z,) = ctx.saved_tensors
+        return ctx.links._sum(grad, z).add_(ctx.links._sum_turned(grad, z)), None
