@@ -24,9 +24,9 @@ from fedquilt.messages.message import Message
 from fedquilt.methods.base import State
 from fedquilt.methods.base_adam import MODEL, leaves_of
 from fedquilt.methods.fediih import ALPHA, FedIIH
-from fedquilt.nn.decoder import expected_reconstruction
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.layers import Weights, linear
+from fedquilt.nn.routing import unit
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 
@@ -41,16 +41,17 @@ def shares(method: FedIIH, state: State, cohort: Cohort, dropout: Dropout, down:
     rows = cohort.training
     read = method.read(projected, routed).index_select(0, rows.index)
     logits = linear(rows, read, weights["classifier.weight"], weights["classifier.bias"])
-    mean, logvar = method.infer(routed, leaves, cohort)
+    mean = method.infer(unit(routed), cohort)
+    draw, priors = method.latent_terms(mean, leaves, cohort, dropout, down)
     scale = method.settings.elbo
     found = {
         "cross-entropy": slope(method.task.training_loss(cohort, logits, dropout.draws)[0], leaves),
-        "reconstruction": scale * slope(expected_reconstruction(cohort, mean, logvar, dropout.draws), leaves),
-        "priors": scale * method.settings.kl * slope(method.prior_terms(mean, logvar, leaves, cohort, down), leaves),
+        "reconstruction": scale * slope(method.reconstruction(draw, cohort, dropout), leaves),
+        "priors": scale * method.settings.kl * slope(priors, leaves),
     }
     if method.hierarchy:
         zero = {ALPHA: torch.zeros_like(leaves[ALPHA])}
-        centred = slope(method.prior_terms(mean, logvar, leaves | zero, cohort, {ALPHA: zero[ALPHA][0]}), leaves)
+        centred = slope(method.latent_terms(mean, leaves | zero, cohort, dropout, {ALPHA: zero[ALPHA][0]})[1], leaves)
         found["hierarchy"] = found["priors"] - scale * method.settings.kl * centred
     norms = {name: each.flatten(1).norm(dim=1) for name, each in found.items()}
     base = norms.pop("cross-entropy").clamp_min(1e-12)

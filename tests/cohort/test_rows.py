@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.cohort.rows import PADDING_LIMIT, Rows
+from fedquilt.cohort.rows import LONG, NARROW, PADDING_LIMIT, Rows, batched
 from support.clients import PADDING, assert_near, equal_clients
 
 CPU = torch.device("cpu")
@@ -103,6 +103,8 @@ def test_multiply_and_add(layout: str, sizes: list[int], seed: int) -> None:
     weight = torch.randn(len(sizes), 3, 5, generator=stream)
     bias = torch.randn(len(sizes), 5, generator=stream)
     out = rows.add(rows.multiply(h, weight), bias)
+    assert_near(rows.affine(h, weight, bias), out)
+    assert_near(rows.multiply_add(out, h, weight), out + rows.multiply(h, weight))
     for m in range(len(sizes)):
         assert_near(rows.parts_of(out)[m], rows.parts_of(h)[m].double() @ weight[m].double() + bias[m])
 
@@ -126,3 +128,21 @@ def test_scale_multiplies_each_unit_of_a_client_by_a_factor_of_its_own(
             assert torch.equal(scaled[m][:, unit], own[m][:, unit] * factor[m, unit].detach())
             assert torch.equal(back[m][:, unit], pulls[m][:, unit] * factor[m, unit].detach())
         assert_near(to_factor[m], (spans[0][m].double() * spans[1][m].double()).sum(0))
+
+
+@pytest.mark.parametrize("columns", [1, 2, NARROW - 1, NARROW])
+def test_products_with_few_columns(columns: int) -> None:
+    """Values and both gradients, also where one factor is constant."""
+    stream = torch.Generator().manual_seed(columns)
+    h, weight = torch.randn(3, NARROW, LONG, generator=stream), torch.randn(3, LONG, columns, generator=stream)
+    pull = torch.randn(3, NARROW, columns, generator=stream)
+    for constant in (None, 0, 1):
+        found = []
+        for product in (batched, torch.bmm):
+            leaves = [each.clone().requires_grad_(i != constant) for i, each in enumerate((h, weight))]
+            out = product(*leaves)
+            wanted = [each for each in leaves if each.requires_grad]
+            found.append([out.detach(), *torch.autograd.grad((out * pull).sum(), wanted)])
+        for one, two in zip(*found, strict=True):
+            assert_near(one, two)
+            assert one.is_contiguous()

@@ -27,6 +27,7 @@ from fedquilt.methods.fediih import HETEROPHILOUS, SAMPLES, TABLES, FedIIH
 from fedquilt.methods.settings import build_settings
 from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs
 from fedquilt.nn.dropout import Dropout
+from fedquilt.nn.routing import unit
 from fedquilt.training.loop import Training
 from fedquilt.training.plan import Plan
 from support.clients import assert_near, dense_adjacency, dense_features, numbers
@@ -211,13 +212,13 @@ def test_the_negative_elbo_equals_its_terms(factors: int, layers: int, hierarchy
     def negative(**changes: Tensor) -> float:
         own = state | changes
         routed = method.represent(method.weights(own), cohort, None)[1]
-        return float(method.negative_elbo(routed, dict(own), own, cohort, draws, down))
+        return float(method.negative_elbo(unit(routed), dict(own), own, cohort, draws, down))
 
     terms = elbo_terms(method, state, cohort, above.double().numpy(), draws)
     heavy = make(clients, **chosen, kl=7.0)
     routed = heavy.represent(heavy.weights(state), cohort, None)[1]
     weighed = sum(terms.values()) + 6.0 * (sum(terms.values()) - terms["reconstruction"])
-    assert float(heavy.negative_elbo(routed, dict(state), state, cohort, draws, down)) == pytest.approx(
+    assert float(heavy.negative_elbo(unit(routed), dict(state), state, cohort, draws, down)) == pytest.approx(
         weighed, rel=1e-4
     )
     assert negative() == pytest.approx(sum(terms.values()), rel=1e-4)
@@ -235,7 +236,7 @@ def test_the_negative_elbo_equals_its_terms(factors: int, layers: int, hierarchy
     # The Gaussians that go to the server are the means over nodes.
     noted = {name: tensor.clone() for name, tensor in state.items()}
     routed = method.represent(method.weights(state), cohort, None)[1]
-    method.negative_elbo(routed, noted, state, cohort, draws, down)
+    method.negative_elbo(unit(routed), noted, state, cohort, draws, down)
     for m, client in enumerate(clients):
         w = {name: value[m].double().numpy() for name, value in state.items()}
         z = projected(client, w["model.projection.weight"], w["model.projection.bias"], factors)
@@ -249,7 +250,7 @@ def elbo_gradient(method: FedIIH, state: dict[str, Tensor], cohort: Cohort, down
     leaves = {name: w.detach().requires_grad_() for name, w in method.trained(state).items()}
     weights = {name.removeprefix("model."): w for name, w in leaves.items()}
     routed = method.represent(weights, cohort, None)[1]
-    loss = method.negative_elbo(routed, dict(state), leaves, cohort, still(state, step), down)
+    loss = method.negative_elbo(unit(routed), dict(state), leaves, cohort, still(state, step), down)
     return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values()), allow_unused=True), strict=True))
 
 

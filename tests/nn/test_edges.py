@@ -329,3 +329,45 @@ def test_edges_come_sorted_however_a_graph_has_them() -> None:
         edges[:] = edges[:, rng.permutation(edges.shape[1])]
     found = Edges(cohort)
     assert list(zip(found.source.tolist(), found.target.tolist(), strict=True)) == entries(cohort)
+
+
+@pytest.mark.parametrize("width", [3, 8, 20])
+@pytest.mark.parametrize("equal", [False, True])
+def test_pairs_of_fewer_rows_with_more(equal: bool, width: int) -> None:
+    """Five rows u with three of nine rows v each: sums, products and their gradients, and totals."""
+    target = torch.randint(9, (5, 3), generator=torch.Generator().manual_seed(0))
+    source = torch.arange(5).repeat_interleave(3)
+    links = Links.equally_many(target, 9) if equal else Links(source, target.flatten(), 5, 9)
+    assert (links.rows, links.columns, links.count, links.each) == (5, 9, 15, 3 if equal else None)
+    assert links.source.tolist() == source.tolist()
+    c, z, weight = numbers(1, 5, width), numbers(2, 9, width), numbers(3, 15)
+    assert_near(links.total(weight), weight.view(5, 3).sum(1))
+    for pull, made, expected in (
+        (numbers(4, 5, width), lambda z, p: links.sum(p, z), lambda z, p: (p.view(5, 3, 1) * z[target]).sum(1)),
+        (numbers(4, 15), lambda z, p: links.dot(c, z) * p, lambda z, p: (c[source] * z[target.flatten()]).sum(1) * p),
+    ):
+        found = []
+        for compute in (made, expected):
+            leaves = [z.clone().requires_grad_(), weight.clone().requires_grad_()]
+            out = compute(*leaves)
+            found.append([out.detach(), *torch.autograd.grad((out * pull).sum(), leaves)])
+        for one, two in zip(*found, strict=True):
+            assert_near(one, two)
+
+
+@pytest.mark.parametrize("rows", PADDING)
+def test_a_sum_onto_rows_and_products_of_rows_with_themselves(rows: str) -> None:
+    """Values and gradients of the same by sums and products of other rows."""
+    cohort = lay(hard_clients(), rows)
+    edges = Edges(cohort, 2)
+    for made, expected in (
+        (lambda z, p: edges.sum_onto(p, z), lambda z, p: edges.sum(p, z) + z),
+        (lambda z, p: edges.self_dot(z) * p, lambda z, p: edges.dot(z, z) * p),
+    ):
+        found = []
+        for compute in (made, expected):
+            leaves = [numbers(0, edges.rows, 4).requires_grad_(), numbers(1, edges.count).requires_grad_()]
+            out = compute(*leaves)
+            found.append([out.detach(), *torch.autograd.grad((out * numbers(2, *out.shape)).sum(), leaves)])
+        for one, two in zip(*found, strict=True):
+            assert_near(one, two)

@@ -126,7 +126,7 @@ def test_the_largest_of_many_equal_a_sorted_row(seed: int, n: int, k: int, padde
     best, place = latent_graph.largest(scores.clone(), k)
     assert best.shape == place.shape == (2, 3, k)
     assert torch.equal(scores.gather(-1, place), best)
-    assert torch.equal(best.sort(-1, descending=True).values, scores.sort(-1, descending=True).values[..., :k])
+    assert torch.equal(best, scores.sort(-1, descending=True).values[..., :k])
     ranked = scores.argsort(dim=-1, descending=True, stable=True)[..., :k]
     for row, found, first in zip(best.flatten(0, 1), place.flatten(0, 1), ranked.flatten(0, 1), strict=True):
         assert len(set(found.tolist())) == k
@@ -227,19 +227,27 @@ def test_groups_of_equal_nodes_are_searched_once(rows: str, k: int) -> None:
     rng = np.random.default_rng(k)
     cohort = lay([random_client(rng, m, n) for m, n in enumerate((40, 25, 33))], rows)
     kind = torch.from_numpy(rng.integers(0, 12, cohort.rows))
-    x, right = numbers(0, 12, 5)[kind], numbers(1, cohort.rows, 5)
+    x, right = numbers(0, 12, 5)[kind], numbers(1, 12, 5)[kind]
     alike = alike_nodes(cohort, x)
     assert alike is not None
     assert [len(one.first) for one in alike] == [len(each.unique()) for each in cohort.parts_of(kind)]
-    asked: list[int] = []
-    with mock.patch.object(latent_graph, "product", lambda a, b: asked.append(a.shape[1]) or a @ b.mT):
+    asked: list[tuple[int, int]] = []
+    with mock.patch.object(latent_graph, "product", lambda a, b: asked.append((len(a[0]), len(b[0]))) or a @ b.mT):
         found = top_k_alike(cohort, x, right, k, alike)
+    assert asked == [(len(one.first), len(one.first)) for one in alike]
     expected = top_k(cohort, x, right, k)
-    assert sum(asked) == sum(len(one.first) for one in alike) < sum(cohort.sizes)
-    for name in ("source", "target"):
-        assert torch.equal(getattr(found.links, name), getattr(expected.links, name))
+    assert [set(vs) for vs in neighbours(found)] == [set(vs) for vs in neighbours(expected)]
+    assert_top_k(cohort, found, dense_products(cohort, x, right), k, exact=False)
     assert torch.equal(found.real, expected.real)
-    assert alike_nodes(cohort, right) is None  # no two are equal
+    assert alike_nodes(cohort, numbers(2, cohort.rows, 5)) is None  # no two are equal
+
+
+def test_groups_begin_with_their_first_nodes() -> None:
+    cohort = lay(equal_clients(1, 7))
+    (alike,) = alike_nodes(cohort, torch.tensor([[3.0], [1.0], [3.0], [2.0], [1.0], [1.0], [2.0]])) or []
+    assert alike.group.tolist() == [0, 1, 0, 2, 1, 1, 2]
+    assert alike.first.tolist() == [0, 1, 3]
+    assert alike.best(torch.tensor([[2, 1, 0], [1, 0, 2]]), 4).tolist() == [[3, 6, 1, 4], [1, 4, 5, 0]]
 
 
 def test_left_chooses_and_right_is_chosen() -> None:

@@ -17,7 +17,7 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.graphs.graph import Graph
 from fedquilt.nn import routing
 from fedquilt.nn.edges import Edges
-from fedquilt.nn.routing import assignments, route, unit
+from fedquilt.nn.routing import assignments, route, unit, unit_leaky
 from support.clients import PADDING, assert_near, client_lists, dense_adjacency, lay, random_client
 
 seeds = st.integers(0, 2**31)
@@ -268,3 +268,26 @@ def test_unit_has_length_one_and_keeps_the_direction(seed: int, scale: float) ->
     z = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(seed)) * scale
     assert_near(unit(z), torch.nn.functional.normalize(z.double(), dim=-1), 1e-5)
     assert not unit(torch.zeros(2, 3)).any()
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_unit_leaky_is_unit_of_a_leaky_relu_whatever_the_length_before(masked: bool) -> None:
+    """With gradients; a vector that is dropped as a whole, and one that is zero."""
+    stream = torch.Generator().manual_seed(0)
+    mask = (torch.rand(3, 6, 5, generator=stream) < 0.6).double() / 0.6 if masked else None
+    if mask is not None:
+        mask[0, 0] = 0.0
+    found = []
+    for fused in (True, False):
+        s = torch.randn(3, 6, 5, generator=stream.manual_seed(1), dtype=torch.float64)
+        s[1, 1] = 0.0
+        s.requires_grad_()
+        if fused:
+            out = unit_leaky(s, mask)
+        else:
+            out = torch.nn.functional.leaky_relu(unit(s))
+            out = unit(out if mask is None else out * mask)
+        slope = torch.autograd.grad((out * torch.randn(out.shape, generator=stream.manual_seed(2))).sum(), s)[0]
+        found.append((out.detach(), slope))
+    for one, two in zip(*found, strict=True):
+        assert torch.allclose(one, two, atol=1e-12)

@@ -400,6 +400,27 @@ def test_a_gcn_over_the_latent_graph(kind: Learner, rows: str) -> None:
         assert_near(cohort.parts_of(mixed)[m], with_given(kind, client, s) @ cohort.parts_of(h)[m].double())
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("rows", PADDING)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_training_nodes_receive(kind: Learner, rows: str, symmetric: bool) -> None:
+    """The rows of the whole, with the same gradients."""
+    clients = some_clients()
+    cohort = lay(clients, rows)
+    found = []
+    for training in (True, False):
+        w = {name: tensor.requires_grad_() for name, tensor in random_weights(kind, len(clients)).items()}
+        h = numbers(9, cohort.rows, 3).requires_grad_()
+        latent = learn(kind, cohort, w, Form(4, symmetric=symmetric))
+        index = cohort.training.index
+        out = latent.propagate_training(cohort, h) if training else latent.propagate(cohort, h)[index]
+        out = out[cohort.training.real]
+        slope = torch.autograd.grad((out * numbers(8, *out.shape)).sum(), [h, *w.values()])
+        found.append([out.detach(), *slope])
+    for one, two in zip(*found, strict=True):
+        assert_near(one, two)
+
+
 def test_equal_weights_are_those_of_equation_4() -> None:
     clients = some_clients()
     cohort, weights = lay(clients), random_weights("heads", len(clients))

@@ -17,6 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+# A product with fewer columns than this takes the library several times as long on a CPU, unless they lie side by side. Sums of
+# fewer than so many products are short anyway, and stay as they are: then equal rows of h give equal rows to the last bit.
+NARROW, LONG = 16, 128
 # Up to this ratio of padding to real rows, one batched product is faster than one product per client.
 PADDING_LIMIT = 0.3
 
@@ -102,8 +105,23 @@ class Rows:
     def multiply(self, h: Tensor, weight: Tensor) -> Tensor:
         """Compute h_m W_m for every client: h [R, K], weight [M, K, H] -> [R, H]."""
         if self.length is not None:
-            return torch.bmm(h.view(self.clients, self.length, h.shape[1]), weight).view(self.rows, weight.shape[2])
-        return torch.cat([part @ w for part, w in zip(h.split(self.spans), weight, strict=True)])
+            return batched(h.view(self.clients, self.length, h.shape[1]), weight).view(self.rows, weight.shape[2])
+        parts = zip(h.split(self.spans), weight.split(1), strict=True)
+        return torch.cat([batched(part.unsqueeze(0), w).squeeze(0) for part, w in parts])
+
+    def affine(self, h: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Compute h_m W_m + b_m for every client in one pass: h [R, K], weight [M, K, H], bias [M, H] -> [R, H]."""
+        if self.length is None:
+            return self.add(self.multiply(h, weight), bias)
+        h = h.view(self.clients, self.length, h.shape[1])
+        return torch.baddbmm(bias.unsqueeze(1), h, weight).view(self.rows, weight.shape[2])
+
+    def multiply_add(self, total: Tensor, h: Tensor, weight: Tensor) -> Tensor:
+        """Compute t_m + h_m W_m for every client in one pass: total [R, H], h [R, K], weight [M, K, H] -> [R, H]."""
+        if self.length is None:
+            return total + self.multiply(h, weight)
+        total, h = (each.view(self.clients, self.length, each.shape[1]) for each in (total, h))
+        return torch.baddbmm(total, h, weight).view(self.rows, weight.shape[2])
 
     def add(self, h: Tensor, bias: Tensor) -> Tensor:
         """Compute h_m + b_m for every client: h [R, H], bias [M, H] -> [R, H]."""
@@ -116,3 +134,26 @@ class Rows:
         if self.length is not None:
             return (h.view(self.clients, self.length, h.shape[1]) * factor.unsqueeze(1)).view(h.shape)
         return h * factor[self.client]
+
+
+def batched(h: Tensor, weight: Tensor) -> Tensor:
+    """Compute the product of every pair of matrices: [B, n, K], [B, K, H] -> [B, n, H]."""
+    if h.device.type != "cpu" or weight.shape[2] >= NARROW or h.shape[1] < NARROW or weight.shape[1] < LONG:
+        return torch.bmm(h, weight)
+    product: Tensor = _NarrowProduct.apply(h, weight)
+    return product
+
+
+class _NarrowProduct(torch.autograd.Function):
+    """A product with few columns: their weights lie side by side, and the gradient of the weights is computed transposed."""
+
+    @staticmethod
+    def forward(ctx, h: Tensor, weight: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(h, weight)
+        return torch.bmm(h, weight.mT.contiguous().mT)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[no-untyped-def]
+        h, weight = ctx.saved_tensors
+        to_h = torch.bmm(grad, weight.mT) if ctx.needs_input_grad[0] else None
+        return to_h, torch.bmm(grad.mT, h).mT.contiguous() if ctx.needs_input_grad[1] else None

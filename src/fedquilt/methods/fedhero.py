@@ -53,6 +53,7 @@ from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Draws, client_keys
+from fedquilt.cohort.rows import Rows
 from fedquilt.common.random_streams import torch_stream
 from fedquilt.devices.offload import CHUNK_ROWS
 from fedquilt.errors import FedquiltError
@@ -63,7 +64,7 @@ from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_o
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.methods.sums import mean_of_sums, weighted_summands
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.layers import Weights, gcn, linear
+from fedquilt.nn.layers import Weights, linear
 from fedquilt.nn.models import Shapes, activate, part
 from fedquilt.nn.structure import SAMPLED, Form, Latent, Learner, learn, learner_shapes, sample, start_metric
 
@@ -269,24 +270,33 @@ class FedHERO(AdamMethod):
         if self.settings.projection_layers == 1:
             return z
         z = activate(cohort, z, dropout, HIDDEN_LAYER)
-        return linear(cohort, z, w[PROJECTION + "second.weight"], w[PROJECTION + "second.bias"])
+        return cohort.affine(z, w[PROJECTION + "second.weight"], w[PROJECTION + "second.bias"])
 
-    def layers(self, w: Weights, cohort: Cohort, latent: Latent, dropout: Dropout | None) -> list[Tensor]:
-        """Z^0, Z^1, Z^2, each [R, H]."""
-        alpha = self.settings.alpha
+    def layers(
+        self, w: Weights, cohort: Cohort, latent: Latent, dropout: Dropout | None, training: bool = False
+    ) -> list[Tensor]:
+        """Z^0, Z^1, Z^2, each [R, H]; with `training` at the training nodes only, [T, H]: the last layer is computed there."""
         z = activate(cohort, self.project(w, cohort, dropout), dropout, 0)
         out = [z]
         for layer in LAYERS:
-            shared, own = part(w, f"{GLOBAL}{layer}."), part(w, f"{LOCAL}{layer}.")
-            if own:
-                z_latent = linear(cohort, latent.propagate(cohort, z), shared["weight"], shared["bias"])
-                z = alpha * gcn(cohort, z, own["weight"], own["bias"]) + (1.0 - alpha) * z_latent
+            rows: Rows = cohort
+            if training and layer == LAYERS[-1]:
+                rows, out = cohort.training, [z.index_select(0, cohort.training.index) for z in out]
+                given, learned = cohort.training.gcn @ z, latent.propagate_training(cohort, z)
             else:
-                both = alpha * (cohort.gcn @ z) + (1.0 - alpha) * latent.propagate(cohort, z)
-                z = linear(cohort, both, shared["weight"], shared["bias"])
-            z = activate(cohort, z, dropout, layer)
+                given, learned = cohort.gcn @ z, latent.propagate(cohort, z)
+            z = activate(rows, self.both_channels(w, layer, rows, given, learned), dropout, layer)
             out.append(z)
         return out
+
+    def both_channels(self, w: Weights, layer: int, rows: Rows, given: Tensor, learned: Tensor) -> Tensor:
+        """Eq. 5 before its ReLU, of A Z and A~ Z at some rows: [R, H] each -> [R, H]."""
+        alpha, shared, own = self.settings.alpha, part(w, f"{GLOBAL}{layer}."), part(w, f"{LOCAL}{layer}.")
+        if not own:
+            return rows.affine(alpha * given + (1.0 - alpha) * learned, shared["weight"], shared["bias"])
+        bias = alpha * own["bias"] + (1.0 - alpha) * shared["bias"]
+        z = rows.affine(given, alpha * own["weight"], bias)
+        return rows.multiply_add(z, learned, (1.0 - alpha) * shared["weight"])
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Eq. 8."""
@@ -301,7 +311,7 @@ class FedHERO(AdamMethod):
         """The two terms of eq. 8, summed over clients, and between them each client's classification loss [M]."""
         rows, rate = cohort.training, self.settings.own_dropout
         latent = self.latent(w, cohort)
-        layers = [z[rows.index] for z in self.layers(w, cohort, latent, dropout)]
+        layers = self.layers(w, cohort, latent, dropout, training=True)
         raw = (self.form.own(cohort) @ w["classifier.raw"])[rows.index]
         if rate:
             kept = Dropout(rate, dropout.keys, dropout.step).mask(rows, 1, OWN_LAYER)
@@ -315,8 +325,7 @@ class FedHERO(AdamMethod):
         s, (links, a) = self.settings, (latent.links, latent.weight)
         apart = distances(cohort, latent)
         each = s.smoothness * a * apart + s.concentration * a.square()
-        by_node = torch.zeros(cohort.rows, device=a.device).index_add(0, links.source, each)
-        return cohort.node_mean(by_node.unsqueeze(1)).sum()
+        return cohort.node_mean(links.total(each).unsqueeze(1)).sum()
 
     # -- messages ------------------------------------------------------------------------------------------------
 

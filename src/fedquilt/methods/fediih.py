@@ -51,13 +51,14 @@ from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_o
 from fedquilt.methods.diagnostics import pair_median, perplexity
 from fedquilt.methods.known_pairs import note_pairs, with_typical
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
-from fedquilt.nn.decoder import expected_reconstruction
+from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs, reconstruction
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.edges import Edges
-from fedquilt.nn.gaussians import CHUNK, jensen_shannon, kl_diagonal, mean_jensen_shannon, quadrature
+from fedquilt.nn.gaussians import CHUNK, jensen_shannon, mean_jensen_shannon, quadrature
 from fedquilt.nn.layers import Weights, linear
 from fedquilt.nn.models import Shapes, part
-from fedquilt.nn.routing import route, unit
+from fedquilt.nn.posterior import draw_and_compare
+from fedquilt.nn.routing import mix, unit, unit_leaky
 
 ALPHA, SPREAD = "alpha", "spread"
 MEAN, LOGVAR = "latent.mean", "latent.logvar"
@@ -208,6 +209,7 @@ class FedIIH(AdamMethod):
         self.width = max(1, total // self.factors)
         self.latent_layers = 2 if settings.layers > 2 else 1
         self.class_layers = max(1, settings.layers - 2)
+        self.classifying = range(1, 1 + self.class_layers)
         self.compares = settings.variational or settings.gaussians == "moments"
         self.hierarchy = settings.variational and settings.hierarchy
 
@@ -259,44 +261,59 @@ class FedIIH(AdamMethod):
 
     def represent(self, weights: Weights, cohort: Cohort, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
         """The projected and the routed representation: [K, R, d] each."""
+        z = self.project(weights, cohort, dropout)
+        return z, activated(*self.through_layers(unit(z), cohort, dropout, self.classifying))
+
+    def project(self, weights: Weights, cohort: Cohort, dropout: Dropout | None) -> Tensor:
+        """The projected representation: [K, R, d]."""
         z = F.leaky_relu(linear(cohort, cohort.x, weights["projection.weight"], weights["projection.bias"]))
         z = z.view(cohort.rows, self.factors, self.width).transpose(0, 1).contiguous()
-        z = self.dropped(z, cohort, dropout, 0)
-        return z, self.routed(z, cohort, dropout, range(1, 1 + self.class_layers))
+        mask = self.mask(cohort, dropout, 0)
+        return z if mask is None else z * mask
 
-    def routed(self, z: Tensor, cohort: Cohort, dropout: Dropout | None, layers: range) -> Tensor:
-        """Routing layers with leaky ReLU and dropout after each: [K, R, d] -> [K, R, d]."""
+    def through_layers(
+        self, z: Tensor, cohort: Cohort, dropout: Dropout | None, layers: range
+    ) -> tuple[Tensor, Tensor | None]:
+        """Routing layers of z [K, R, d], of length one, with leaky ReLU and dropout between them.
+
+        Returns what `activated` takes, [K, R, d] each: the last layer before the division by lengths, and dropout's factors.
+        """
         edges: Edges = cohort.once(("edges", self.factors), lambda c: Edges(c, self.factors))
-        for layer in layers:
-            z = F.leaky_relu(route(edges, z, self.settings.iterations, self.settings.through))
-            z = self.dropped(z, cohort, dropout, layer)
-        return z
+        s = self.settings
+        for layer in layers[:-1]:
+            z = unit_leaky(mix(edges, z, s.iterations, s.through), self.mask(cohort, dropout, layer))
+        return mix(edges, z, s.iterations, s.through), self.mask(cohort, dropout, layers[-1])
 
-    def dropped(self, z: Tensor, cohort: Cohort, dropout: Dropout | None, layer: int) -> Tensor:
-        """Dropout of [K, R, d], none where `dropout` is None."""
+    def mask(self, cohort: Cohort, dropout: Dropout | None, layer: int) -> Tensor | None:
+        """The factors of dropout, [K, R, d]; None where nothing is dropped."""
         if dropout is None or not dropout.rate:
-            return z
+            return None
         mask = dropout.mask(cohort, self.factors * self.width, layer).view(cohort.rows, self.factors, self.width)
-        return z * mask.transpose(0, 1).contiguous()
+        return mask.transpose(0, 1).contiguous()
 
     def read(self, projected: Tensor, routed: Tensor) -> Tensor:
-        """What the classifier reads, factors side by side: [R, K d], or [R, K 2d] of both."""
-        parts = [unit(projected), routed] if self.settings.classify == "both" else [routed]
-        return side_by_side(torch.cat(parts, dim=2))
+        """What the classifier reads, factors side by side: [K, R, d] each -> [R, K d], or [R, K 2d] of both."""
+        if self.settings.classify == "routed":
+            return side_by_side(routed)
+        return torch.cat([unit(projected).transpose(0, 1), routed.transpose(0, 1)], dim=2).flatten(1)
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Cross-entropy plus `elbo` times the negative ELBO; also notes the Gaussians in the state."""
         leaves = leaves_of(self.trained(state))
         weights = {name.removeprefix(MODEL): w for name, w in leaves.items()}
-        projected, routed = self.represent(weights, cohort, dropout)
-        rows = cohort.training
-        h = self.read(projected, routed).index_select(0, rows.index)
+        projected, rows = self.project(weights, cohort, dropout), cohort.training
+        mixed, mask = self.through_layers(unit(projected), cohort, dropout, self.classifying)
+        routed = activated(
+            mixed.index_select(1, rows.index), None if mask is None else mask.index_select(1, rows.index)
+        )
+        h = self.read(projected.index_select(1, rows.index), routed)
         logits = linear(rows, h, weights["classifier.weight"], weights["classifier.bias"])
         total, each = self.task.training_loss(cohort, logits, dropout.draws)
         if self.settings.variational:
-            total = total + self.settings.elbo * self.negative_elbo(routed, state, leaves, cohort, dropout, down)
+            z = unit_leaky(mixed, mask)
+            total = total + self.settings.elbo * self.negative_elbo(z, state, leaves, cohort, dropout, down)
         if self.settings.gaussians == "moments":
-            self.note_moments(side_by_side(routed.detach()), state, cohort)
+            self.note_moments(side_by_side(activated(mixed.detach(), mask)), state, cohort)
         return gradients_of(total, leaves), each
 
     def note_moments(self, h: Tensor, state: State, cohort: Cohort) -> None:
@@ -307,32 +324,44 @@ class FedIIH(AdamMethod):
         state[LOGVAR].copy_(variance.clamp_min(SMALLEST_VARIANCE).log())
 
     def negative_elbo(
-        self, routed: Tensor, state: State, leaves: Weights, cohort: Cohort, dropout: Dropout, down: Message
+        self, z: Tensor, state: State, leaves: Weights, cohort: Cohort, dropout: Dropout, down: Message
     ) -> Tensor:
-        """-(eq. 6) summed over clients, each term a mean over pairs, nodes and dimensions. routed: [K, R, d]."""
-        mean, logvar = self.infer(routed, leaves, cohort)
+        """-(eq. 6) summed over clients, each term a mean over pairs, nodes and dimensions.
+
+        z [K, R, d] is the routed representation, divided by the lengths of its vectors.
+        """
+        mean = self.infer(z, cohort)
         with torch.no_grad():
             state[MEAN].copy_(cohort.node_mean(mean))
-            state[LOGVAR].copy_(cohort.node_mean(logvar))
-        loss = expected_reconstruction(cohort, mean, logvar, dropout.draws)
-        return loss + self.settings.kl * self.prior_terms(mean, logvar, leaves, cohort, down)
+            state[LOGVAR].copy_(state[MEAN] + leaves[SPREAD])
+        draw, priors = self.latent_terms(mean, leaves, cohort, dropout, down)
+        return self.reconstruction(draw, cohort, dropout) + self.settings.kl * priors
 
-    def infer(self, routed: Tensor, leaves: Weights, cohort: Cohort) -> tuple[Tensor, Tensor]:
-        """The means and log-variances that the autoencoder infers at each node: [K, R, d] -> [R, K d] each."""
+    def infer(self, z: Tensor, cohort: Cohort) -> Tensor:
+        """The means that the autoencoder infers at each node; log-variances are an offset more: [K, R, d] -> [R, K d].
+
+        z is the routed representation, divided by the lengths of its vectors.
+        """
         first = 1 + self.class_layers
-        mean = side_by_side(self.routed(routed, cohort, None, range(first, first + self.latent_layers)))
-        return mean, cohort.add(mean, leaves[SPREAD])
+        return side_by_side(activated(*self.through_layers(z, cohort, None, range(first, first + self.latent_layers))))
 
-    def prior_terms(self, mean: Tensor, logvar: Tensor, leaves: Weights, cohort: Cohort, down: Message) -> Tensor:
-        """The terms of -(eq. 6) that know the priors, summed over clients: [R, K d] each -> scalar."""
-        prior, loss = torch.zeros_like(mean), mean.new_zeros(())
+    def latent_terms(
+        self, mean: Tensor, leaves: Weights, cohort: Cohort, dropout: Dropout, down: Message
+    ) -> tuple[Tensor, Tensor]:
+        """A draw of every node's latent factors [R, K d]; the terms of -(eq. 6) that know the priors, summed over clients."""
+        centre, loss = torch.zeros_like(leaves[SPREAD]), mean.new_zeros(())
         if self.hierarchy:
             own, above = leaves[ALPHA], dense(down[ALPHA])
-            prior = own[cohort.client] if self.settings.centre == "own" else above.expand_as(mean)
+            centre = own if self.settings.centre == "own" else above.expand_as(own)
             # -log p(alpha-hat) + KL(p(alpha-hat) || p(alpha)), all of variance one, up to constants
             loss = 0.5 * (own.square() + (own - above).square()).mean(1).sum()
-        apart = kl_diagonal(mean, logvar, prior, PRIOR_VARIANCE).mean(1, keepdim=True)
-        return loss + cohort.node_mean(apart).sum()
+        noise = dropout.draws.normal(cohort, mean.shape[1], NOISE_LAYER)
+        draw, apart = draw_and_compare(cohort, mean, leaves[SPREAD], centre, PRIOR_VARIANCE, noise)
+        return draw, loss + apart
+
+    def reconstruction(self, draw: Tensor, cohort: Cohort, dropout: Dropout) -> Tensor:
+        """The term of -(eq. 6) that knows the edges, summed over clients, from one draw a node: [R, K d] -> scalar."""
+        return reconstruction(cohort.once("pairs", Pairs), draw, dropout.draws, PAIR_LAYER)
 
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
         """The model and, where they are compared, the Gaussians of the last epoch."""
@@ -493,6 +522,12 @@ class FedIIH(AdamMethod):
 def divergence_noise(seed: int, width: int, device: torch.device) -> Tensor:
     """The draws from which joint divergences are estimated, the same in every round: [S, d] standard normal."""
     return torch.randn(SAMPLES, width, generator=torch_stream(seed, "server", "divergence")).to(device)
+
+
+def activated(mixed: Tensor, mask: Tensor | None) -> Tensor:
+    """A routing layer's result from what `mix` gave: division by lengths, leaky ReLU, dropout. [K, R, d] -> [K, R, d]."""
+    z = F.leaky_relu(unit(mixed))
+    return z if mask is None else z * mask
 
 
 def side_by_side(z: Tensor) -> Tensor:

@@ -56,7 +56,7 @@ def reconstruction(pairs: Pairs, z: Tensor, draws: Draws, layer: int) -> Tensor:
 
     Shapes: z [R, d] -> scalar.
     """
-    edge, other = pairs.edges.dot(z, z), pairs.others(draws, layer).dot(z, z)
+    edge, other = pairs.edges.self_dot(z), pairs.others(draws, layer).self_dot(z)
     present = F.softplus(-edge) if pairs.strength is None else F.softplus(-edge) * pairs.strength
     return 0.5 * ((present + F.softplus(other)) * pairs.weight).sum()
 

@@ -11,13 +11,17 @@ from functools import cached_property
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fedquilt.cohort.client import joined_weights
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.memo import Memo
 from fedquilt.devices.device import has_kernels
 from fedquilt.devices.embedding_bag import pair_products
 from fedquilt.graphs import operators
+
+NARROW = 8  # columns of a sampled product, at least
 
 
 class Links:
@@ -26,54 +30,83 @@ class Links:
     Memory: 12 bytes per pair and 4 per row; gradients take another 16 per pair and 4 per row.
 
     Attributes:
-        count: E, the number of pairs. rows: R; u and v are row numbers below R.
+        count: E, the number of pairs. rows: R, the u are row numbers below it. columns: C, the v are row numbers below it.
+        each: the number of pairs of every u, where all have equally many; else None.
     """
 
-    def __init__(self, source: Tensor, target: Tensor, rows: int) -> None:
-        """`source` [E] u in rising order, `target` [E] v."""
-        self.rows, self.count = rows, len(source)
+    def __init__(self, source: Tensor, target: Tensor, rows: int, columns: int | None = None) -> None:
+        """`source` [E] u in rising order, `target` [E] v. C is R unless `columns` says otherwise."""
+        self.rows, self.count, self.columns = rows, len(source), rows if columns is None else columns
+        self.each: int | None = None
         self.source, self.target = source.int(), target.int()
         first = torch.arange(rows + 1, device=source.device, dtype=source.dtype)
         self._offsets = torch.searchsorted(source.contiguous(), first, out_int32=True)
+
+    @classmethod
+    def equally_many(cls, target: Tensor, columns: int) -> Links:
+        """Pair each u = 0, 1, ... with k rows below `columns`: target [R, k]."""
+        links = object.__new__(cls)
+        links.rows, links.each = target.shape
+        links.columns, links.count = columns, target.numel()
+        links._offsets = torch.arange(links.rows + 1, device=target.device, dtype=torch.int32) * links.each
+        links.source = torch.arange(links.rows, device=target.device, dtype=torch.int32).repeat_interleave(links.each)
+        links.target = target.int().flatten()
+        return links
 
     def retargeted(self, target: Tensor) -> Links:
         """Pair the same u with other rows: target [E]."""
         links = object.__new__(Links)
         links.rows, links.count, links.source, links._offsets = self.rows, self.count, self.source, self._offsets
-        links.target = target.int()
+        links.columns, links.each, links.target = self.columns, self.each, target.int()
         return links
 
+    def total(self, values: Tensor) -> Tensor:
+        """sum_v values_uv at every u: [E] -> [R]."""
+        if self.each is not None:
+            return values.view(self.rows, self.each).sum(1)
+        return torch.zeros(self.rows, device=values.device).index_add(0, self.source, values)
+
     def sum(self, weight: Tensor, z: Tensor) -> Tensor:
-        """sum_v weight_uv z_v at every u: weight [E], z [R, d] -> [R, d]."""
+        """sum_v weight_uv z_v at every u: weight [E], z [C, d] -> [R, d]."""
         out: Tensor = _Sum.apply(weight, z, self)
         return out
 
+    def sum_onto(self, weight: Tensor, z: Tensor) -> Tensor:
+        """z_u + sum_v weight_uv z_v at every u, where R is C: weight [E], z [R, d] -> [R, d]."""
+        out: Tensor = _SumOnto.apply(weight, z, self)
+        return out
+
     def dot(self, c: Tensor, z: Tensor) -> Tensor:
-        """c_u . z_v of every pair: c, z [R, d] -> [E]."""
+        """c_u . z_v of every pair: c [R, d], z [C, d] -> [E]."""
         out: Tensor = _Dot.apply(c, z, self)
+        return out
+
+    def self_dot(self, z: Tensor) -> Tensor:
+        """z_u . z_v of every pair, where R is C: z [R, d] -> [E]."""
+        out: Tensor = _SelfDot.apply(z, self)
         return out
 
     @cached_property
     def turned(self) -> tuple[Links, Tensor]:
         """Return the pairs (v, u) sorted by v, and the index of each among the pairs (u, v)."""
         order = self.target.argsort(stable=True)
-        return Links(self.target.long()[order], self.source[order], self.rows), order
+        return Links(self.target.long()[order], self.source[order], self.columns, self.rows), order
 
     @cached_property
     def _pattern(self) -> Tensor:
         return self._matrix(torch.zeros(self.count, device=self.source.device))
 
     def _matrix(self, values: Tensor) -> Tensor:
-        size = (self.rows, self.rows)
+        size = (self.rows, self.columns)
         return torch.sparse_csr_tensor(self._offsets, self.target, values, size=size, check_invariants=False)
 
     def _sampled(self, z: Tensor) -> bool:
-        """Whether dot products are a sampled product: in single precision, of at most R^2 pairs, on the CPU."""
-        return z.device.type == "cpu" and z.dtype == torch.float32 and 0 < self.count <= self.rows**2
+        """Whether dot products are a sampled product: in single precision, of at most R C pairs, on the CPU."""
+        return z.device.type == "cpu" and z.dtype == torch.float32 and 0 < self.count <= self.rows * self.columns
 
     def _sum(self, weight: Tensor, z: Tensor) -> Tensor:
         if not self.count:
-            return torch.zeros_like(z)
+            return z.new_zeros(self.rows, z.shape[1])
         if has_kernels(z) and z.dtype == torch.float32:
             from fedquilt.devices.kernels import sum_rows
 
@@ -89,6 +122,8 @@ class Links:
         if not self.count:
             return z.new_zeros(0)
         if self._sampled(z):
+            if z.shape[1] < NARROW:  # fewer take the library twenty times as long
+                c, z = (F.pad(each, (0, NARROW - each.shape[1])) for each in (c, z))
             product: Tensor = torch.sparse.sampled_addmm(self._pattern, c.contiguous(), z.contiguous().T, beta=0.0)
             return product.values()
         return pair_products(c, z, self.source, self.target, self._offsets[:-1])
@@ -118,7 +153,7 @@ class Part:
     edges: Edges
 
 
-class Edges(Links):
+class Edges(Links, Memo):
     """The edges of a cohort's graphs (both directions, no self-loops), repeated for K factors.
 
     Factors are stored one after the other: row k R + r is node r in factor k, and pair k E + e is edge e in factor k. So scores
@@ -150,7 +185,9 @@ class Edges(Links):
         return self._parts[rows]
 
     def _part(self, first: int, last: int) -> Part:
-        """The edges of the clients first .. last - 1."""
+        """The edges of the clients first .. last - 1; of all of them, these."""
+        if last - first == len(self._ends) - 1:
+            return Part(slice(0, int(self._ends[-1])), slice(0, int(self._edge_ends[-1])), self)
         rows = slice(int(self._ends[first]), int(self._ends[last]))
         span = slice(int(self._edge_ends[first]), int(self._edge_ends[last]))
         part, count = object.__new__(Edges), rows.stop - rows.start
@@ -185,6 +222,20 @@ class _Sum(torch.autograd.Function):
         return to_weight, ctx.links._sum_turned(weight, grad), None
 
 
+class _SumOnto(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, weight: Tensor, z: Tensor, links: Links) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(weight, z)
+        ctx.links = links
+        return links._sum(weight, z).add_(z)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor, None]:  # type: ignore[no-untyped-def]
+        weight, z = ctx.saved_tensors
+        to_weight = ctx.links._dot(grad, z) if ctx.needs_input_grad[0] else None
+        return to_weight, ctx.links._sum_turned(weight, grad).add_(grad), None
+
+
 class _Dot(torch.autograd.Function):
     @staticmethod
     def forward(ctx, c: Tensor, z: Tensor, links: Links) -> Tensor:  # type: ignore[no-untyped-def]
@@ -196,3 +247,16 @@ class _Dot(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[no-untyped-def]
         c, z = ctx.saved_tensors
         return ctx.links._sum(grad, z), ctx.links._sum_turned(grad, c), None
+
+
+class _SelfDot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z: Tensor, links: Links) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(z)
+        ctx.links = links
+        return links._dot(z, z)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
+        (z,) = ctx.saved_tensors
+        return ctx.links._sum(grad, z).add_(ctx.links._sum_turned(grad, z)), None

@@ -44,8 +44,8 @@ class Chosen:
 
     def row_sum(self, values: Tensor) -> Tensor:
         """Sum the values over all pairs of the same u, and return the sum at each pair: [E] -> [E]."""
-        source = self.links.source
-        return torch.zeros(self.links.rows, device=values.device).index_add(0, source, values)[source]
+        total, each = self.links.total(values), self.links.each
+        return total[self.links.source] if each is None else total.unsqueeze(1).expand(-1, each).reshape(-1)
 
     def normalised(self, values: Tensor) -> Tensor:
         """Compute values_uv / sum_v values_uv for non-negative values: [E] -> [E]; a sum of zero gives zeros."""
@@ -85,20 +85,36 @@ def top_k(cohort: Cohort, left: Tensor, right: Tensor, k: int, score: Score = pr
             there = (best > -torch.inf) & ~empty[:, start : start + scores.shape[1]].unsqueeze(2)
             index[row, :most] = torch.where(there, first[:, None, None] + place, row.unsqueeze(2))
             real[row, :most] = there.float()
-    source = torch.arange(cohort.rows, device=left.device).repeat_interleave(k)
-    return Chosen(Links(source, index.flatten(), cohort.rows), real.flatten())
+    return Chosen(Links.equally_many(index, cohort.rows), real.flatten())
 
 
 @dataclass(frozen=True, eq=False)
 class Alike:
-    """One client's nodes, grouped so that those of a group have equal features.
+    """One client's nodes, grouped so that those of a group have equal features. Groups are in the order of their first nodes.
 
     Attributes:
-        first: [U] the first node of each group. group: [n] the group of each node.
+        group: [n] the group of each node.
+        nodes: [n] the nodes in the order of their groups. start: [U] where in it each group begins. count: [U] its nodes.
     """
 
-    first: Tensor
     group: Tensor
+    nodes: Tensor
+    start: Tensor
+    count: Tensor
+
+    @property
+    def first(self) -> Tensor:
+        """[U]: the first node of each group."""
+        return self.nodes[self.start]
+
+    def best(self, place: Tensor, k: int) -> Tensor:
+        """The first k nodes of some groups, in their order: place [r, g] of at least k nodes each -> [r, k]."""
+        count = self.count[place]
+        end = count.cumsum(1)
+        slot = torch.arange(k).expand(len(place), k).contiguous()
+        rank = torch.searchsorted(end, slot, right=True)
+        within = slot - (end - count).gather(1, rank)
+        return self.nodes[self.start[place].gather(1, rank) + within]
 
 
 def alike_nodes(cohort: Cohort, x: Tensor) -> list[Alike] | None:
@@ -107,29 +123,31 @@ def alike_nodes(cohort: Cohort, x: Tensor) -> list[Alike] | None:
     for rows in cohort.parts_of(x):
         groups, group = torch.unique(rows, dim=0, return_inverse=True)
         first = torch.full((len(groups),), len(rows)).scatter_reduce(0, group, torch.arange(len(rows)), "amin")
-        found.append(Alike(first, group))
-    return found if sum(len(one.first) for one in found) <= FEW_GROUPS * sum(cohort.sizes) else None
+        group = first.argsort().argsort()[group]
+        count = torch.bincount(group)
+        found.append(Alike(group, group.argsort(stable=True), count.cumsum(0) - count, count))
+    return found if sum(len(one.start) for one in found) <= FEW_GROUPS * sum(cohort.sizes) else None
 
 
 @torch.no_grad()
 def top_k_alike(cohort: Cohort, left: Tensor, right: Tensor, k: int, alike: Sequence[Alike]) -> Chosen:
-    """`top_k` where nodes of a group have equal rows of `left`: one node of each group is searched for all of them."""
+    """`top_k` where nodes of a group have equal rows of `left` and of `right`: groups are searched for their best groups.
+
+    Of groups with equal scores, all nodes of the one that has the first node are taken before those of the next.
+    """
     index = torch.arange(cohort.rows).unsqueeze(1).repeat(1, k)
     real = torch.zeros(cohort.rows, k)
     for first, nodes, one in zip(cohort.start.tolist(), cohort.sizes, alike, strict=True):
-        own, most = slice(first, first + nodes), min(k, nodes)
-        chunks = _chunks(left[own][one.first].unsqueeze(0), right[own].unsqueeze(0), product)
-        best, place = (
-            torch.cat(each)[one.group] for each in zip(*(largest(s[0], most) for _, s in chunks), strict=True)
-        )
-        there = best > -torch.inf
-        index[own, :most] = torch.where(there, first + place, index[own, :most])
-        real[own, :most] = there.float()
-    return Chosen(Links(torch.arange(cohort.rows).repeat_interleave(k), index.flatten(), cohort.rows), real.flatten())
+        own, most, rows = slice(first, first + nodes), min(k, nodes), first + one.first
+        chunks = _chunks(left[rows].unsqueeze(0), right[rows].unsqueeze(0), product)
+        place = torch.cat([largest(scores[0], min(k, len(rows)))[1] for _, scores in chunks])
+        index[own, :most] = first + one.best(place, most)[one.group]
+        real[own, :most] = 1.0
+    return Chosen(Links.equally_many(index, cohort.rows), real.flatten())
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest scores of each row and their indices: [..., n] -> [..., k], [..., k].
+    """Return the k largest scores of each row in falling order, and their indices: [..., n] -> [..., k], [..., k].
 
     Of equal scores the first are taken, so that the choice does not depend on the layout of the rows. For this, k + 1 scores
     are searched; if the last two are equal, the row is searched again.
@@ -147,7 +165,8 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         above, equal = rows > last, rows == last
         missing = k - above.sum(1, keepdim=True)
         first = torch.nonzero(above | (equal & (equal.cumsum(1, dtype=torch.int32) <= missing)))[:, 1].view(-1, k)
-        best[tied], place[tied] = rows.gather(1, first), first
+        best[tied], order = rows.gather(1, first).sort(dim=1, descending=True, stable=True)
+        place[tied] = first.gather(1, order)
     return best, place
 
 
@@ -169,18 +188,19 @@ def _candidates(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Return the k largest scores of each row in falling order, and their indices.
 
     The scores form n / 8 groups of eight. The k groups with the largest maxima contain the k largest scores, so only their 8 k
-    scores are searched. This takes half the time where n is much larger than 8 k.
+    scores are searched. This takes half the time where n is much larger than 8 k. Fewer scores form groups of four.
     """
     n = scores.shape[-1]
-    groups = n // GROUP
-    if groups < 4 * k:
+    size = next((size for size in (GROUP, GROUP // 2) if size and n // size >= 4 * k), None)
+    if size is None:
         best, place = scores.topk(k, dim=-1)
         return best, place
+    groups = n // size
     # Group i has indices i, i + groups, i + 2 groups, ..., so the maximum reads contiguous memory. The rest is always searched.
-    highest = scores[..., : groups * GROUP].unflatten(-1, (GROUP, groups)).amax(-2)
+    highest = scores[..., : groups * size].unflatten(-1, (size, groups)).amax(-2)
     found = highest.topk(k, dim=-1, sorted=False).indices
-    every = torch.arange(0, groups * GROUP, groups, device=scores.device)
-    rest = torch.arange(groups * GROUP, n, device=scores.device).expand(*scores.shape[:-1], -1)
+    every = torch.arange(0, groups * size, groups, device=scores.device)
+    rest = torch.arange(groups * size, n, device=scores.device).expand(*scores.shape[:-1], -1)
     place = torch.cat([(found.unsqueeze(-2) + every.unsqueeze(-1)).flatten(-2), rest], dim=-1)
     best, which = scores.gather(-1, place).topk(k, dim=-1)
     return best, place.gather(-1, which)
@@ -216,7 +236,7 @@ def at_random(cohort: Cohort, k: int, draws: Draws) -> Chosen:
     real = (cohort.position < cohort.node_count[cohort.client]).float()
     own = torch.arange(cohort.rows, device=cohort.device).unsqueeze(1)
     target = torch.where(real.bool().unsqueeze(1), place, own)
-    return Chosen(Links(own.expand(-1, k).flatten(), target.flatten(), cohort.rows), real.repeat_interleave(k))
+    return Chosen(Links.equally_many(target, cohort.rows), real.repeat_interleave(k))
 
 
 class _Part:

@@ -109,6 +109,15 @@ class Latent:
         learned = self.links.sum(self.weight, z) if self.degree is None else self._gcn(self.degree, z)
         return learned if not self.given else (1.0 - self.given) * learned + self.given * (cohort.mean @ z)
 
+    def propagate_training(self, cohort: Cohort, z: Tensor) -> Tensor:
+        """Compute `propagate` at the training nodes only: [R, H] -> [T, H]."""
+        rows, each = cohort.training, self.links.each
+        if each is None or self.degree is not None:
+            return self.propagate(cohort, z).index_select(0, rows.index)
+        target, weight = (t.view(-1, each).index_select(0, rows.index) for t in (self.links.target, self.weight))
+        learned = Links.equally_many(target, cohort.rows).sum(weight.flatten(), z)
+        return learned if not self.given else (1.0 - self.given) * learned + self.given * (rows.mean @ z)
+
     def _gcn(self, degree: int, z: Tensor) -> Tensor:
         turned, order = self.links.turned
         half = 0.5 * degree
@@ -204,8 +213,8 @@ def _score_glcn(cohort: Cohort, w: Weights, form: Form) -> tuple[Chosen, Tensor]
 def _unlearned(kind: Learner, cohort: Cohort, k: int, draws: Draws | None) -> tuple[Chosen, Tensor]:
     """The pairs of a latent graph without weights, and their values: constant."""
     if kind == "self":
-        every = torch.arange(cohort.rows, device=cohort.device)
-        chosen = Chosen(Links(every, every, cohort.rows), torch.ones(cohort.rows, device=cohort.device))
+        every = torch.arange(cohort.rows, device=cohort.device).unsqueeze(1)
+        chosen = Chosen(Links.equally_many(every, cohort.rows), torch.ones(cohort.rows, device=cohort.device))
         return chosen, chosen.real
     if kind == "random":
         assert draws is not None
