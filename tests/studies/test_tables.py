@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedquilt.studies.gather import summarise
+from fedquilt.studies.sentences import legend
 from fedquilt.studies.store import CellStore
 from fedquilt.studies.tables import (
     ReportTable,
@@ -100,7 +101,18 @@ def test_a_column_without_local_has_no_margin(tmp_path: Path) -> None:
     summary = scored(study, np.array([[1.0, 9.0], [2.0, 50.0]])[:, :, None])
     entries = [entry for entry in summary.entries if entry.at != {"method": "A", "clients": "3"}]
     summary = type(summary)(study, entries, [], {}, [], {}, {})
-    assert texts(margin_table(summary, "test")) == {"B": ["+1.00", "–", "–"]}
+    assert texts(margin_table(summary, "test")) == {"B": ["+1.00"]}
+
+
+def test_a_study_without_published_numbers_has_no_columns_for_them(tmp_path: Path) -> None:
+    summary = scored(grid_study(tmp_path, 2, 2), np.array([[1.0, 9.0], [2.0, 8.0]])[:, :, None])
+    ranks, margins = rank_table(summary, "test"), margin_table(summary, "test")
+    assert ranks is not None
+    assert margins is not None
+    assert (ranks.columns, margins.columns) == (("Mean rank", "Best in"), ("Ours",))
+    assert texts(ranks) == {"A": ["1.50", "1"], "B": ["1.50", "1"]}
+    assert "published" not in legend(summary)
+    assert "published" in legend(scored(grid_study(tmp_path, 1, 1), [[[1.0]]], {(0, 0): 2.0}))
 
 
 def test_no_margins_where_less_is_better_or_there_is_no_local(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def _report(plan: StudyPlan, into: Path) -> Path:
     from fedquilt.studies.formats import for_terminal
     from fedquilt.studies.gather import gather
     from fedquilt.studies.report import write_report
-    from fedquilt.studies.sentences import LEGEND, absences, provenance, verdict_sentences
+    from fedquilt.studies.sentences import absences, legend, provenance, verdict_sentences
     from fedquilt.studies.tables import all_tables
 
     summary = gather(plan, into)
@@ -239,7 +239,7 @@ def _report(plan: StudyPlan, into: Path) -> Path:
     say(summary.study.lead)
     for table in all_tables(summary):
         results().print(for_terminal(table))
-    say(LEGEND)
+    say(legend(summary))
     for sentence in (*verdict_sentences(summary), *provenance(summary), *absences(summary)):
         say(sentence)
     folder = into / summary.study.name

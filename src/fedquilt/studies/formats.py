@@ -83,9 +83,9 @@ def to_markdown(summary: Summary, command: str, figures: Sequence[str] = ()) -> 
     study = summary.study
     lines = [f"# {study.title}", "", study.lead, "", f"    {command}", ""]
     lines += [f"- {sentence}" for sentence in (*verdict_sentences(summary), *provenance(summary))] + [""]
+    brackets = "; in brackets the published number and the difference" if summary.has_published else ""
     lines += [
-        "Ours: mean ± standard deviation over seeds, at the best validation round; in brackets the published number and the "
-        "difference. In bold: the best of a column.",
+        f"Ours: mean ± standard deviation over seeds, at the best validation round{brackets}. In bold: the best of a column.",
         "",
     ]
     lines += [line for figure in figures for line in (f"![{Path(figure).stem}]({figure})", "")]

@@ -8,7 +8,7 @@ from fedquilt.reports.page.chart_data import read_page_run
 from fedquilt.reports.page.data import HeaderCell, Page, PageCell, PageFacts, PageRun, PageTable
 from fedquilt.studies.gather import gather
 from fedquilt.studies.plan import plan_study
-from fedquilt.studies.sentences import LEGEND, absences, provenance, verdict_sentences
+from fedquilt.studies.sentences import absences, legend, provenance, verdict_sentences
 from fedquilt.studies.summary import Entry, Summary
 from fedquilt.studies.tables import SIGNS, ReportTable, TableEntry, all_tables, heading
 
@@ -27,7 +27,7 @@ def page_of(summary: Summary, command: str) -> Page:
         lead=study.lead,
         notes=(*verdict_sentences(summary), *provenance(summary), *absences(summary)),
         tables=(
-            *(_table(table, first=place == 0) for place, table in enumerate(all_tables(summary))),
+            *(_table(table, legend(summary) if place == 0 else "") for place, table in enumerate(all_tables(summary))),
             *_notes(summary),
         ),
         runs=tuple(_runs(summary)),
@@ -35,10 +35,10 @@ def page_of(summary: Summary, command: str) -> Page:
     )
 
 
-def _table(table: ReportTable, first: bool) -> PageTable:
+def _table(table: ReportTable, lead: str) -> PageTable:
     headers = (tuple(HeaderCell(text) for text in (table.head, *table.columns)),)
     rows = tuple((PageCell(label, tone="head"), *map(_page_entry, entries)) for label, entries in table.rows)
-    return PageTable(table.title, LEGEND if first else "", headers, rows)
+    return PageTable(table.title, lead, headers, rows)
 
 
 def _notes(summary: Summary) -> tuple[PageTable, ...]:

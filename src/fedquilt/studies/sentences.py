@@ -9,10 +9,16 @@ from fedquilt.studies.cells import Missing
 from fedquilt.studies.summary import EXCEEDED, MISSED, REACHED, Summary
 from fedquilt.studies.tables import SIGNS, STALE_SIGN
 
-LEGEND = (
-    f"Below ours: the published number and the difference; {SIGNS[EXCEEDED]} at least as good, "
-    f"{SIGNS[REACHED]} within 1.0, {SIGNS[MISSED]} missed. In bold: the best of a column."
-)
+
+def legend(summary: Summary) -> str:
+    """What the entries of the tables show; nothing of published numbers where there are none."""
+    bold = "In bold: the best of a column."
+    if not summary.has_published:
+        return bold
+    return (
+        f"Below ours: the published number and the difference; {SIGNS[EXCEEDED]} at least as good, "
+        f"{SIGNS[REACHED]} within 1.0, {SIGNS[MISSED]} missed. {bold}"
+    )
 
 
 def verdict_sentences(summary: Summary) -> list[str]:

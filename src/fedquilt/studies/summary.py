@@ -156,6 +156,11 @@ class Summary:
         counts = {verdict: sum(e.verdict == verdict for e in entries) for verdict in (EXCEEDED, REACHED, MISSED)}
         return counts | {"not run": sum(not entry.verdict for entry in entries)}
 
+    @cached_property
+    def has_published(self) -> bool:
+        """Whether the paper prints a number at one of the places."""
+        return any(not math.isnan(entry.printed) for entry in self.entries)
+
     @property
     def seeds(self) -> int:
         """The number of seeds when all are done."""

@@ -94,7 +94,10 @@ def _result_table(summary: Summary, entries: Sequence[Entry], title: str, best: 
 
 
 def rank_table(summary: Summary, value: str) -> ReportTable | None:
-    """For each row its mean rank, in how many columns it is best, and its verdicts; None where there are no ranks."""
+    """For each row its mean rank, in how many columns it is best, and its verdicts; None where there are no ranks.
+
+    There are no verdicts in a study without published numbers.
+    """
     means, bests = summary.mean_ranks(value), _best(summary.ranks(value))
     if not means:
         return None
@@ -111,11 +114,11 @@ def rank_table(summary: Summary, value: str) -> ReportTable | None:
                 (
                     TableEntry(f"{rank:.2f}", best=rank == lowest),
                     TableEntry(str(best)),
-                    *(TableEntry(str(count) if printed else "–") for count in counts),
+                    *(TableEntry(str(count) if printed else "–") for count in counts if summary.has_published),
                 ),
             )
         )
-    columns = ("Mean rank", "Best in", "Exceeded", "Within 1.0", "Missed")
+    columns = ("Mean rank", "Best in", *(("Exceeded", "Within 1.0", "Missed") if summary.has_published else ()))
     return ReportTable(f"Ranks, {summary.study.values[value]}", _head(summary), columns, tuple(rows))
 
 
@@ -154,13 +157,15 @@ def pair_table(summary: Summary, value: str) -> ReportTable | None:
 def margin_table(summary: Summary, value: str) -> ReportTable | None:
     """How far each method is above Local on the same splits, ours beside the printed margin; None without a row of Local.
 
-    Margins are means over columns. The second one is over the columns where the paper prints a margin.
+    Margins are means over columns. The second one is over the columns where the paper prints a margin; it and the printed one
+    are left out of a study without published numbers.
     """
     study = summary.study
     local = [level.label for level in study.axes.get("method", []) if level.options.get("method") == "local"]
     if study.rows != ["method"] or not local or study.better.get(value, "higher") != "higher":
         return None
     base = {summary.column(e.at): e for e in summary.of(value) if e.at["method"] == local[0]}
+    shown = 3 if summary.has_published else 1
     rows = []
     for label in dict.fromkeys(e.at["method"] for e in summary.of(value)):
         entries = [e for e in summary.of(value) if e.at["method"] == label and summary.column(e.at) in base]
@@ -169,8 +174,8 @@ def margin_table(summary: Summary, value: str) -> ReportTable | None:
         printed = _mean(e.printed - b.printed for e, b in mine)
         both = _mean(e.mean - b.mean for e, b in mine if not math.isnan(e.printed - b.printed))
         if label != local[0] and not math.isnan(ours):
-            rows.append((label, (TableEntry(_signed(ours)), TableEntry(_signed(both)), TableEntry(_signed(printed)))))
-    columns = ("Ours", "Ours, where printed", "Printed")
+            rows.append((label, tuple(TableEntry(_signed(margin)) for margin in (ours, both, printed)[:shown])))
+    columns = ("Ours", "Ours, where printed", "Printed")[:shown]
     return (
         ReportTable(f"Margin over {local[0]}, {study.values[value]}", "Method", columns, tuple(rows)) if rows else None
     )

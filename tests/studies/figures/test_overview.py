@@ -46,3 +46,12 @@ def test_the_overview_marks_what_is_far_off_and_never_hides_a_winner(tmp_path: P
     assert high > 99.0
     assert [line.get_marker() for line in first.get_lines() if line.get_label() == "_far"] == ["<"]
     assert "beyond the axis" in key(figure)
+
+
+def test_what_is_a_little_below_equals_stays_on_the_axis(tmp_path: Path) -> None:
+    summary = made_up(tmp_path, HEAD)
+    entries = [replace(e, by_seed={0: 81.0 if e.at["method"] == "Local" else 84.0}) for e in summary.entries]
+    same = [replace(e, by_seed={0: 84.0 + 0.01 * n}) for n, e in enumerate(summary.entries * 3)]
+    figure = drawn(replace(summary, entries=[*entries, *same]))["overview"]
+    assert panels(figure)[0].get_xlim()[0] < 81.0
+    assert "beyond the axis" not in key(figure)

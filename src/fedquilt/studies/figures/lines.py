@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 _CLOSE = 0.05  # ticks whose distance is a smaller share of the axis would touch
 PUBLISHED = "published"
 _DASHES = (0, (3, 2))
+_MANY = 6  # with more lines panels are higher, and points stand side by side, so that whiskers do not cover each other
+_STEP = 0.012  # the distance of two points that stand side by side, as a share of the axis
+_GROUP = 0.6  # how far the points of a level reach at most, as a share of the distance to the next level
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,17 @@ class Scale:
     ticks: list[str]
     name: str
     log: bool
+
+    def offsets(self, count: int) -> list[float]:
+        """How far right of its level each of `count` points side by side stands; on a logarithmic axis in logarithms."""
+        where = sorted(math.log(x) if self.log else x for x in self.positions.values())
+        nearest = min((b - a for a, b in itertools.pairwise(where)), default=1.0)
+        step = min(_STEP * (where[-1] - where[0] or 1.0), _GROUP * nearest / count)
+        return [step * (place - (count - 1) / 2) for place in range(count)]
+
+    def beside(self, label: str, offset: float) -> float:
+        """The position of a level, moved by one of `offsets`."""
+        return self.positions[label] * math.exp(offset) if self.log else self.positions[label] + offset
 
 
 def lines(request: FigureRequest) -> Iterator[Figure]:
@@ -78,13 +92,16 @@ def _figure(request: FigureRequest, page: Sequence[Panel]) -> Figure:
     columns = column_count(len(page))
     printed = any(not math.isnan(entry.printed) for entry in entries)
     labels = [*(request.legend_label(label) for label in shown), *([PUBLISHED] if printed else [])]
-    figure, places = new_panels(len(page), columns, 2.4 if columns == 1 else 1.9, legend_height(labels, columns))
+    many = len(shown) > _MANY
+    height = (2.4 if columns == 1 else 1.9) + (1.0 if many else 0.0)
+    figure, places = new_panels(len(page), columns, height, legend_height(labels, columns))
     names = []
     for axes, panel in zip(places, page, strict=True):
         scale = scale_of(request.levels_along(request.spec.x, panel.entries), request.spec.x, request.spec.log)
         names.append(_capital(scale.name))
-        for label in shown:
-            _draw(axes, request, [entry for entry in panel.entries if request.level(entry) == label], scale)
+        offsets = scale.offsets(len(shown)) if many else [0.0] * len(shown)
+        for label, offset in zip(shown, offsets, strict=True):
+            _draw(axes, request, [entry for entry in panel.entries if request.level(entry) == label], scale, offset)
         _frame(axes, scale, NARROW - 0.6 if columns == 1 else WIDTH / columns - 0.5)
     caption(places, [panel.title for panel in page], columns, names[-1], request.heading)
     keys = [
@@ -98,15 +115,15 @@ def _figure(request: FigureRequest, page: Sequence[Panel]) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, request: FigureRequest, entries: Sequence[Entry], scale: Scale) -> None:
-    """Draw one level's line, and the line of its published numbers."""
+def _draw(axes: Axes, request: FigureRequest, entries: Sequence[Entry], scale: Scale, offset: float) -> None:
+    """Draw one level's line, moved by the offset, and the line of its published numbers."""
     axis = request.spec.x or ""
     mine = sorted(entries, key=lambda entry: scale.positions[entry.at[axis]])
     ours = [entry for entry in mine if entry.by_seed]
     if ours:
         level = request.level(ours[0])
         axes.errorbar(
-            [scale.positions[entry.at[axis]] for entry in ours],
+            [scale.beside(entry.at[axis], offset) for entry in ours],
             [entry.mean for entry in ours],
             [entry.std for entry in ours],
             elinewidth=0.9,
@@ -117,7 +134,7 @@ def _draw(axes: Axes, request: FigureRequest, entries: Sequence[Entry], scale: S
     printed = [entry for entry in mine if not math.isnan(entry.printed)]
     if printed:
         axes.plot(
-            [scale.positions[entry.at[axis]] for entry in printed],
+            [scale.beside(entry.at[axis], offset) for entry in printed],
             [entry.printed for entry in printed],
             zorder=2.5,
             label=f"_{PUBLISHED}",

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 _MOST_SERIES = 5  # levels of the last column axis in one panel
 _TALLEST = 8.6  # height of a page in inches
-_FENCE = 3.0  # numbers more than so many interquartile ranges below the first quartile do not extend the axis
+_FENCE = 3.0  # numbers more than so many interquartile ranges below the first quartile do not extend the axis,
+_FAR_BELOW = 0.1  # if they are below it by more than this share of it
 _EDGE = 0.02  # the distance of an arrow from the end of the axis, as a share of the axis
 _FAR = "_far"
 
@@ -199,7 +200,8 @@ def _limits(entries: Sequence[Entry]) -> tuple[float, float]:
     spans = [(sign * e.mean, 0.0 if math.isnan(e.std) else e.std) for e in entries if e.by_seed]
     spans += [(sign * e.printed, 0.0) for e in entries if not math.isnan(e.printed)]
     first, third = np.percentile([x for x, _ in spans], (25, 75))
-    near = [(x - std, x + std) for x, std in spans if x >= first - _FENCE * max(third - first, 1e-9)]
+    fence = max(_FENCE * (third - first), _FAR_BELOW * abs(first), 1e-9)
+    near = [(x - std, x + std) for x, std in spans if x >= first - fence]
     low, high = min(low for low, _ in near), max(high for _, high in near)
     margin = 0.05 * (high - low) or 0.5
     low, high = sorted((sign * (low - margin), sign * (high + margin)))
