@@ -152,7 +152,8 @@ def overlong_uploads(
     middle norms the larger is the median, so that a site which sends nothing but zeros does not have the others left out.
     With fewer than FEWEST uploads without noise, the measure is what the client was sent under the same name in `downloads`;
     where it was sent nothing, or zeros, the smaller norm at a higher limit. What is no weight, such as variances, grows with
-    the square of what it is computed from, so its limit is `limit` squared.
+    the square of what it is computed from, and gradients of clients that have learned their labels vanish, so the limit of
+    these is `limit` squared.
     """
     out = overlong_noise(uploads, specs, noisy, limit)
     plain = {m: _norms(message, specs) for m, message in uploads.items() if m not in noisy}
@@ -162,7 +163,7 @@ def overlong_uploads(
             least = SMALLEST * math.sqrt(entries)
             before = _norm((downloads or {}).get(m, {}).get(name))
             spec = declared(specs, name)
-            most = limit if spec is not None and spec.kind == WEIGHTS else limit**2
+            most = limit if spec is not None and spec.kind == WEIGHTS and not spec.gradient else limit**2
             if len(others) + 1 >= FEWEST:
                 usual = max(statistics.median_high(others), least)
             elif before > least:

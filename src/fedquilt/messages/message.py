@@ -28,6 +28,8 @@ class TensorSpec:
         shared: the same tensor for every client (downloads only); otherwise the leading axis is the client.
         count: whether it is a count, such as of training nodes (uploads only). Under differential privacy a 1 is sent instead.
         weights: whether it is trained parameters of the model, or how training changed them (uploads only).
+        gradient: whether it is a gradient, or a change of one, whose length differs far more between clients than that of
+            weights (uploads only).
         nodes: whether it has rows of single nodes, so that the receiver learns something of each of them (uploads only).
     """
 
@@ -36,6 +38,7 @@ class TensorSpec:
     shared: bool = False
     count: bool = False
     weights: bool = False
+    gradient: bool = False
     nodes: bool = False
 
     @property

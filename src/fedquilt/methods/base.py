@@ -162,6 +162,8 @@ class Method(ABC):
         client_settings: the settings that may differ from client to client (`Client.settings`).
         searched: the settings that `fedquilt tune` searches; names that Settings lacks are skipped.
         single_round: one round is enough, since nothing is learned over rounds.
+        uses_validation: a sentence about what is computed from the labels of validation nodes, beside the choice of the best
+            round, which a run makes for every method; empty: nothing is.
         compute_version: raise it with every change that gives this method's runs other numbers (`runs.compute_version`).
         baseline: a study has a row for it only where the paper's table has one.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
@@ -184,6 +186,7 @@ class Method(ABC):
     searched: ClassVar[tuple[str, ...]] = ("lr", "weight_decay", "dropout")
     client_settings: ClassVar[tuple[str, ...]] = ()
     single_round: ClassVar[bool] = False
+    uses_validation: ClassVar[str] = ""
     compute_version: ClassVar[int] = 1
     baseline: ClassVar[bool] = False
     host_server: ClassVar[bool] = False

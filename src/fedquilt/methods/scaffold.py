@@ -65,6 +65,7 @@ class Scaffold(FedAvg):
             CHANGE + "*",
             "How the client's mean gradient changed since its last round: as its model, it may reveal properties of its nodes.",
             weights=True,
+            gradient=True,
         ),
         TRAIN_NODES,
         PRESENT,
