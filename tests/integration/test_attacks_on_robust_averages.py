@@ -11,7 +11,7 @@ from fedquilt.scenarios.attacks import Attack
 from fedquilt.scenarios.kinds import AggregationRule, AttackKind
 from fedquilt.scenarios.robust_aggregation import averaging_rule, check_averages
 from fedquilt.training.plan import Plan
-from support.federations import make_method, make_training, ragged_clients
+from support.federations import averaging_settings, make_method, make_training, ragged_clients
 
 SIZES = (25, 14, 31, 19, 18, 22, 27)
 MALICIOUS = frozenset({1, 4})
@@ -29,7 +29,7 @@ def models(
 ) -> dict[str, Tensor]:
     """The honest clients' models after some rounds."""
     clients = ragged_clients(SIZES)
-    method = make_method(name, clients, averaging=averaging_rule(rule))
+    method = make_method(name, clients, averaging=averaging_rule(rule), **averaging_settings(name))
     attacks = [] if kind is None else [Attack(kind, LOUD, malicious, 3, method.evidence_of)]
     one = make_training(method, clients, Plan(ROUNDS, participation), upload_transforms=attacks)
     one.run()

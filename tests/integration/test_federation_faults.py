@@ -188,7 +188,7 @@ def test_one_long_upload_ruins_nobody(name: str, sites: int, protected: bool, tm
             reply.content = pack({**header, "protected": protected}, body)
         if who == HOSTILE and header_of(message).get("round") == 1:
             long = {n: torch.where(dense(v) > 0, 5e8, -5e8) for n, v in decode(unpack(reply.content)[1]).items()}
-            counts = {n: torch.ones_like(v) for n, v in long.items() if n.startswith(("train", "seen"))}
+            counts = {n: torch.ones_like(v) for n, v in long.items() if n.startswith(("train", "seen", "votes"))}
             reply.content = pack(unpack(reply.content)[0], encode({**long, **counts}))
         return reply
 

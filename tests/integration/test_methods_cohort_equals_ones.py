@@ -201,7 +201,8 @@ def test_clients_learn_and_use_dropout(name: str) -> None:
     before = {n: start.get(f"model.{n}", start.get(n)) for n in trained.engine.personal()}
     moved = [float((w - before[n]).abs().max()) for n, w in trained.engine.personal().items()]
     assert min(moved) > 1e-3
-    calm = {"dropout": 0.0, "input_dropout": 0.0} if name == "fedssa" else {"dropout": 0.0}
+    own = {"fedssa": ["input_dropout"], "quilt": ["feature_dropout", "node_dropout"]}
+    calm = dict.fromkeys(["dropout", *own.get(name, [])], 0.0)
     plain = train(name, calm, False, 1.0, None, 2)
     first = next(n for n in before if n.endswith(".weight"))
     assert not torch.equal(plain.engine.personal()[first], trained.engine.personal()[first])

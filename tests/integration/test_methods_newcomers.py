@@ -129,7 +129,7 @@ def test_newcomers_get_models_of_their_own_and_change_nobody_elses(name: str) ->
     facts = json.loads(json.dumps(server.facts()))
     stored = FrozenServer.restored(copied(server.lasting), facts, torch.device("cpu"))
     assert stored.method.context == server.method.context
-    assert_same(stored.admit(relabelled(newcomers)).models, both.models)
+    assert_same(stored.admit(relabelled(newcomers, name)).models, both.models)
     after = copied(server.lasting), copied(training.engine.state()), copied(training.server)
     for one, two in zip(after, before, strict=True):
         assert_same(one, two)

@@ -40,7 +40,7 @@ FLAGS = (
     "--disable-sync",
     "--window-size=1280,900",
 )
-CHARTS = ("convergence", "similarity", "clients", "upload", "download", "time", "partition")
+CHARTS = ("convergence", "similarity", "clients", "views", "views-rounds", "upload", "download", "time", "partition")
 FIRST, SECOND = "cora, disjoint, 4 clients", "pubmed, disjoint, 6 clients"
 
 
@@ -52,7 +52,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for setting, dataset, clients in ((FIRST, "cora", 4), (SECOND, "pubmed", 6)):
         for method, factors, rounds in (("fedpub", None, 30), ("fediih", 2, 30), (HOSTILE, None, 1)):
             folder = into / f"{dataset}-{len(runs)}"
-            write_run(folder, method, rounds=rounds, clients=clients, dataset=dataset, factors=factors)
+            views = ("mlp", HOSTILE) if method == "fedpub" else ()
+            write_run(folder, method, rounds=rounds, clients=clients, dataset=dataset, factors=factors, views=views)
             runs.append(read_page_run(folder, method, setting))
     headers = (HeaderCell("Method"), *(HeaderCell(f"column {i}") for i in range(20)))
     row = (PageCell(HOSTILE, tone="head"), *(PageCell("80.00 ± 1.00", "paper 79.00", "exceeded") for _ in range(20)))
@@ -179,6 +180,20 @@ def test_a_factor_a_seed_an_order_and_a_scale_can_be_chosen(reader: Any) -> None
         for cell in reader.find_elements(By.CSS_SELECTOR, "#similarity-table tbody th")
     ]
     assert sorted(order) == ["0", "1", "2", "3"]
+
+
+def test_the_views_of_a_seed_can_be_chosen(reader: Any) -> None:
+    def bars() -> list[str]:
+        paths = "document.querySelectorAll('#views-chart svg path')"
+        return reader.execute_script(f"return [...{paths}].map((path) => path.getAttribute('d'))")
+
+    assert not reader.find_element(By.ID, "views-run").is_displayed()
+    legend = reader.find_elements(By.CSS_SELECTOR, "#views-legend li")
+    assert [one.get_attribute("textContent") for one in legend] == ["mlp", HOSTILE]
+    assert reader.find_element(By.ID, "views-when").text == "The bars show the mixtures after the last round."
+    before = bars()
+    Select(reader.find_element(By.ID, "views-seed")).select_by_value("1")
+    assert bars() != before
 
 
 def test_a_setting_is_chosen_for_all_charts(reader: Any) -> None:

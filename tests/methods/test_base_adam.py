@@ -51,7 +51,7 @@ def test_shapes_of_personal_models_are_known_without_data(name: str, settings: d
         ("fedper", {}, ["model.conv*", "train_nodes"]),
         ("fedhero", {}, ["model.*", "nodes"]),
         ("fedhero", {"share": "none"}, []),
-        ("quilt", {"share": "filter"}, ["filter", "train_nodes"]),
+        ("quilt", {"share": "filter"}, ["filter", "votes", "train_nodes"]),
         ("fedpub", {"similarity": "label"}, ["model.*", "label_share"]),
     ],
     ids=str,

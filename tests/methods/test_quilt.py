@@ -1,30 +1,40 @@
-"""Quilt's formulas, each against a few lines of NumPy or autograd, and what of them crosses."""
+"""Quilt's formulas, each against a few lines of NumPy or autograd, and what of them crosses.
+
+The first version of Quilt, one view whose weights are averaged; test_quilt_views.py has gradients and several views.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.graphs.graph import Graph
 from fedquilt.methods.base import State
 from fedquilt.methods.base_adam import KEYS
-from fedquilt.methods.quilt import FLOOR, Quilt, features_seen, features_seen_by, of_each
-from fedquilt.nn import filters
+from fedquilt.methods.base_evidence import FLOOR, features_seen
+from fedquilt.methods.quilt import Quilt
 from fedquilt.nn.dropout import Dropout
 from fedquilt.tasks.node_classification import training_class_counts
-from support.clients import assert_near, client_lists, dense_adjacency, dense_features, numbers, with_training_nodes
-from support.federations import CLASSES, FEATURES, assert_same, make_method, make_task, ragged_clients, tapped_run
+from support.clients import assert_near, numbers, with_training_nodes
+from support.federations import (
+    CLASSES,
+    FEATURES,
+    FIRST_QUILT,
+    assert_same,
+    averaging_settings,
+    make_method,
+    make_task,
+    ragged_clients,
+    tapped_run,
+)
 
 seeds = st.integers(0, 2**31)
 FILTER_WEIGHTS = {"hidden.weight", "hidden.bias", "classifier.weight", "classifier.bias"}
@@ -33,7 +43,7 @@ SEEN = {"seen.features", "seen.classes"}
 
 def make(clients: Sequence[Client] | None = None, epochs: int = 1, **settings: Any) -> Quilt:
     clients = clients or ragged_clients(sparse=True)
-    method = make_method("quilt", clients, make_task(clients, epochs=epochs), **settings)
+    method = make_method("quilt", clients, make_task(clients, epochs=epochs), **FIRST_QUILT | settings)
     assert isinstance(method, Quilt)
     return method
 
@@ -176,7 +186,7 @@ def test_a_round_costs_no_more_bytes_than_fedavgs(hidden: int, participation: fl
     clients = ragged_clients(sparse=True)
     assert hidden**2 > FEATURES
     mine, theirs = (
-        tapped_run(make_method(name, clients, hidden=hidden), clients, 3, participation)[0]
+        tapped_run(make_method(name, clients, hidden=hidden, **averaging_settings(name)), clients, 3, participation)[0]
         for name in ("quilt", "fedavg")
     )
     for own, other in zip(mine.records, theirs.records, strict=True):
@@ -188,46 +198,6 @@ def test_a_round_costs_no_more_bytes_than_fedavgs(hidden: int, participation: fl
 
 
 # -- evidence --------------------------------------------------------------------------------------
-
-
-@given(clients=client_lists(most=2))
-def test_features_seen_equals_a_loop(clients: list[Client]) -> None:
-    for client in clients:
-        x, a = dense_features(client), dense_adjacency(client)
-        expected = np.zeros(x.shape[1])
-        for node in range(len(x)):
-            if client.split[node] == 0 and client.graph.y[node] >= 0:
-                for f in range(x.shape[1]):
-                    near = [other for other in range(len(x)) if other == node or a[node, other]]
-                    expected[f] += any(x[other, f] != 0 for other in near)
-        assert features_seen(client).tolist() == expected.tolist()
-
-
-@given(clients=client_lists(most=2))
-def test_classes_seen_equals_a_loop(clients: list[Client]) -> None:
-    for client in clients:
-        expected = [0] * client.graph.classes
-        for label, part in zip(client.graph.y, client.split, strict=True):
-            if part == 0 and label >= 0:
-                expected[label] += 1
-        assert training_class_counts(client).tolist() == expected
-
-
-def test_evidence_of_a_cohort_is_that_of_its_clients() -> None:
-    clients = with_training_nodes((3, 0, 7))
-    for count in (features_seen, training_class_counts):
-        found = of_each(Cohort(clients), count)
-        assert found.dtype == torch.float32
-        assert found.tolist() == [count(client).tolist() for client in clients]
-        assert not found[1].any()
-
-
-@given(clients=client_lists(most=6), most=st.integers(1, 60))
-def test_a_client_has_seen_the_same_features_in_any_company(clients: list[Client], most: int) -> None:
-    alone = [features_seen(client).tolist() for client in clients]
-    assert features_seen_by(clients).tolist() == alone
-    with mock.patch.object(filters, "BUNCH", most):
-        assert filters.of_each_once(Cohort(clients), "seen", features_seen_by).tolist() == alone
 
 
 def test_evidence_is_what_the_clients_send() -> None:
@@ -363,7 +333,7 @@ def test_without_evidence_the_average_is_fedavgs() -> None:
 @pytest.mark.parametrize("model", ["gcn", "sage", "mlp"])
 def test_without_masks_and_evidence_it_is_fedavg(model: str, participation: float) -> None:
     clients = ragged_clients()
-    mine = make_method("quilt", clients, model=model, masks=False, evidence=False)
+    mine = make(clients, model=model, masks=False, evidence=False)
     theirs = make_method("fedavg", clients, model=model)
     ours, others = (tapped_run(method, clients, 3, participation)[0] for method in (mine, theirs))
     assert_same(ours.engine.personal(), others.engine.personal())
@@ -396,7 +366,7 @@ def test_sharing_nothing_is_training_alone(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("model", ["gcn", "sage", "mlp"])
 def test_sharing_nothing_without_masks_is_the_method_local(model: str) -> None:
     clients = ragged_clients()
-    mine = make_method("quilt", clients, model=model, share="", masks=False)
+    mine = make(clients, model=model, share="", masks=False)
     theirs = make_method("local", clients, model=model, lr=mine.settings.lr)
     ours, others = (tapped_run(method, clients, 3, 1.0)[0].engine.personal() for method in (mine, theirs))
     assert_same(ours, others)
@@ -531,14 +501,9 @@ def test_every_model_learns(model: str) -> None:
     assert all(after < before for before, after in itertools.pairwise(losses))
 
 
-def test_features_that_cancel_are_seen_all_the_same() -> None:
-    graph = Graph("pair", np.array([[0], [1]]), np.array([[1.0], [-1.0]], dtype=np.float32), np.array([0, 1]), 2)
-    assert features_seen(Client(0, graph, np.zeros(2, dtype=np.int8))).tolist() == [2]
-
-
 def test_a_client_without_training_nodes_keeps_its_mask_whatever_the_reach() -> None:
     clients = with_training_nodes((0, 5))
-    method = make_method("quilt", clients, reach=0.0)
+    method = make(clients, reach=0.0)
     state, cohort = method.start(Cohort(clients)), Cohort(clients)
     update = method.local_update(state, cohort, {}, 0)
     assert not any(w.isnan().any() for w in update.personal.values())
@@ -547,16 +512,16 @@ def test_a_client_without_training_nodes_keeps_its_mask_whatever_the_reach() -> 
 
 def test_its_findings_are_each_clients_mean_filter() -> None:
     clients = ragged_clients()
-    state = make_method("quilt", clients, groups=2, order=3).start(Cohort(clients))
+    state = make(clients, groups=2, order=3).start(Cohort(clients))
     state["filter"].copy_(torch.rand(state["filter"].shape, generator=torch.Generator().manual_seed(1)))
-    found = make_method("quilt", clients, groups=2, order=3).findings({}, state)
+    found = make(clients, groups=2, order=3).findings({}, state)
     assert found.keys() == {"coefficients"}
     assert_near(found["coefficients"], (state["filter"][:, 0] + state["filter"][:, 1]) / 2)
-    sage = make_method("quilt", clients, model="sage")
+    sage = make(clients, model="sage")
     assert sage.findings({}, sage.start(Cohort(clients))) == {}
 
 
 def test_layers_are_for_the_usual_backbones() -> None:
     with pytest.raises(FedquiltError, match="layers is for the usual backbones, such as sage"):
-        make_method("quilt", ragged_clients(), layers=3)
-    assert "conv3.weight" in make_method("quilt", ragged_clients(), layers=3, model="gcn").shapes()
+        make(layers=3)
+    assert "conv3.weight" in make(layers=3, model="gcn").shapes()

@@ -17,6 +17,7 @@ import fedquilt
 from fedquilt.methods.base import methods
 from fedquilt.runs import compute_version as module
 from fedquilt.runs.compute_version import COMPUTE_VERSION, compute_version, method_version, run_version
+from support.federations import FIRST_QUILT
 
 RECORDED = Path(__file__).with_name("reference_results.json")
 COMMON: dict[str, Any] = {"dataset": "patchwork", "rounds": 4, "device": "cpu", "checkpoint_seconds": 1e9}
@@ -28,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "dense": {"method": "fedper", "settings": {"model": "mlp"}},
     "overlapping": {"method": "fedpub", "partition": "overlapping"},
     "natural": {"method": "quilt", "partition": "natural", "clients": None},
+    "first quilt": {"method": "quilt", "settings": FIRST_QUILT},
     "louvain": {"method": "fedavg", "partition": "louvain", "clients": 5, "min_train": 1},
     "some clients": {"method": "fediih", "participation": 0.4},
     "noise": {"method": "fedhero", "edge_noise": 0.1},

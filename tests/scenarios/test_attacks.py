@@ -16,7 +16,7 @@ from fedquilt.messages.message import Message, Sparse, TensorSpec, dense
 from fedquilt.scenarios.attacks import EMBEDDING, Attack, check_attackable
 from fedquilt.training.client_sampling import some_clients
 from fedquilt.training.plan import Plan
-from support.federations import assert_same, make_method, make_training, ragged_clients, without_seconds
+from support.federations import FIRST_QUILT, assert_same, make_method, make_training, ragged_clients, without_seconds
 from support.small_runs import stop_after
 
 SMALL: dict[str, Any] = {"clients": 5, "rounds": 4, "device": "cpu", "settings": {"hidden": 8}}
@@ -108,8 +108,8 @@ def test_weights_of_every_method_that_sends_any_can_be_attacked() -> None:
         check_attackable(make_method("fedavg", clients), kind)  # type: ignore[arg-type]
         with pytest.raises(FedquiltError, match="Method 'local' uploads nothing to attack; leave out the attack"):
             check_attackable(make_method("local", clients), kind)  # type: ignore[arg-type]
-    check_attackable(make_method("quilt", clients), "own-rows")
-    for method in (make_method("fedavg", clients), make_method("quilt", clients, evidence=False)):
+    check_attackable(make_method("quilt", clients, **FIRST_QUILT), "own-rows")
+    for method in (make_method("fedavg", clients), make_method("quilt", clients)):
         with pytest.raises(FedquiltError, match="does not average by evidence, so that no rows can be owned; choose"):
             check_attackable(method, "own-rows")
 

@@ -26,7 +26,7 @@ from fedquilt.scenarios.guarded_aggregation import (
 )
 from fedquilt.scenarios.robust_aggregation import RobustAverage
 from fedquilt.training.plan import Plan
-from support.federations import make_method, make_training, ragged_clients
+from support.federations import FIRST_QUILT, averaging_settings, make_method, make_training, ragged_clients
 
 FAR, FAR_PATCH, COUNT, SIZE, SHARE = 3.0, 5.0, 3.0, 3.0, 2.0
 
@@ -279,8 +279,8 @@ def test_a_cohort_of_all_and_cohorts_of_one_are_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fedper", "fedhero", "quilt"])
 def test_the_server_remembers_what_it_sent(name: str) -> None:
-    clients = ragged_clients()
-    method = make_method(name, clients, averaging=GuardedAverage())
+    clients, settings = ragged_clients(), averaging_settings(name)
+    method = make_method(name, clients, averaging=GuardedAverage(), **settings)
     training = make_training(method, clients, Plan(2))
     start = method.public_start()
     before = {n: v.clone() for n, v in training.server.items() if n.startswith("previous.")}
@@ -289,7 +289,7 @@ def test_the_server_remembers_what_it_sent(name: str) -> None:
     training.run()
     assert {f"previous.{n}" for n in training.down} == set(before)
     assert all(torch.equal(training.server[f"previous.{n}"], value) for n, value in training.down.items())
-    plain, _ = make_method(name, clients).server_start()
+    plain, _ = make_method(name, clients, **settings).server_start()
     assert not any(n.startswith("previous.") for n in plain)
 
 
@@ -299,7 +299,7 @@ def test_rows_that_a_hostile_client_owns_stay_small_in_a_training(kind: Any) -> 
     clients = ragged_clients(sparse=True)
     largest = {}
     for rule in (RobustAverage("median"), GuardedAverage()):
-        method = make_method("quilt", clients, averaging=rule)
+        method = make_method("quilt", clients, averaging=rule, **FIRST_QUILT)
         attack = Attack(kind, 100.0, frozenset({0}), 3, method.evidence_of)
         training = make_training(method, clients, Plan(4), upload_transforms=[OwnRow(), attack])
         training.advance(4)

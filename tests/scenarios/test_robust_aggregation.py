@@ -21,7 +21,7 @@ from fedquilt.scenarios import robust_aggregation
 from fedquilt.scenarios.guarded_aggregation import GuardedAverage
 from fedquilt.scenarios.robust_aggregation import RobustAverage, averaging_rule, check_averages
 from fedquilt.training.plan import Plan
-from support.federations import assert_same, make_method, make_training, ragged_clients
+from support.federations import assert_same, averaging_settings, make_method, make_training, ragged_clients
 
 RULES = ("median", "trimmed", "clipped")
 # What these send is the average itself: those that average as FedAvg does, and some that do it in their own way.
@@ -186,14 +186,15 @@ def test_pieces_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", AVERAGING)
 def test_methods_that_average_do_so_by_the_rule(name: str) -> None:
-    clients = ragged_clients()
+    clients, settings = ragged_clients(), averaging_settings(name)
     downs = {}
     for rule in (None, *RULES):
-        method = make_method(name, clients, averaging=averaging_rule(rule or "mean", 0.2, 1.0))  # type: ignore[arg-type]
+        averaging = averaging_rule(rule or "mean", 0.2, 1.0)  # type: ignore[arg-type]
+        method = make_method(name, clients, averaging=averaging, **settings)
         training = make_training(method, clients, Plan(2))
         training.runner.run(0)
         downs[rule] = training.down
-    uploads, _ = make_training(make_method(name, clients), clients, Plan(2)).engine.round(
+    uploads, _ = make_training(make_method(name, clients, **settings), clients, Plan(2)).engine.round(
         0, torch.arange(5), method.server_start()[1], False
     )
     weights = [n for n in downs[None] if n.startswith("model.") and n.endswith("bias") and "classifier" not in n]
@@ -232,7 +233,7 @@ def test_methods_that_give_each_client_an_average_do_so_by_the_rule(name: str) -
 
 def test_quilts_evidence_says_who_votes() -> None:
     clients = ragged_clients(sparse=True)
-    method = make_method("quilt", clients, averaging=RobustAverage("median"))
+    method = make_method("quilt", clients, averaging=RobustAverage("median"), **averaging_settings("quilt"))
     uploads, _ = make_training(method, clients, Plan(2)).engine.round(0, torch.arange(5), {}, False)
     uploads["seen.features"][1:, 0] = 0
     down = method.aggregate({}, uploads, torch.arange(5), torch.arange(5))

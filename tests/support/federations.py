@@ -70,12 +70,24 @@ def ragged_client(rng: np.random.Generator, number: int, nodes: int, sparse: boo
     return Client(number, graph, split)
 
 
-def relabelled(clients: list[Client]) -> list[Client]:
-    """Other labels for all labelled nodes that do not train."""
-    changed = []
+# Quilt as it was first: one view, whose weights are averaged by evidence.
+FIRST_QUILT: dict[str, Any] = {
+    **{"model": "filter", "order": 4, "groups": 5, "basis": "scaled"},
+    **{"average": "weights", "feature_dropout": 0.0, "lr": 0.01, "reach": 200.0},
+}
+
+
+def averaging_settings(name: str) -> dict[str, Any]:
+    """Settings with which the server of this method averages weights."""
+    return FIRST_QUILT if name == "quilt" else {}
+
+
+def relabelled(clients: Sequence[Client], method: str) -> list[Client]:
+    """Other labels for all labelled nodes that the method must not read: of test, and of validation unless it says so."""
+    changed, read = [], (TRAIN, VAL) if find_method(method).uses_validation else (TRAIN,)
     for client in clients:
         y = client.graph.y.copy()
-        hidden = (client.split != TRAIN) & (y >= 0)
+        hidden = ~np.isin(client.split, read) & (y >= 0)
         y[hidden] = (y[hidden] + 1) % client.graph.classes
         assert not np.array_equal(y, client.graph.y)
         changed.append(Client(client.id, replace(client.graph, y=y), client.split))

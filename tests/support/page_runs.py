@@ -27,9 +27,10 @@ def write_run(
     classes: int | None = 3,
     done: bool = True,
     level: float = 70.0,
+    views: Sequence[str] = (),
     more: dict[str, Any] | None = None,
 ) -> Path:
-    """A run folder as `fedquilt run` would leave it; `factors` of None means matrices [M, M]."""
+    """A run folder as `fedquilt run` would leave it; `factors` of None means matrices [M, M], `views` have weights."""
     folder = RunFolder.create(path, "run")
     folder.config = {
         "method": method,
@@ -43,7 +44,11 @@ def write_run(
         "attack": None,
         "attack_scale": 5.0,
         "data": None,
-        "resolved": {"settings": {"lr": 0.01, "hidden": 8}, "graph": {"nodes": 90}, "device": "cpu"},
+        "resolved": {
+            "settings": {"lr": 0.01, "hidden": 8, **({"views": ",".join(views)} if views else {})},
+            "graph": {"nodes": 90},
+            "device": "cpu",
+        },
         "versions": {"fedquilt": "0.1.0", "torch": "2"},
         **(more or {}),
     }
@@ -64,6 +69,8 @@ def write_run(
             }
             if timings:
                 record["timings"] = {"train": 0.012, "evaluate": 0.005, "server": 0.001}
+            if views:
+                record["diagnostics"] = {f"view_{name}": 1 / len(views) for name in views}
             records.append(record)
             place.append(record)
         if similarity:
@@ -74,6 +81,8 @@ def write_run(
                 matrices[key] = (half + half.swapaxes(-1, -2)) / 2
                 matrices[key][..., np.arange(clients), np.arange(clients)] = 1.0
             place.save_arrays("similarity", matrices)
+        if views:
+            place.save_arrays("findings", {"views": rng.dirichlet(np.ones(len(views)), clients)})
         sizes = rng.integers(20, 40, clients)
         cut = {"nodes": np.arange(sizes.sum()), "sizes": sizes, "split": np.zeros(sizes.sum(), dtype=np.int8)}
         if classes is not None:

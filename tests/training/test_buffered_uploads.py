@@ -21,6 +21,7 @@ from support.clients import assert_near
 from support.federations import (
     Wiretap,
     assert_same_training,
+    averaging_settings,
     make_method,
     make_task,
     make_training,
@@ -28,21 +29,21 @@ from support.federations import (
 )
 
 
-def can_wait(name: str) -> bool:
+def can_wait(name: str, **settings: Any) -> bool:
     try:
-        check_buffers(make_method(name, ragged_clients()))
+        check_buffers(make_method(name, ragged_clients(), **settings))
     except FedquiltError as error:
         return not str(error).startswith("Asynchronous rounds are for methods that send all clients the same")
     return True
 
 
-ABLE = [name for name in methods() if can_wait(name)]
+ABLE = [name for name in methods() if can_wait(name, **averaging_settings(name))]
 LATE = Conditions(upload_delay=2, buffer=3)
 
 
 def training(name: str, conditions: Conditions = LATE, rounds: int = 6, share: float = 0.6, **options: Any) -> Training:
     clients = ragged_clients()
-    method = make_method(name, clients, make_task(clients, epochs=2, rounds=rounds))
+    method = make_method(name, clients, make_task(clients, epochs=2, rounds=rounds), **averaging_settings(name))
     return make_training(
         method, clients, Plan(rounds, share, checkpoint_seconds=-1.0, conditions=conditions), **options
     )
@@ -148,6 +149,7 @@ def test_methods_with_one_average_can_and_others_are_refused() -> None:
         "fedstar",
     )
     assert {*plain, "quilt"} <= set(ABLE)
+    assert not can_wait("quilt")  # it sends gradients
     personal = (
         "fedpub",
         "fediih",

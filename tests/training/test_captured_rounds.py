@@ -159,7 +159,7 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ids=str,
 )
 def test_every_method_gives_what_it_gives_one_by_one(name: str, settings: dict[str, Any], every: int) -> None:
-    plan = Plan(8, evaluate_every=every)
+    plan = Plan(11, evaluate_every=every)
     whole, block = begin(name, plan, **settings), in_blocks(begin(name, plan, **settings))
     whole.run()
     block.run()

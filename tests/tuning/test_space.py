@@ -33,7 +33,7 @@ OWN: dict[str, tuple[str, ...] | None] = {
     "fedssa": ("input_dropout", "filter_lr", "semantic_weight", "structural_weight"),
     "fedhero": ("alpha", "smoothness", "concentration"),
     "fedsheafhn": ("hidden", "server_lr", "personal_step"),
-    "quilt": ("hidden", "node_dropout", "filter_lr", "reach"),
+    "quilt": ("hidden", "node_dropout", "feature_dropout", "filter_lr", "reach"),
 }
 
 

@@ -46,11 +46,12 @@ class Placed(Protocol):
 
 
 class Places:
-    """So many rows of the one owner of a key, such as the server: a `Placed`."""
+    """So many rows of each owner of a key, such as the server, or a client's features: a `Placed`."""
 
-    def __init__(self, rows: int, device: torch.device) -> None:
-        self.position = torch.arange(rows, device=device)
-        self.client = torch.zeros_like(self.position)
+    def __init__(self, rows: int, device: torch.device, owners: int = 1) -> None:
+        self.equal_length = rows
+        self.position = torch.arange(rows, device=device).repeat(owners)
+        self.client = torch.arange(owners, device=device).repeat_interleave(rows)
 
 
 @dataclass(frozen=True)

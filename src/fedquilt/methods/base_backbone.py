@@ -140,23 +140,29 @@ class BackboneMethod(AdamMethod):
         effective, loss = self.effective_gradients(self.weights(state), cohort, dropout)
         return {MODEL + name: grad for name, grad in effective.items()}, loss
 
-    def effective_gradients(self, weights: Weights, cohort: Cohort, dropout: Dropout) -> tuple[Weights, Tensor]:
-        """The gradient of the task's loss with respect to weights as the network uses them, and each client's loss [M]."""
+    def effective_gradients(
+        self, weights: Weights, cohort: Cohort, dropout: Dropout, network: Network | None = None
+    ) -> tuple[Weights, Tensor]:
+        """The gradient of the task's loss with respect to weights as the network uses them, and each client's loss [M].
+
+        `network` is the method's model unless it is given.
+        """
         leaves = leaves_of(weights)
-        total, each = self.task.training_loss(
-            cohort, self.model.training(cohort, leaves, dropout).logits, dropout.draws
-        )
+        outputs = (network or self.model).training(cohort, leaves, dropout)
+        total, each = self.task.training_loss(cohort, outputs.logits, dropout.draws)
         return gradients_of(total, leaves), each
 
-    def at_every_node(self, weights: Weights, cohort: Cohort, embedding: bool = True) -> Output:
-        """The network's outputs at every node, without dropout; part by part where clients train on parts of their graphs.
+    def at_every_node(
+        self, weights: Weights, cohort: Cohort, embedding: bool = True, network: Network | None = None
+    ) -> Output:
+        """A network's outputs at every node, without dropout; part by part where clients train on parts of their graphs.
 
-        Then embeddings are left out, [R, 0], unless they are asked for.
+        Then embeddings are left out, [R, 0], unless they are asked for. `network` is the method's model unless it is given.
         """
-        nodes = self.context.batch_nodes
+        nodes, model = self.context.batch_nodes, network or self.model
         if not nodes or fits(cohort, nodes):
-            return self.model(cohort, weights)
-        return outputs_in_parts(self.model, cohort, weights, nodes, embedding)
+            return model(cohort, weights)
+        return outputs_in_parts(model, cohort, weights, nodes, embedding)
 
     def needs_whole_graphs(self) -> str:
         """A part of a graph is enough for the task's loss."""

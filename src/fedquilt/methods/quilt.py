@@ -1,165 +1,208 @@
 """Quilt: the method of fedquilt, 2026; `fedquilt docs quilt` says more.
 
-What features and labels *mean* is common to all data owners; *how the graph carries it* is not. So the feature layer and the
-classifier are shared, and each client looks at its graph through filters of its own (`fedquilt.nn.filters`), which never
-leave it. What is shared is averaged patch by patch over those who have evidence for it, and a private mask lets a client
-differ, the more the more labels it has.
+What features and labels *mean* is common to all data owners; *how the graph carries it* is not, and no single look at a graph
+is right for every owner. So a client looks at its graph in several ways side by side, its views: at a node's own features
+(`mlp`), through graph filters of its own (`fedquilt.nn.filters`), and at a node beside the mean of its neighbours (`sage`).
+Each view shares its weights with the same view of the other clients; the views that do best on validation nodes decide.
 
-Two rules make the sharing work:
+- *Shared weights* W. Clients send gradients; the server takes a step of Adam along their mean, weighted by training nodes
+  (FedSGD with Adam; Reddi et al., Adaptive Federated Optimization, 2021). Adam scales the step of each weight by itself, so
+  that a feature that few clients have is learned from those who have it, at full speed.
+- *Private parts.* Filters never leave a client. Nor does its mask: it works with W (1 + O_m), and its mask learns at the rate
+  lr n_m / (n_m + reach), where n_m is the number of its training nodes: who has many labels can afford to differ.
+- *Mixture.* A client compares its views on its validation nodes and sends its votes, a number from 0 to 1 for each. It
+  predicts with the mixture of views (`fedquilt.nn.views`) by exponential weights of everyone's average votes, and of its own
+  the more the more validation nodes it has. Before the rounds HALVINGS the worse half of the views is dropped: clients do not
+  train or send it any more.
 
-- *Evidence.* Each patch of the shared weights is averaged over those who have something to say about it: the weights of a
-  feature over the clients by how many of their training nodes have the feature, themselves or in a neighbour; the classifier's
-  weights of a class by how many training nodes are of that class:
-
-      W[f] = sum_m e_mf W_m[f] / sum_m e_mf
-
-  A plain average lets clients that never saw a feature vote on it with the random numbers they started from.
-- *Reach.* Each client keeps a private mask and works with W (1 + O_m). Its mask learns at the rate lr n_m / (n_m + reach),
-  where n_m is the number of its training nodes: who has many labels can afford to differ, who has few relies on the others.
-  What is sent is W, without the mask.
-
-Nothing about anyone's structure crosses: no coefficients, no mask, and nothing of a node.
-
-How it came about, what every part is worth and what was left out is in `fedquilt docs quilt`.
+With `average=weights` clients take the steps of Adam and the server averages weights, patch by patch over those who have
+*evidence* for it: the weights of a feature by how many of a client's training nodes have it, themselves or in a neighbour, the
+classifier's weights of a class by how many training nodes are of that class: W[f] = sum_m e_mf W_m[f] / sum_m e_mf. Quilt's
+first version is model=filter average=weights order=4 groups=5 basis=scaled feature_dropout=0 lr=0.01 reach=200.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Annotated
+from collections.abc import Collection, Hashable
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
 import torch
-from pydantic import AfterValidator, Field
 from torch import Tensor
 
-from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.draws import Places
+from fedquilt.devices.device import on_host
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
-from fedquilt.methods.base import RoundSizes, RunContext, State, register
-from fedquilt.methods.base_adam import MODEL, PREVIOUS
+from fedquilt.methods.base import RoundSizes, RunContext, State, Update, register
+from fedquilt.methods.base_adam import MODEL, PREVIOUS, AdamMethod, along
 from fedquilt.methods.base_backbone import BackboneMethod
+from fedquilt.methods.base_evidence import (
+    CLASSES_SEEN,
+    EVIDENCE,
+    EVIDENCE_UPLOADS,
+    FEATURES_SEEN,
+    FLOOR,
+    EvidenceMethod,
+)
 from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
-from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive, Rate
-from fedquilt.methods.sums import along_axis
+from fedquilt.methods.quilt_settings import SEVERAL, QuiltSettings
+from fedquilt.methods.sums import mean_of_sums, weighted_summands
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.filters import FILTER, IDENTITY, Basis, FilterNet, features_of, of_each_once, side_by_side
+from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import Network, matrices
-from fedquilt.nn.module_backbone import check_backbone
-from fedquilt.nn.optim import LearningRate
-from fedquilt.tasks.node_classification import training_class_counts
+from fedquilt.nn.optim import LearningRate, adam_start, adam_step
+from fedquilt.nn.views import MIXTURE, Views, mixture_weights, prefix_of, votes_of
+from fedquilt.tasks.base import find_task
 
-FilterOrBackbone = Annotated[str, AfterValidator(partial(check_backbone, others=("filter",)))]
-MASK = "mask."
-EVIDENCE = FEATURES_SEEN, CLASSES_SEEN = "seen.features", "seen.classes"
-FLOOR = 1e-3  # evidence a training node for every patch, so that a patch without other evidence is averaged plainly
-
-
-@dataclass(frozen=True)
-class QuiltSettings(BackboneSettings):
-    """The backbone's settings and Quilt's own.
-
-    Attributes:
-        model: filter (private polynomial filters, `fedquilt.nn.filters`), or one of fedquilt's backbones, such as sage.
-        order: how many steps away the filters reach.
-        groups: groups of hidden units, each with a filter of its own; at the start they look at different distances.
-        basis: the filters' basis: powers scaled to be equally loud, plain powers (monomial), or chebyshev.
-        filter_lr: Adam's learning rate for the filters' coefficients.
-        node_dropout: share of nodes whose input is dropped in a training step, before it spreads.
-        identity: rows of a private table by which a client can tell who a neighbour is, for graphs where that says more than
-            what neighbours look like; 0: none.
-        evidence: average by evidence (off: by training nodes, as FedAvg does).
-        masks: private masks on the shared weights.
-        reach: training nodes at which a client's mask learns half as fast as the weights.
-        share: what is averaged: layer (what reads features), head (the classifier), filter; what is not named stays at home.
-    """
-
-    model: FilterOrBackbone = "filter"
-    order: Count = 4
-    groups: Count = 5
-    basis: Basis = "scaled"
-    filter_lr: Positive = 0.02
-    node_dropout: Rate = 0.2
-    identity: Annotated[int, Field(ge=0)] = 0
-    evidence: bool = True
-    masks: bool = True
-    reach: NonNegative = 200.0
-    share: str = "layer,head"
+MASK, GRADIENT = "mask.", "gradient."
+VOTES = "votes"  # an upload, and in a client's state: its own
+AVERAGE_VOTES = "views"  # a download, and in the states: everyone's, and DROPPED of a view that is not trained any more
+DROPPED = -1.0
+FEW_FEATURES = 100  # with fewer each one matters, and none are dropped by default
+FEATURE_LAYER = 2  # the `layer` of the draws that drop features; see `Draws`
+HALVINGS = (20, 40)  # before these rounds the worse half of the views is dropped
+VOTES_EVERY = 5  # rounds from one comparison of a client's views to the next
+VOTE_POINTS = 10.0  # points of the metric that a view may be below a client's best before its vote is zero
+STEADY = 0.5  # how far everyone's votes move the average votes in a round
+SAGE_WIDTH = 0.75  # of `hidden`: GraphSAGE has two weights for each feature and unit, which are sent
 
 
 @register("quilt")
-class Quilt(BackboneMethod):
-    """State: the shared weights as trained since (``model.``), masks (``mask.``), coefficients and the table of identities."""
+class Quilt(EvidenceMethod):
+    """State: the shared weights (``model.``), their gradients since the round began (``gradient.``), or Adam's moments, masks
+    (``mask.``), coefficients and the table of identities; of several views, the client's votes and everyone's."""
 
     title = "Quilt"
     paper = "fedquilt, 2026"
+    compute_version = 2
     admits = True
     newcomers = (
-        "A newcomer is given the shared layers as averaged by evidence, and trains them with graph filters and "
-        "masks of its own; it sends nothing."
+        "A newcomer is given the shared layers of the views that are left and everyone's votes on them, and trains them with "
+        "graph filters and masks of its own; it sends nothing."
     )
     Settings = QuiltSettings
-    searched = (*BackboneMethod.searched, "hidden", "node_dropout", "filter_lr", "reach")
+    settings_before = MappingProxyType(
+        {
+            **{"model": "filter", "average": "weights", "feature_dropout": 0.0, "lr": 0.01, "reach": 200.0},
+            **{"order": 4, "groups": 5, "basis": "scaled"},
+        }
+    )
+    searched = (*BackboneMethod.searched, "hidden", "node_dropout", "feature_dropout", "filter_lr", "reach")
     settings: QuiltSettings
+    client_settings = ("weight_decay", "epochs")
+    uses_validation = "Clients compare their views on validation nodes, for the weights of the views in the mixture."
     uploads = (
+        TensorSpec(
+            GRADIENT + "*",
+            "How the client's loss changes with the shared weights: as a model after training, it may reveal properties of its "
+            "nodes.",
+            weights=True,
+            gradient=True,
+        ),
         WEIGHTS,
         TensorSpec(
             FILTER,
             "The coefficients of the client's graph filters; only if you ask for it with share=filter.",
             weights=True,
         ),
+        *EVIDENCE_UPLOADS,
         TensorSpec(
-            FEATURES_SEEN,
-            "For each feature, how many training nodes have it, themselves or in a neighbour.",
+            VOTES,
+            "For each view, how many points it is below the client's best one on its validation nodes: 1 at none, 0 at ten.",
             count=True,
         ),
-        TensorSpec(CLASSES_SEEN, "How many training nodes of each class the client has.", count=True),
         TRAIN_NODES,
     )
-    downloads = (AVERAGE, TensorSpec(FILTER, "The average of the participants' coefficients.", shared=True))
+    downloads = (
+        AVERAGE,
+        TensorSpec(FILTER, "The average of the participants' coefficients.", shared=True),
+        TensorSpec(AVERAGE_VOTES, "The average of the participants' votes on each view.", shared=True),
+    )
     single_uploads = ""
 
     def __init__(self, settings: QuiltSettings, context: RunContext, averaging: Averaging = WEIGHTED_MEAN) -> None:
         self.shared = {part.strip() for part in settings.share.split(",") if part.strip()}
-        if unknown := self.shared - {"layer", "head", "filter"}:
-            raise FedquiltError(f"Quilt cannot share '{min(unknown)}': give share as any of layer, head, filter.")
-        if settings.model != "filter" and (settings.identity or "filter" in self.shared):
-            raise FedquiltError(
-                f"identity and share=filter are for model=filter, not {settings.model}; leave them out."
-            )
-        if settings.model == "filter" and settings.layers != QuiltSettings.layers:
-            raise FedquiltError(
-                "layers is for the usual backbones, such as sage; model=filter reaches farther with order."
-            )
+        self.names = settings.views.split(",") if settings.model == SEVERAL else [settings.model]
+        _check(settings, self.names, self.shared)
         super().__init__(settings, context, averaging)
+        self.several = isinstance(self.model, Views)
+        if self.several and not self.task.has_classes:
+            raise FedquiltError(
+                f"Quilt mixes views by the probabilities of classes, which the task {self.task.name} has not; give one view, "
+                "such as views=filter."
+            )
         self.maskable = matrices(self.model.shapes()) if settings.masks else ()
 
+    @classmethod
+    def defaults(cls, context: RunContext) -> dict[str, Any]:
+        """Local epochs are the dataset's; a task without classes has one view; of few features none are dropped."""
+        own: dict[str, Any] = {} if find_task(context.task, context.task_settings).has_classes else {"views": "filter"}
+        if context.features < FEW_FEATURES:
+            own["feature_dropout"] = 0.0
+        return super().defaults(context) | own
+
     def make_model(self) -> Network:
-        """The filter network, or the backbone that the settings name."""
+        """The network of the only view, or all of them."""
+        if len(self.names) == 1:
+            return self.view_network(self.names[0], self.settings.hidden)
+        s = self.settings
+        width = {"sage": max(1, round(SAGE_WIDTH * s.hidden))}
+        networks = {name: self.view_network(name, width.get(name, s.hidden)) for name in self.names}
+        return Views(networks, {"filter": (FILTER, IDENTITY)})
+
+    def view_network(self, view: str, hidden: int) -> Network:
+        """The filter network, or the backbone that the view is called."""
         s, context = self.settings, self.context
-        if s.model != "filter":
-            return super().make_model()
+        if view != "filter":
+            return self.network(replace(s, model=view, hidden=hidden))
         return FilterNet(
-            context.features, s.hidden, context.outputs, s.order, s.groups, s.identity, s.node_dropout, s.basis
+            context.features, hidden, context.outputs, s.order, s.groups, s.identity, s.node_dropout, s.basis
         )
 
+    @property
+    def networks(self) -> dict[str, Network]:
+        """The network of each view, by the beginning of its weights' names: empty for the only one."""
+        if isinstance(self.model, Views):
+            return {prefix_of(view): network for view, network in self.model.networks.items()}
+        return {"": self.model}
+
+    @property
+    def sends_gradients(self) -> bool:
+        """Whether the server takes the steps."""
+        return self.settings.average == "gradients"
+
+    def common_weights(self, clients: int, device: torch.device) -> Weights:
+        """The common start; each view has the one that it would have alone."""
+        if isinstance(self.model, Views):
+            return self.model.start(self.context.seed, clients, device)
+        return super().common_weights(clients, device)
+
     def shares(self, name: str) -> bool:
-        """Whether the weight `name` is averaged with the others'."""
-        return ("head" if name.startswith("classifier.") else "layer") in self.shared
+        """Whether the weight `name` is shared with the others."""
+        return ("head" if self.in_view(name).startswith("classifier.") else "layer") in self.shared
+
+    def in_view(self, name: str) -> str:
+        """The name of a weight in the network of its view."""
+        return name.split(".", 2)[2] if self.several else name
 
     def sends(self, name: str) -> bool:
-        """Weights and coefficients are sent where they are shared; evidence where it is used."""
+        """Gradients or weights, and coefficients, are sent where they are shared; evidence and votes where they are used."""
+        weights, by_evidence = (
+            bool(self.shared & {"layer", "head"}),
+            self.settings.evidence and not self.sends_gradients,
+        )
+        if name.startswith((MODEL, GRADIENT)):
+            return weights and name.startswith(GRADIENT) == self.sends_gradients
         asked = {
-            WEIGHTS.name: bool(self.shared & {"layer", "head"}),
             FILTER: "filter" in self.shared,
-            FEATURES_SEEN: self.settings.evidence and "layer" in self.shared,
-            CLASSES_SEEN: self.settings.evidence and "head" in self.shared and self.task.has_classes,
+            FEATURES_SEEN: by_evidence and "layer" in self.shared,
+            CLASSES_SEEN: by_evidence and "head" in self.shared and self.task.has_classes,
+            VOTES: self.several and bool(self.shared),
             TRAIN_NODES.name: bool(self.shared),
         }
         return asked.get(name, super().sends(name))
@@ -172,13 +215,37 @@ class Quilt(BackboneMethod):
         """What is shared, if anything is."""
         return bool(self.shared)
 
+    # -- rounds ------------------------------------------------------------------------------------------------------
+
+    def round_kind(self, round: int) -> Hashable:
+        """Rounds in which clients compare their views, and those before which views are dropped, each of its own kind."""
+        if not self.several:
+            return None
+        return ("halving", round) if self.halves(round) else self.compares(round)
+
+    def halves(self, round: int) -> bool:
+        """Whether views are dropped before this round."""
+        return self.sends(VOTES) and self.settings.halve and round in HALVINGS
+
+    def compares(self, round: int) -> bool:
+        """Whether clients compare their views in this round."""
+        return self.several and round % VOTES_EVERY == 0
+
     # -- at the client -------------------------------------------------------------------------------------------
 
     def private(self, weights: Weights) -> State:
-        """Masks of ones, stored as offsets from one; filters that pass one distance each; a table of zeros for identities."""
+        """Gradients; masks of ones, stored as offsets from one; filters that pass one distance each; a table of zeros for
+        identities; votes for all views alike."""
         state = {MASK + name: torch.zeros_like(weights[name]) for name in self.maskable}
-        if isinstance(self.model, FilterNet):
-            state |= self.model.private_start(weights["hidden.bias"])
+        if self.sends_gradients:
+            state |= {GRADIENT + name: torch.zeros_like(w) for name, w in weights.items() if self.shares(name)}
+        for prefix, network in self.networks.items():
+            if isinstance(network, FilterNet):
+                state |= network.private_start(weights[f"{prefix}hidden.bias"])
+        if self.several:
+            some = next(iter(weights.values()))
+            alike = some.new_ones(len(some), len(self.names))
+            state |= {VOTES: alike, AVERAGE_VOTES: alike.clone(), MIXTURE: alike / len(self.names)}
         return state
 
     def own(self, state: State) -> Weights:
@@ -186,8 +253,11 @@ class Quilt(BackboneMethod):
         return {name: state[name] for name in (FILTER, IDENTITY) if name in state}
 
     def trained(self, state: State) -> Weights:
-        """The model, the masks, the coefficients and the table of identities."""
-        return super().trained(state) | {MASK + name: state[MASK + name] for name in self.maskable} | self.own(state)
+        """The masks, the coefficients and the table of identities, and the weights whose gradients are not sent."""
+        model = super().trained(state)
+        if self.sends_gradients:
+            model = {name: w for name, w in model.items() if not self.shares(name.removeprefix(MODEL))}
+        return model | {MASK + name: state[MASK + name] for name in self.maskable} | self.own(state)
 
     def rates(self, cohort: Cohort) -> dict[str, LearningRate]:
         """The coefficients' own, and each client's for its mask: lr n / (n + reach)."""
@@ -195,149 +265,307 @@ class Quilt(BackboneMethod):
         own = self.learning_rate(cohort) * nodes / (nodes + self.settings.reach).clamp_min(1.0)
         return {FILTER: self.settings.filter_lr} | {MASK + name: own for name in self.maskable}
 
-    def effective(self, state: State) -> Weights:
-        """The effective weights: W (1 + O) where there is a mask."""
-        return masked(self.weights(state), {name: state[MASK + name] for name in self.maskable}) | self.own(state)
-
-    def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
-        """The cross-entropy's at V = W (1 + O): dW = dV (1 + O) and dO = dV W."""
-        grads, loss = self.effective_gradients(self.effective(state), cohort, dropout)
-        out: Weights = {name: grads.pop(name) for name in self.own(state)}
-        for name, grad in grads.items():
-            if name in self.maskable:
-                out[MASK + name] = grad * state[MODEL + name]
-                grad.addcmul_(grad, state[MASK + name])
-            out[MODEL + name] = grad
-        return out, loss
+    def effective(self, state: State, views: Collection[str]) -> Weights:
+        """The effective weights: W (1 + O) where there is a mask, W of the views that are not among these."""
+        used = tuple(views)
+        masks = {name: state[MASK + name] for name in self.maskable if used and name.startswith(used)}
+        return masked(self.weights(state), masks) | self.own(state)
 
     def personal(self, state: State) -> State:
-        """The effective weights with the coefficients and identities."""
-        return self.effective(state)
+        """The effective weights with the coefficients and identities; of several views, with their mixture."""
+        if not self.several:
+            return self.effective(state, self.networks)
+        mixture = state[MIXTURE]
+        # Nothing reads the weights of a view without weight, which the host can tell where it has the values.
+        used = (mixture.amax(0) > 0).tolist() if on_host(mixture) else [True] * len(self.names)
+        views = [prefix for prefix, counts in zip(self.networks, used, strict=True) if counts]
+        return self.effective(state, views) | {MIXTURE: mixture}
 
     def receive(self, state: State, down: Message) -> None:
-        """Copy the averages into the state."""
+        """Copy what is shared into the state."""
         for name, value in down.items():
             state[name].copy_(dense(value))
 
+    def masks_learn(self, live: Collection[str]) -> bool:
+        """Whether masks are trained: while views compete, they are compared by what clients share."""
+        return len(live) == 1 or not self.settings.halve
+
+    def live(self, down: Message) -> dict[str, Network]:
+        """The views that are trained, of `networks`: those that the server sent; all before it sent any."""
+        sent = {name for name in down if name.startswith(MODEL)}
+        found = {p: n for p, n in self.networks.items() if any(name.startswith(MODEL + p) for name in sent)}
+        return found or self.networks
+
+    def halved(self, down: Message) -> Message:
+        """A download without the worse half of its views, by the average votes in it, which the host reads.
+
+        A view with as many votes as one of the better half stays: where nobody can tell them apart, all do.
+        """
+        votes = dense(down[AVERAGE_VOTES]).clone()
+        found = sorted(
+            (votes[place].item() for place, p in enumerate(self.networks) if p in self.live(down)), reverse=True
+        )
+        votes[votes < found[(len(found) - 1) // 2]] = DROPPED
+        dropped = tuple(MODEL + prefix for prefix, vote in zip(self.networks, votes.tolist(), strict=True) if vote < 0)
+        return {name: v for name, v in down.items() if not name.startswith(dropped)} | {AVERAGE_VOTES: votes}
+
+    def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
+        """Train; then compare the views, where the round asks for it, and mix them by all votes that are known."""
+        down = self.halved(down) if self.halves(round) else down
+        if self.sends_gradients and not self.one_step(cohort):
+            for name in self.sent_names(down):
+                state[GRADIENT + name].zero_()
+        update = super().local_update(state, cohort, down, round)
+        if not self.several:
+            return update
+        average = state[AVERAGE_VOTES]
+        if self.compares(round):
+            state[VOTES].copy_(votes_of(self.compare(update.personal, cohort, down), average >= 0, VOTE_POINTS))
+        checked = cohort.counts(self.task.seen(cohort, "val").val)
+        trust = checked / (checked + self.settings.own_votes).clamp_min(1.0)
+        points = self.settings.sharpness * VOTE_POINTS
+        state[MIXTURE].copy_(mixture_weights(state[VOTES], average, trust, points))
+        sent: Message = {VOTES: state[VOTES]} if self.sends(VOTES) else {}
+        return replace(update, upload=update.upload | sent)
+
+    @torch.no_grad()
+    def compare(self, personal: State, cohort: Cohort, down: Message) -> Tensor:
+        """The validation metric with each view, in points, higher is better: [M, V]; of views that are not trained, zeros."""
+        metric, seen = self.task.metric(self.context.metric), self.task.seen(cohort, "val")
+        scale = metric.scale if metric.higher_is_better else -metric.scale
+        assert isinstance(self.model, Views)
+        live, found = self.live(down), []
+        for view, network in self.model.networks.items():
+            if prefix_of(view) not in live:
+                found.append(torch.zeros(cohort.clients, device=cohort.device))
+                continue
+            outputs = self.at_every_node(self.model.weights_of(view, personal), seen, False, network).logits
+            found.append(scale * metric.function(cohort, outputs, "val"))
+        return torch.stack(found, dim=1)
+
+    def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
+        """Of each view's loss at V = W (1 + O): dW = dV (1 + O) and dO = dV W; each client's mean loss over views."""
+        out: Weights = {}
+        live = self.live(down)
+        learn = self.masks_learn(live)
+        losses, effective = [], self.effective(state, live if learn else ())
+        for prefix, network in live.items():
+            own = self.own(state) if isinstance(network, FilterNet) else {}
+            weights = {name: effective[prefix + name] for name in network.shapes()} | own
+            grads, loss = self.view_gradients(network, weights, cohort, dropout)
+            losses.append(loss)
+            out |= {name: grads.pop(name) for name in own}
+            for inside, grad in grads.items():
+                name = prefix + inside
+                if learn and name in self.maskable:
+                    out[MASK + name] = grad * state[MODEL + name]
+                    grad.addcmul_(grad, state[MASK + name])
+                out[MODEL + name] = grad
+        return out, losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
+
+    def view_gradients(
+        self, network: Network, weights: Weights, cohort: Cohort, dropout: Dropout
+    ) -> tuple[Weights, Tensor]:
+        """The gradient of a view's loss with respect to its effective weights, with some features dropped."""
+        if not self.settings.feature_dropout:
+            return self.effective_gradients(weights, cohort, dropout, network)
+        readers = getattr(network, "feature_weights", ())
+        groups = network.groups if isinstance(network, FilterNet) else 1
+        kept = self.kept_features(cohort, dropout, groups)
+        dropped = weights | {name: scaled_groups(weights[name], kept) for name in readers}
+        grads, loss = self.effective_gradients(dropped, cohort, dropout, network)
+        for name in readers:
+            scaled_groups(grads[name], kept, grads[name])
+        return grads, loss
+
+    def kept_features(self, cohort: Cohort, dropout: Dropout, groups: int) -> Tensor:
+        """The factor of each feature in a training step, zero or 1 / (1 - feature_dropout), for each group: [M, F, G]."""
+        rows = Places(self.context.features, cohort.device, cohort.clients)
+        mask = Dropout(self.settings.feature_dropout, dropout.keys, dropout.step).mask(rows, groups, FEATURE_LAYER)
+        return mask.view(cohort.clients, self.context.features, groups)
+
+    def move(self, state: State, cohort: Cohort, grads: Weights, down: Message) -> None:
+        """Add the gradients that are sent to those of the round, and take a step of Adam along the others."""
+        if not self.sends_gradients:
+            return super().move(state, cohort, grads, down)
+        if self.settings.clip:
+            self.clip(grads, self.settings.clip)
+        own, steps = self.own_epochs(cohort), self.batches_an_epoch(cohort)
+        decay, once = cohort.own_values("weight_decay", self.settings.weight_decay), self.one_step(cohort)
+        for name in self.sent_names(down):
+            grad, total = grads.pop(MODEL + name), state[GRADIENT + name]
+            if decay is not None:  # the server's step has that of all
+                grad.addcmul_(along((decay - self.settings.weight_decay).float(), grad), state[MODEL + name])
+            if once:
+                total.copy_(grad)
+                continue
+            count = self.settings.epochs if own is None else along(own.float(), grad)
+            total.add_(grad / (count if steps is None else count * along(steps, grad)))
+        if grads:
+            super().move(state, cohort, grads, down)
+        return None
+
+    def one_step(self, cohort: Cohort) -> bool:
+        """Whether every client takes one step a round."""
+        return self.settings.epochs == 1 and self.own_epochs(cohort) is None and self.batches_an_epoch(cohort) is None
+
+    def sent_names(self, down: Message) -> list[str]:
+        """The shared weights of the views that are trained."""
+        live = tuple(self.live(down))
+        return [name for name in self.shapes() if self.shares(name) and name.startswith(live)]
+
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
-        """The shared weights without the mask, and the evidence for them."""
-        message: Message = {MODEL + name: w for name, w in self.weights(state).items() if self.shares(name)}
+        """The gradients, or the weights without the mask, of the views that are trained; the evidence for them."""
+        prefix = GRADIENT if self.sends_gradients else MODEL
+        message: Message = {prefix + name: state[prefix + name] for name in self.sent_names(down)}
         if self.sends(FILTER):
             message[FILTER] = state[FILTER]
-        if self.sends(FEATURES_SEEN):
-            message[FEATURES_SEEN] = cohort.once(
-                FEATURES_SEEN, lambda c: of_each_once(c, FEATURES_SEEN, features_seen_by)
-            )
-        if self.sends(CLASSES_SEEN):
-            message[CLASSES_SEEN] = cohort.once(CLASSES_SEEN, lambda c: of_each(c, training_class_counts))
+        message |= self.evidence(cohort)
         if self.sends(TRAIN_NODES.name):
             message[TRAIN_NODES.name] = cohort.train_count
         return message
 
+    def public_start(self) -> Message:
+        """The common start of what is sent: no gradient."""
+        known = super().public_start()
+        sent = {name.removeprefix(MODEL): dense(w) for name, w in known.items() if name.startswith(MODEL)}
+        return known | {GRADIENT + name: torch.zeros_like(w) for name, w in sent.items() if self.shares(name)}
+
     # -- at the server ---------------------------------------------------------------------------------------------
 
     def server_start(self) -> tuple[State, Message]:
-        """What the averaging rule needs; nothing is sent."""
-        return self.previous_start(), {}
+        """The shared weights with Adam's moments, where the server takes the steps; the average votes; what the averaging
+        rule needs. Nothing is sent."""
+        state = {n: w for n, w in self.previous_start().items() if not n.startswith(PREVIOUS + GRADIENT)}
+        if self.sends_gradients:
+            start = self.common_weights(1, torch.device("cpu"))
+            shared = {MODEL + name: w for name, w in start.items() if self.shares(name)}
+            state = {n: w for n, w in state.items() if n.removeprefix(PREVIOUS) not in shared} | shared
+            state |= adam_start(shared)
+        if self.several:
+            state[AVERAGE_VOTES] = torch.ones(len(self.names))
+        return state, {}
 
     def server_memory(self, sizes: RoundSizes) -> int:
-        """Evidence with its floor, and its share of all clients': for each client, feature and class."""
-        return super().server_memory(sizes) + 12 * sizes.senders * max(self.context.features, self.context.outputs)
+        """Adam's moments and a mean gradient, or evidence with its floor and its share of all clients'."""
+        evidence = 12 * sizes.senders * max(self.context.features, self.context.outputs)
+        return super().server_memory(sizes) + (4 * sizes.upload if self.sends_gradients else evidence)
 
     def aggregate(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
-        """Each patch averaged over those who have evidence for it."""
+        """A step of Adam along the mean gradient, or each patch averaged over those who have evidence for it."""
         if not self.shared:
             return {}
         nodes = dense(uploads[TRAIN_NODES.name])
-        floor = FLOOR * nodes.unsqueeze(1)
-        names = [name for name in uploads if name not in EVIDENCE and name != TRAIN_NODES.name]
-        turned: State = {}  # with patches along the first axis, where there are any
-        before: dict[str, Tensor | None] = {}
-        seen: dict[str, Tensor | None] = {}
-        for name in names:
-            evidence, axis = self.evidence_of(name) or (None, 0)
-            sent, last = dense(uploads[name]), server.get(PREVIOUS + name)
-            turned[name] = sent.transpose(1, axis % (sent.dim() - 1) + 1)
-            before[name] = None if last is None else last.transpose(0, axis)
-            seen[name] = None if evidence is None else dense(uploads[evidence])
-        trust = self.trust(before, turned, {name: None if e is None else e > 0 for name, e in seen.items()})
-        message: Message = {}
-        for name in names:
-            who, found = trust.get(name), seen[name]
-            if found is None:
-                weight = nodes if who is None else nodes * who
-                message[name] = self.averaging.average(turned[name], weight, before[name])
+        sent = {n: dense(v) for n, v in uploads.items() if n not in EVIDENCE and n != TRAIN_NODES.name}
+        votes = sent.pop(VOTES).clamp(0.0, 1.0) if VOTES in sent else None
+        gradients = {n: sent.pop(n) for n in list(sent) if n.startswith(GRADIENT)}
+        seen = {n: dense(uploads[n]) for n in EVIDENCE if n in uploads}
+        message = self.server_step(server, self.mean_gradients(gradients, nodes)) if gradients else {}
+        message |= self.averaged(server, sent, seen, nodes) if sent else {}
+        if votes is None:
+            return message
+        return message | self.average_votes(
+            server, self.averaging.average(votes, nodes, server[AVERAGE_VOTES]), message
+        )
+
+    def mean_gradients(self, stacks: State, nodes: Tensor) -> State:
+        """The mean over clients by their training nodes; a robust rule averages each feature's over those who have one."""
+        if self.averaging is WEIGHTED_MEAN:
+            return {name: self.averaging.average(stack, nodes) for name, stack in stacks.items()}
+        readers = {GRADIENT + name for name in getattr(self.model, "feature_weights", ())}
+        before: dict[str, Tensor | None] = {name: torch.zeros_like(stack[0]) for name, stack in stacks.items()}
+        has = {name: stacks[name].flatten(2).abs().amax(2) > 0 if name in readers else None for name in stacks}
+        trust, floor, out = self.trust(before, stacks, has), FLOOR * nodes.unsqueeze(1), {}
+        for name, stack in stacks.items():
+            weight, some = nodes * trust[name] if name in trust else nodes, has[name]
+            if some is None:
+                out[name] = self.averaging.average(stack, weight, before[name])
             else:
-                found = found if who is None else found * who.unsqueeze(1)
-                average = self.averaging.average_patches(turned[name], found, floor, before[name])
-                message[name] = average.transpose(0, (self.evidence_of(name) or ("", 0))[1]).contiguous()
-        self.remember(server, message)
-        return message
+                out[name] = self.averaging.average_patches(stack, weight.unsqueeze(1) * some, floor, before[name])
+        return out
+
+    def server_step(self, server: State, gradients: State) -> Message:
+        """A step of Adam of the shared weights; what is sent then."""
+        grads = {name.replace(GRADIENT, MODEL, 1): grad.unsqueeze(0) for name, grad in gradients.items()}
+        weights = {name: server[name] for name in grads}
+        adam_step(weights, grads, server, self.settings.lr, self.settings.weight_decay)
+        return {name: w[0].clone() for name, w in weights.items()}
+
+    def average_votes(self, server: State, votes: Tensor, message: Message) -> Message:
+        """The average votes, moved toward everyone's of this round; a view of which nothing is sent any more is dropped."""
+        average, sent = server[AVERAGE_VOTES], self.live(message)
+        average.add_(votes - average, alpha=STEADY)
+        for place, prefix in enumerate(self.networks):
+            if prefix not in sent:
+                average[place] = DROPPED
+        return {AVERAGE_VOTES: average.clone()}
 
     def summands(self, uploads: Message) -> State:
-        """e_mp W_m[p] for every patch p of a shared weight, and the evidence itself, of which e_mp is computed."""
-        counts = {name: dense(v).double() for name, v in uploads.items() if name in (*EVIDENCE, TRAIN_NODES.name)}
-        weights = {name: dense(v).double() for name, v in uploads.items() if name not in counts}
-        return {name: w * self.patch_weight(name, counts, w) for name, w in weights.items()} | counts
+        """n_m times what is sent, and n_m; of weights e_mp W_m[p] for every patch p, and the evidence."""
+        return weighted_summands(uploads, TRAIN_NODES.name) if self.sends_gradients else self.evidence_summands(uploads)
 
     def aggregate_sums(self, server: State, sums: State, receivers: Tensor) -> Message:
-        """sum_m e_mp W_m[p] / sum_m e_mp; the denominator is that of the summed evidence, in which e is linear."""
-        counts = {name: value for name, value in sums.items() if name in (*EVIDENCE, TRAIN_NODES.name)}
-        weights = {name: value for name, value in sums.items() if name not in counts}
-        return {name: (w / self.patch_weight(name, counts, w)).float() for name, w in weights.items()}
-
-    def patch_weight(self, name: str, counts: State, like: Tensor) -> Tensor:
-        """e of the patches of a weight, shaped to multiply it: the evidence with its floor, or the training nodes.
-
-        Counts and weights have a client axis, or are sums over clients.
-        """
-        nodes, (evidence, _) = counts[TRAIN_NODES.name], self.evidence_of(name) or (None, 0)
-        if evidence is None:
-            return along_axis(nodes, like, nodes.dim() - 1)
-        by_patch = counts[evidence] + FLOOR * nodes.unsqueeze(-1)  # [..., P]
-        if evidence == FEATURES_SEEN:
-            return along_axis(by_patch, like, nodes.dim())
-        return by_patch.view(*nodes.shape, *[1] * (like.dim() - nodes.dim() - 1), by_patch.shape[-1])
-
-    def findings(self, server: State, clients: State) -> dict[str, Tensor]:
-        """Each client's coefficients by distance, the mean over its groups: [M, K + 1]."""
-        return {"coefficients": clients[FILTER].mean(1)} if FILTER in clients else {}
-
-    def averages_by_evidence(self) -> bool:
-        """Where evidence is sent."""
-        return any(self.sends(name) for name in EVIDENCE)
+        """A step along the mean gradient; or sum_m e_mp W_m[p] / sum_m e_mp, where the denominator is that of the summed
+        evidence, in which e is linear."""
+        mean = mean_of_sums(sums, TRAIN_NODES.name) if self.sends_gradients else self.averaged_sums(sums)
+        votes = mean.pop(VOTES).clamp(0.0, 1.0) if VOTES in mean else None
+        gradients = {name: mean.pop(name) for name in list(mean) if name.startswith(GRADIENT)}
+        message: Message = self.server_step(server, gradients) if gradients else {}
+        message |= mean
+        return message if votes is None else message | self.average_votes(server, votes, message)
 
     def evidence_of(self, name: str) -> tuple[str, int] | None:
         """What the weight `name` is averaged by: its first axis is features, or its last classes, or neither."""
-        if not self.settings.evidence:
+        if not self.settings.evidence or not name.startswith(MODEL):
             return None
-        if name.startswith(MODEL + "classifier."):
+        inside = name.removeprefix(MODEL)
+        if self.in_view(inside).startswith("classifier."):
             return (CLASSES_SEEN, -1) if self.task.has_classes else None  # else by training nodes
-        readers: tuple[str, ...] = getattr(self.model, "feature_weights", ())
-        return (FEATURES_SEEN, 0) if name.removeprefix(MODEL) in readers else None
+        return (FEATURES_SEEN, 0) if inside in getattr(self.model, "feature_weights", ()) else None
+
+    # -- clients that come after training, and reports ---------------------------------------------------------------
+
+    def newcomer_update(self, state: State, cohort: Cohort, down: Message) -> Update:
+        """Train all that was given with Adam, as nobody else does it."""
+        trainer = self._newcomer_trainer()
+        moments = adam_start(trainer.trained(state))
+        state |= {name: tensor for name, tensor in moments.items() if name not in state}
+        return trainer.local_update(state, cohort, down, self._newcomer_round())
+
+    def _newcomer_trainer(self) -> AdamMethod:
+        """The same method with a newcomer's epochs, which takes the steps at the client."""
+        settings = replace(self.settings, epochs=self.newcomer_epochs(), average="weights")
+        return type(self)(settings, self.context, self.averaging)
+
+    def diagnostics(self, server: State) -> dict[str, Tensor]:
+        """The weight of each view in the mixture by everyone's average votes."""
+        if AVERAGE_VOTES not in server:
+            return {}
+        votes = server[AVERAGE_VOTES].unsqueeze(0)
+        weights = mixture_weights(votes, votes, votes.new_zeros(1), self.settings.sharpness * VOTE_POINTS)[0]
+        return {f"view_{view}": weights[place] for place, view in enumerate(self.names)}
+
+    def findings(self, server: State, clients: State) -> dict[str, Tensor]:
+        """Each client's coefficients by distance, the mean over its groups: [M, K + 1]; its mixture of views: [M, V]."""
+        found = {"coefficients": clients[FILTER].mean(1)} if FILTER in clients else {}
+        return found | ({"views": clients[MIXTURE]} if MIXTURE in clients else {})
 
 
-def of_each(cohort: Cohort, count: Callable[[Client], np.ndarray]) -> Tensor:
-    """What `count` gives for each client, [M, P] float32."""
-    return torch.from_numpy(np.stack([count(client) for client in cohort.members]).astype(np.float32)).to(cohort.device)
+def scaled_groups(weight: Tensor, factor: Tensor, out: Tensor | None = None) -> Tensor:
+    """Multiply the weights of each group of units by its factors: [M, F, H], [M, F, G] -> [M, F, H], into `out` if given."""
+    hidden, groups = weight.shape[-1], factor.shape[-1]
+    out = torch.empty_like(weight) if out is None else out
+    for group in range(groups):
+        units = slice(-(-group * hidden // groups), -(-(group + 1) * hidden // groups))
+        torch.mul(weight[..., units], factor[..., group : group + 1], out=out[..., units])
+    return out
 
 
-def features_seen(client: Client) -> np.ndarray:
-    """[F]: training nodes that have the feature, themselves or in a neighbour."""
-    seen: np.ndarray = features_seen_by([client])[0]
-    return seen
-
-
-def features_seen_by(clients: Sequence[Client]) -> np.ndarray:
-    """The same of several clients: [M, F]."""
-    trains = [client.training_nodes for client in clients]
-    first = np.cumsum([0, *(client.graph.nodes for client in clients[:-1])])
-    counts = [len(nodes) for nodes in trains]
-    rows = np.concatenate(trains) + np.repeat(first, counts)
-    has = (features_of(clients) != 0).astype(np.float32)
-    joined = side_by_side(clients)[rows].astype(np.float32)
-    joined.data[:] = 1.0  # who is a neighbour, however little the edge weighs
-    near = joined @ has + has[rows] > 0
-    place = np.ones(rows.size, np.float32), np.arange(rows.size), np.cumsum([0, *counts])
-    seen = sp.csr_matrix(place, shape=(len(clients), rows.size)) @ near
-    return seen.toarray() if sp.issparse(seen) else np.asarray(seen)
+def _check(settings: QuiltSettings, views: list[str], shared: set[str]) -> None:
+    """Refuse settings that do not go together."""
+    if unknown := shared - {"layer", "head", "filter"}:
+        raise FedquiltError(f"Quilt cannot share '{min(unknown)}': give share as any of layer, head, filter.")
+    if "filter" not in views and (settings.identity or "filter" in shared):
+        raise FedquiltError(f"identity and share=filter are for model=filter, not {','.join(views)}; leave them out.")
+    if views == ["filter"] and settings.layers != QuiltSettings.layers:
+        raise FedquiltError("layers is for the usual backbones, such as sage; model=filter reaches farther with order.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedquilt.cohort.draws import Draws
+from fedquilt.cohort.draws import Draws, Placed
 from fedquilt.cohort.rows import Rows
 
 
@@ -41,7 +41,7 @@ class Dropout:
         """The factor that preserves the expectation, for entries that are kept: 1 / (1 - the rate rounded to `bits` bits)."""
         return 1.0 / (1.0 - round(self.rate * 2**self.bits) / 2**self.bits)
 
-    def keep(self, rows: Rows, width: int, layer: int) -> Tensor:
+    def keep(self, rows: Placed, width: int, layer: int) -> Tensor:
         """Draw which entries are kept at this layer in this step: [R, width] float32 of ones and zeros."""
         bits = self.bits
         x = self.draws.words(rows, -(-width * bits // 32), layer)
@@ -51,7 +51,7 @@ class Dropout:
         drop = round(self.rate * 2**bits) - (0 if bits == 8 else 2**15)
         return value.sub_(drop - 1).clamp_(0.0, 1.0)
 
-    def mask(self, rows: Rows, width: int, layer: int) -> Tensor:
+    def mask(self, rows: Placed, width: int, layer: int) -> Tensor:
         """[R, width] float32: the factor of each entry, zero or 1 / (1 - rate)."""
         return self.keep(rows, width, layer).mul_(self.scale)
 

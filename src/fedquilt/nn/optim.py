@@ -24,7 +24,12 @@ LearningRate = float | Tensor  # one for all clients, or one for each [M]
 
 
 def adam_start(weights: Weights) -> Weights:
-    """Return the initial state: zero moments for every weight, and a step count [M] (float32, as the fused kernel needs)."""
+    """Return the initial state: zero moments for every weight, and a step count [M] (float32, as the fused kernel needs).
+
+    Without weights there is no state.
+    """
+    if not weights:
+        return {}
     some = next(iter(weights.values()))
     state = {STEP: torch.zeros(some.shape[0], device=some.device)}
     for name, w in weights.items():

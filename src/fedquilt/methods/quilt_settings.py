@@ -1,0 +1,73 @@
+"""The settings of Quilt; what they are for is in `fedquilt docs quilt`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive, Rate
+from fedquilt.nn.filters import Basis
+from fedquilt.nn.module_backbone import check_backbone
+
+SEVERAL = "views"  # the model that is several views
+ModelName = Annotated[str, AfterValidator(partial(check_backbone, others=(SEVERAL, "filter")))]
+
+
+def check_views(text: str) -> str:
+    """Names of views, separated by commas; ValueError where one is none, or given twice."""
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        check_backbone(name, others=("filter",))
+    if len(set(names)) < len(names):
+        raise ValueError("a view is named twice")
+    return ",".join(names)
+
+
+@dataclass(frozen=True)
+class QuiltSettings(BackboneSettings):
+    """The backbone's settings and Quilt's own.
+
+    Attributes:
+        lr: Adam's learning rate, of the server and of masks.
+        model: views (several, see the next), filter (private polynomial filters, `fedquilt.nn.filters`), or one of fedquilt's
+            backbones, such as sage.
+        views: the views of model=views: filter, and backbones.
+        average: gradients (the server takes the steps of Adam), or weights (clients take them), averaged by evidence.
+        order: how many steps away the filters reach.
+        groups: groups of hidden units, each with a filter of its own; at the start they look at different distances.
+        basis: the filters' basis: plain powers (monomial), powers scaled to be equally loud, or chebyshev.
+        filter_lr: Adam's learning rate for the filters' coefficients.
+        node_dropout: share of nodes whose input is dropped in a training step of the filters, before it spreads.
+        feature_dropout: share of features that a client drops in a training step; each group of hidden units drops others.
+        identity: rows of a private table by which a client's filters can tell who a neighbour is, for graphs where that says
+            more than what neighbours look like; 0: none.
+        evidence: with average=weights, average by evidence (off: by training nodes, as FedAvg does).
+        masks: private masks on the shared weights.
+        reach: training nodes at which a client's mask learns half as fast as the weights.
+        share: what is averaged: layer (what reads features), head (the classifier), filter; what is not named stays at home.
+        own_votes: validation nodes at which a client follows its own votes and everyone's alike.
+        sharpness: how many times the weight of a view grows that is one point of the validation metric better, as a logarithm.
+        halve: drop the worse half of the views after some rounds.
+    """
+
+    lr: Positive = 0.02
+    model: ModelName = SEVERAL
+    views: Annotated[str, AfterValidator(check_views)] = "mlp,filter,sage"
+    average: Literal["gradients", "weights"] = "gradients"
+    order: Count = 2
+    groups: Count = 3
+    basis: Basis = "monomial"
+    filter_lr: Positive = 0.02
+    node_dropout: Rate = 0.2
+    feature_dropout: Rate = 0.5
+    identity: Annotated[int, Field(ge=0)] = 0
+    evidence: bool = True
+    masks: bool = True
+    reach: NonNegative = 1000.0
+    share: str = "layer,head"
+    own_votes: NonNegative = 1000.0
+    sharpness: NonNegative = 1.0
+    halve: bool = True
