@@ -8,7 +8,7 @@ import pytest
 
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.read_run import StoredRun, read_run
-from fedquilt.reports.run_findings import differences, draw_findings, read_findings, read_pair
+from fedquilt.reports.run_findings import differences, draw_findings, read_findings, read_pair, views_of
 from fedquilt.runs.folder import RunFolder
 from support.page_runs import write_run
 
@@ -63,3 +63,20 @@ def test_each_finding_is_a_figure_and_a_note_says_what_is_missing(
     (note,) = notes
     assert note.startswith(f"{tmp_path / 'class-means.svg'} shows principal components")
     assert draw_findings([], tmp_path) == ([], [])
+
+
+def test_the_views_of_clients_are_drawn_where_the_first_run_has_some(tmp_path: Path) -> None:
+    new, old = FOUND | {"views": np.full((4, 2), 0.5)}, {"coefficients": np.ones((4, 3))}
+    one, two = read_pair(run_with(tmp_path / "new", new), run_with(tmp_path / "old", old))
+    assert views_of(two) is None
+    found = views_of(one)
+    assert found is not None
+    assert found.clients.tolist() == new["views"].tolist()
+    for runs, names in (
+        ([one], ["views.svg"]),
+        ([one, two], ["views.svg"]),
+        ([two, one], []),
+        ([one, one], ["views.svg"]),
+    ):
+        paths, _ = draw_findings(runs, tmp_path, ".svg")
+        assert [path.name for path in paths if path.stem == "views"] == names

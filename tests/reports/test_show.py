@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+import fedquilt
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.show import draw_overview, read_overview
 from fedquilt.reports.tables import to_markdown
@@ -16,6 +18,17 @@ def test_a_run_is_shown_with_its_table_and_its_figures(tmp_path: Path) -> None:
     assert overview.notes == []
     figures = tmp_path / "run" / "figures"
     assert draw_overview(overview, ".svg") == [str(figures / name) for name in ("convergence.svg", "clients.svg")]
+
+
+def test_a_run_with_views_says_which_weight_they_have(tmp_path: Path) -> None:
+    fedquilt.run(
+        "quilt", "patchwork", partition="natural", rounds=3, seeds=[0], settings={"hidden": 8}, out=tmp_path / "run"
+    )
+    overview = read_overview(tmp_path / "run")
+    (note,) = overview.notes
+    assert re.match(r"Views: \w+ 0\.\d\d, \w+ 0\.\d\d, \w+ 0\.\d\d on average after the last round", note)
+    assert str(tmp_path / "run" / "figures" / "views.svg") in draw_overview(overview, ".svg")
+    assert read_overview(write_run(tmp_path / "old", "quilt")).notes == []
 
 
 def test_a_comparison_is_shown_with_one_figure_and_what_is_not_done(tmp_path: Path) -> None:

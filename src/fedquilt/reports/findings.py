@@ -11,6 +11,7 @@ These arrays are drawn; M clients, C classes:
     class_means           [M, C, d]  a mean for each class at each client
     class_counts          [M, C]     training nodes of the class; where there are none, the mean is not drawn
     class_separation      []         how many standard deviations two classes of a client are apart, on average
+    views                 [M, V]     the weights of a client's views of its graph; drawn by `fedquilt.reports.views`
 
 Rows that are not finite are left out everywhere.
 """

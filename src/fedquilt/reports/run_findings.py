@@ -15,6 +15,7 @@ from fedquilt.reports import findings
 from fedquilt.reports.names import method_title
 from fedquilt.reports.read_run import StoredRun
 from fedquilt.reports.style import save_figure
+from fedquilt.reports.views import ViewWeights, read_views, views_figure
 
 # Options that do not name a run when two differ: where and how fast it ran, and all its seeds, of which one is drawn.
 _UNNAMED = {
@@ -70,6 +71,12 @@ def read_pair(run: StoredRun, other: StoredRun) -> list[SeedFindings]:
     return pair
 
 
+def views_of(found: SeedFindings) -> ViewWeights | None:
+    """The weights of the method's views, where it has any."""
+    seed = next(one for one in found.run.seeds if one.seed == found.seed)
+    return read_views(found.run, seed, found.findings)
+
+
 def draw_findings(runs: Sequence[SeedFindings], into: Path, suffix: str = ".png") -> tuple[list[Path], list[str]]:
     """Draw one run's findings, or two runs' side by side where both have what a figure needs.
 
@@ -96,7 +103,16 @@ def draw_findings(runs: Sequence[SeedFindings], into: Path, suffix: str = ".png"
         paths.append(path)
         if file == "class-means" and not findings.can_tsne():
             notes.append(f"{path} shows principal components; for t-SNE: pip install 'fedquilt[figures]'.")
-    return paths, notes
+    return paths + _draw_views(list(zip(names, runs, strict=True)), heading, into / f"views{suffix}"), notes
+
+
+def _draw_views(runs: Sequence[tuple[str, SeedFindings]], heading: str, path: Path) -> list[Path]:
+    """Draw which views the clients rely on; nothing where the first run has no views."""
+    if views_of(runs[0][1]) is None:
+        return []
+    columns = [(name, weights) for name, found in runs if (weights := views_of(found)) is not None]
+    save_figure(views_figure(columns, f"{heading}: the views that clients rely on"), path)
+    return [path]
 
 
 def differences(one: SeedFindings, two: SeedFindings) -> list[str]:

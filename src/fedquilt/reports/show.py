@@ -12,9 +12,10 @@ from fedquilt.reports.client_table import client_table
 from fedquilt.reports.confusion import figures_table, run_tables
 from fedquilt.reports.read_run import StoredRun, read_run, read_runs, with_failed_rows
 from fedquilt.reports.run_figures import draw_convergence, draw_run
-from fedquilt.reports.run_findings import SeedFindings, draw_findings, read_findings, read_pair
+from fedquilt.reports.run_findings import SeedFindings, draw_findings, read_findings, read_pair, views_of
 from fedquilt.reports.stored_verdict import verdict_of
 from fedquilt.reports.tables import comparison_table, run_table
+from fedquilt.reports.views import views_sentence
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Overview:
     Attributes:
         folder: of a run or a comparison; `several` says which.
         runs: its runs; findings: those of one run, or of two that are drawn side by side.
-        table: the results; notes: a sentence for each seed that is not done.
+        table: the results; notes: a sentence for each seed that is not done, and one on the views that a run's clients rely on.
         more: tables of the clients by name, of all metrics, of the classes, and the confusion matrix, as far as they are there.
     """
 
@@ -59,8 +60,16 @@ def read_overview(folder: Path, against: Path | None = None, client: int | str |
         more = [table for table in (figures_table(results),) if table is not None]
         notes += verdict_of(runs)
     else:
+        notes += [note for found in findings[:1] for note in _views_notes(found)]
         more = [*([named] if (named := client_table(runs[0])) is not None else []), *run_tables(runs[0], client)]
     return Overview(folder, several, runs, findings, table, notes, more)
+
+
+def _views_notes(found: SeedFindings) -> list[str]:
+    """A sentence on the views that the clients of a seed rely on; none where the method has no views."""
+    weights = views_of(found)
+    of = f"of seed {found.seed}" if len(found.run.seeds) > 1 else ""
+    return [] if weights is None else [views_sentence(weights, of)]
 
 
 def draw_overview(overview: Overview, suffix: str = ".png") -> list[str]:

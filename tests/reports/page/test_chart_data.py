@@ -45,6 +45,17 @@ def test_seeds_may_be_in_folders_of_their_own(tmp_path: Path) -> None:
         read_page_run([], "a", "s")
 
 
+def test_a_run_with_views_has_their_weights_by_client_and_by_round(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", "quilt", views=("mlp", "sage"))
+    found = RunFolder.open(folder).seed(1).load_arrays("findings") or {}
+    shares = read_page_run(folder, "Quilt", "s").seeds[1].views
+    assert shares is not None
+    assert (shares.names, shares.block, shares.last) == (("mlp", "sage"), 1, 11)
+    np.testing.assert_allclose(shares.clients, found["views"], atol=5e-4)
+    assert (shares.rounds, set(shares.by_round)) == (tuple(range(12)), {(0.5, 0.5)})
+    assert read_page_run(write_run(tmp_path / "old", "quilt"), "Quilt", "s").seeds[0].views is None
+
+
 def test_an_old_or_unfinished_run_shows_what_there_is(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", timings=False, classes=None, similarity=False, done=False)
     run = read_page_run(folder, "a", "s")

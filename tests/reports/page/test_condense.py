@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedquilt.reports.page.condense import curve, holdings, mean_over_factors, similarity, thinned
+from fedquilt.reports.page.condense import curve, holdings, mean_over_factors, similarity, thinned, view_shares
+from fedquilt.reports.views import ViewWeights
 
 
 def test_long_curves_are_thinned_but_keep_the_first_the_last_and_the_best() -> None:
@@ -30,6 +31,17 @@ def test_a_matrix_without_symmetry_with_gaps_and_with_many_clients() -> None:
     off = ~np.eye(6, dtype=bool)
     values = mean.low[0] + mean.levels[0] / 1000 * (mean.high[0] - mean.low[0])
     np.testing.assert_allclose(values[off], factors.mean(0)[off], atol=2e-3)
+
+
+def test_weights_of_views_are_short_and_keep_what_is_not_known() -> None:
+    clients = np.tile([0.123456, 0.876544], (1000, 1))
+    clients[0], clients[5:10] = (1.0, 0.0), np.nan
+    found = ViewWeights(("mlp", "sage"), clients, (), np.arange(500), np.full((500, 2), 0.5), last=499, best=3)
+    shares = view_shares(found)
+    assert (shares.block, len(shares.clients), shares.clients[1]) == (5, 200, None)
+    assert shares.clients[0] == (0.299, 0.701)
+    assert shares.clients[2] == (0.123, 0.877)
+    assert (len(shares.rounds), shares.rounds[0], shares.rounds[-1], shares.by_round[0]) == (200, 0, 499, (0.5, 0.5))
 
 
 def test_many_clients_and_classes_become_blocks_and_others() -> None:

@@ -33,6 +33,17 @@ def test_methods_of_a_comparison_share_their_cut(tmp_path: Path) -> None:
     assert [seed["holdings"] for run in data["runs"] for seed in run["seeds"]] == [0, 1, 0, 1]
 
 
+def test_the_weights_of_views_are_there_for_the_runs_that_have_some(tmp_path: Path) -> None:
+    quilt = read_page_run(write_run(tmp_path / "quilt", "quilt", views=("mlp", "sage")), "quilt", "s")
+    other = read_page_run(write_run(tmp_path / "other"), "other", "s")
+    one, two = (run["seeds"] for run in data_of(Page("t", runs=(quilt, other)))["runs"])
+    assert [set(seed["views"]) for seed in one] == [{"names", "clients", "block", "rounds", "byRound", "last"}] * 2
+    assert one[0]["views"]["names"] == ["mlp", "sage"]
+    assert all("views" not in seed for seed in two)
+    many = json.loads(payload(Page("t", runs=(quilt,) * (MANY_RUNS + 1))))["runs"][0]["seeds"]
+    assert ["views" in seed for seed in many] == [True, False]
+
+
 def test_a_page_of_400_runs_stays_small(tmp_path: Path) -> None:
     folder = write_run(
         tmp_path / "run", seeds=(0, 1, 2), rounds=200, clients=50, factors=6, classes=40, more={"clients": 50}

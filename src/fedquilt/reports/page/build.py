@@ -20,6 +20,7 @@ _SCRIPTS = (
     "convergence",
     "similarity",
     "clients",
+    "views",
     "stacks",
     "partition",
     "settings",

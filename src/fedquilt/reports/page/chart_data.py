@@ -12,10 +12,11 @@ import numpy as np
 
 from fedquilt.errors import FedquiltError
 from fedquilt.reports.names import metric_name
-from fedquilt.reports.page.condense import curve, holdings, similarity, thinned
+from fedquilt.reports.page.condense import curve, holdings, similarity, thinned, view_shares
 from fedquilt.reports.page.data import PageRun, PageSeed, Similarity
 from fedquilt.reports.page.rerun import command_of, config_of, facts_of
 from fedquilt.reports.read_run import BEST, Record, StoredRun, StoredSeed, read_run
+from fedquilt.reports.views import read_views
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.result import CLIENT_NAMES
 
@@ -48,7 +49,7 @@ def page_run(runs: Sequence[StoredRun], label: str, setting: str) -> PageRun:
         method=str(config.get("method", label)),
         metric=metric,
         curve=curve(records, metric_name(metric).higher_is_better),
-        seeds=tuple(map(_page_seed, seeds)),
+        seeds=tuple(_page_seed(run, seed) for run in runs for seed in run.seeds),
         upload=_bytes_a_round(records, "bytes_up"),
         download=_bytes_a_round(records, "bytes_down"),
         timings=_seconds_a_round(records),
@@ -63,11 +64,12 @@ def _metric(run: StoredRun, seeds: Sequence[StoredSeed]) -> str:
     return str(run.config.get("metric") or next(filter(None, named), "accuracy"))
 
 
-def _page_seed(seed: StoredSeed) -> PageSeed:
+def _page_seed(run: StoredRun, seed: StoredSeed) -> PageSeed:
     summary = seed.summary or {}
     best_round = summary.get("best_round")
     tests = summary.get("clients_test") or []
     names = tuple(map(str, summary.get(CLIENT_NAMES) or ()))
+    views = read_views(run, seed, seed.folder.load_arrays("findings"))
     clients = thinned([m for m, test in enumerate(tests) if test is not None], _MAX_DOTS, lambda m: tests[m])
     return PageSeed(
         seed=seed.seed,
@@ -77,6 +79,7 @@ def _page_seed(seed: StoredSeed) -> PageSeed:
         similarities=_similarities(seed.folder, best_round),
         holdings=holdings(seed.folder.load_arrays("split-and-partition"), names, _class_names(summary)),
         names=names,
+        views=None if views is None else view_shares(views),
     )
 
 

@@ -9,7 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from fedquilt.reports.over_seeds import Records, best_column, mean_and_std, values_by_round
-from fedquilt.reports.page.data import Curve, Holdings, Similarity
+from fedquilt.reports.page.data import Curve, Holdings, Similarity, ViewShares
+from fedquilt.reports.views import ViewWeights
 
 LEVELS = 1000
 _MAX_POINTS = 200
@@ -98,6 +99,22 @@ def holdings(
     return Holdings(whole, tuple(names), tuple(map(tuple, counts.tolist())), block, called)
 
 
+def view_shares(found: ViewWeights) -> ViewShares:
+    """The weights of views in thousandths: of many rounds a part, of many clients means over blocks of them."""
+    block = math.ceil(len(found.clients) / _MAX_BARS)
+    blocks = [found.clients[start : start + block] for start in range(0, len(found.clients), block)]
+    means = [mean_and_std(np.where(np.isfinite(some).all(1, keepdims=True), some, np.nan))[0] for some in blocks]
+    kept = _spread(len(found.rounds), _MAX_POINTS)
+    return ViewShares(
+        names=found.names,
+        clients=tuple(_shares(mean) if np.isfinite(mean).all() else None for mean in means),
+        block=block,
+        rounds=tuple(found.rounds[kept].tolist()),
+        by_round=tuple(map(_shares, found.by_round[kept])),
+        last=found.last,
+    )
+
+
 def thinned(items: Sequence[T], most: int, key: Callable[[T], float]) -> list[T]:
     """At most `most` items, at even distances in the order of `key`, so that the spread is kept."""
     if len(items) <= most:
@@ -128,6 +145,10 @@ def _in_blocks(factors: np.ndarray) -> tuple[np.ndarray, int]:
     )
     with np.errstate(invalid="ignore", divide="ignore"):
         return sums / counts, block
+
+
+def _shares(weights: np.ndarray) -> tuple[float, ...]:
+    return tuple(round(float(weight), 3) for weight in weights)
 
 
 def _rounded(value: float) -> float | None:

@@ -108,11 +108,31 @@ class Holdings:
 
 
 @dataclass(frozen=True)
+class ViewShares:
+    """The weights of a method's views of a graph, each row with sum 1.
+
+    Attributes:
+        names: of the V views.
+        clients: V weights for each client after the last round, None for one that is not known; with very many clients, the
+            means over `block` clients in a row.
+        rounds, by_round: rounds, and the V weights by everyone's votes after each of them.
+        last: the last round, where it is known.
+    """
+
+    names: tuple[str, ...]
+    clients: tuple[tuple[float, ...] | None, ...]
+    block: int = 1
+    rounds: tuple[int, ...] = ()
+    by_round: tuple[tuple[float, ...], ...] = ()
+    last: int | None = None
+
+
+@dataclass(frozen=True)
 class PageSeed:
     """One seed of a run.
 
     `tests` are the clients' test metrics at the best round, `clients` the clients' numbers. `names` are those of all clients,
-    by their numbers, where they have names.
+    by their numbers, where they have names. `views` are there where the method has several views of a graph.
     """
 
     seed: int
@@ -122,6 +142,7 @@ class PageSeed:
     similarities: tuple[Similarity, ...] = ()
     holdings: Holdings | None = None
     names: tuple[str, ...] = ()
+    views: ViewShares | None = None
 
 
 @dataclass(frozen=True)

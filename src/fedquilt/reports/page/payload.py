@@ -12,10 +12,10 @@ import numpy as np
 from fedquilt.common.printable import printable
 from fedquilt.reports.names import metric_name
 from fedquilt.reports.page.condense import mean_over_factors
-from fedquilt.reports.page.data import Holdings, Page, PageRun, PageSeed, Similarity
+from fedquilt.reports.page.data import Holdings, Page, PageRun, PageSeed, Similarity, ViewShares
 from fedquilt.reports.style import PALETTE
 
-MANY_RUNS = 12  # with more runs, the page has similarities and holdings of the first seed only
+MANY_RUNS = 12  # with more runs, the page has similarities, holdings and views of the first seed only
 _MAX_CHARACTERS = 1_500_000  # of all similarities together
 # A level is two digits of base 64; 4095 means "no value".
 _DIGITS = np.array([*"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"])
@@ -81,7 +81,20 @@ def _seed(seed: PageSeed, cuts: dict[Holdings, int]) -> dict[str, Any]:
     if seed.holdings is not None:
         # All methods of a comparison train on the same partition, so it is in the page once.
         out["holdings"] = cuts.setdefault(seed.holdings, len(cuts))
+    if seed.views is not None:
+        out["views"] = _views(seed.views)
     return out
+
+
+def _views(shares: ViewShares) -> dict[str, Any]:
+    return {
+        "names": shares.names,
+        "clients": shares.clients,
+        "block": shares.block,
+        "rounds": shares.rounds,
+        "byRound": shares.by_round,
+        "last": shares.last,
+    }
 
 
 def _similarity(one: Similarity) -> dict[str, Any]:
@@ -145,18 +158,20 @@ def _with_similarities(run: PageRun, change: Callable[[tuple[Similarity, ...]], 
 
 
 def _first_seed_only(run: PageRun) -> PageRun:
-    """The run with similarities and holdings of only the first seed that has them."""
-    seeds, has_similarities, has_holdings = [], False, False
+    """The run with similarities, holdings and views of only the first seed that has them."""
+    seeds, has_similarities, has_holdings, has_views = [], False, False, False
     for seed in run.seeds:
         seeds.append(
             dataclasses.replace(
                 seed,
                 similarities=() if has_similarities else seed.similarities,
                 holdings=None if has_holdings else seed.holdings,
+                views=None if has_views else seed.views,
             )
         )
         has_similarities = has_similarities or bool(seed.similarities)
         has_holdings = has_holdings or seed.holdings is not None
+        has_views = has_views or seed.views is not None
     return dataclasses.replace(run, seeds=tuple(seeds))
 
 

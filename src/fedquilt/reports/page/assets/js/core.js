@@ -9,6 +9,7 @@ fq.state = {
   similarity: { run: null, seed: null, factor: "mean", place: null, order: "number", scale: "fixed" },
   clientsSeed: "all",
   partitionSeed: null,
+  views: { run: null, seed: null },
   printing: false,
 };
 

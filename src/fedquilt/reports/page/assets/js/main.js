@@ -79,7 +79,7 @@
 
   for (const code of document.querySelectorAll(".code code")) fq.command(code);
   if (!fq.data.runs.length) {
-    for (const id of ["convergence", "similarity", "clients", "bytes", "time", "partition"]) fq.section(id, false);
+    for (const id of ["convergence", "similarity", "clients", "views", "bytes", "time", "partition"]) fq.section(id, false);
     fq.section("settings", fq.by("settings").querySelector(".facts") !== null);
     theme();
     contents();
@@ -94,6 +94,8 @@
   onChange("zoom", "convergence", (value) => { fq.state.zoom = value; });
   onChange("clients-seed", "clients", (value) => { fq.state.clientsSeed = value; });
   onChange("partition-seed", "partition", (value) => { fq.state.partitionSeed = value; });
+  onChange("views-run", "views", (value) => { fq.state.views.run = value; });
+  onChange("views-seed", "views", (value) => { fq.state.views.seed = value; });
   onChange("similarity-run", "similarity", (value) => { fq.state.similarity.run = value; fq.state.similarity.place = null; });
   onChange("similarity-seed", "similarity", (value) => { fq.state.similarity.seed = value; fq.state.similarity.place = null; });
   onChange("similarity-factor", "similarity", (value) => { fq.state.similarity.factor = value; });
