@@ -11,7 +11,14 @@ from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["support.command_line", "support.plugins"]
 
-settings.register_profile("fedquilt", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+# On CI the examples are the same in every run: what fails there fails here too (CI=true make test).
+settings.register_profile(
+    "fedquilt",
+    deadline=None,
+    max_examples=25,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
 settings.load_profile("fedquilt")
 torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "2"))))
 
