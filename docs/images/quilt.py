@@ -7,60 +7,54 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73")
+COLOURS = ("#0072B2", "#D55E00", "#009E73")  # of clients
+VIEWS = {"mlp": "#CC79A7", "filter": "#56B4E9", "sage": "#E69F00"}
+WHAT = {"mlp": "own features", "filter": "own graph filters", "sage": "self and neighbours"}
 GREY = "#666666"
 
 
-def client(ax: plt.Axes, x: float, colour: str, curve: np.ndarray, name: str) -> None:
-    """A data owner: its graph, its filter and its mask, none of which leaves the box."""
-    ax.add_patch(FancyBboxPatch((x, 0.1), 2.6, 2.5, boxstyle="round,pad=0.05", fc="white", ec=colour, lw=2))
-    ax.text(x + 1.3, 2.38, name, ha="center", color=colour, weight="bold")
+def client(ax: plt.Axes, x: float, colour: str, mixture: tuple[float, ...], name: str) -> None:
+    """A data owner: its graph, and the weights of its views; neither leaves the box."""
+    ax.add_patch(FancyBboxPatch((x, 0.1), 2.6, 1.9, boxstyle="round,pad=0.05", fc="white", ec=colour, lw=2))
+    ax.text(x + 1.3, 1.8, name, ha="center", color=colour, weight="bold")
     stream = np.random.default_rng(int(x * 10))
-    nodes = stream.random((7, 2)) * (0.9, 0.9) + (x + 0.1, 1.2)
+    nodes = stream.random((7, 2)) * (0.9, 0.9) + (x + 0.1, 0.6)
     for u in range(7):
-        near = np.argsort(((nodes - nodes[u]) ** 2).sum(1))[1:3]
-        for v in near:
+        for v in np.argsort(((nodes - nodes[u]) ** 2).sum(1))[1:3]:
             ax.plot(*nodes[[u, v]].T, color=GREY, lw=0.8, zorder=1)
     ax.scatter(*nodes.T, s=26, color=colour, zorder=2)
-    ax.plot(x + 1.4 + np.linspace(0, 1.05, len(curve)), 1.3 + 0.75 * curve, color=colour, lw=2)
-    ax.plot([x + 1.4, x + 2.45], [1.3, 1.3], color=GREY, lw=0.8)
-    ax.text(x + 1.92, 1.08, "its own filters", ha="center", fontsize=8, color=GREY)
-    for row in range(3):
-        for column in range(8):
-            shade = 0.15 + 0.6 * stream.random()
-            ax.add_patch(Rectangle((x + 0.5 + 0.2 * column, 0.35 + 0.15 * row), 0.18, 0.13, color=colour, alpha=shade))
-    ax.text(x + 1.3, 0.15, "its own mask", ha="center", fontsize=8, color=GREY)
+    ax.text(x + 0.55, 0.25, "its graph", ha="center", fontsize=7, color=GREY)
+    bottom = 0.55
+    for weight, view in zip(mixture, VIEWS, strict=True):
+        ax.add_patch(Rectangle((x + 1.6, bottom), 0.5, 1.1 * weight, color=VIEWS[view], lw=0))
+        bottom += 1.1 * weight
+    ax.text(x + 1.85, 0.25, "its mixture", ha="center", fontsize=7, color=GREY)
 
 
 def main() -> None:
     """The figure."""
     mpl.rcParams.update({"font.size": 10, "svg.hashsalt": "quilt", "svg.fonttype": "path"})
-    figure, ax = plt.subplots(figsize=(9.2, 4.6))
-    t = np.linspace(0, 1, 50)
-    curves = (np.exp(-3 * t), np.abs(np.cos(2.6 * t)), t**1.5)
-    for m, (colour, curve) in enumerate(zip(COLOURS, curves, strict=True)):
+    figure, ax = plt.subplots(figsize=(9.2, 4.4))
+    for m, (colour, mixture) in enumerate(
+        zip(COLOURS, ((0.1, 0.7, 0.2), (0.05, 0.35, 0.6), (0.2, 0.55, 0.25)), strict=True)
+    ):
         x = 0.2 + 3.1 * m
-        client(ax, x, colour, curve, f"client {m + 1}")
-        style = {"arrowstyle": "<|-|>", "mutation_scale": 12, "color": colour, "lw": 1.6}
-        ax.add_patch(FancyArrowPatch((x + 1.3, 2.75), (3.0 + 1.5 * m, 3.5), **style))
-    # The shared layer as a quilt: a row a feature, coloured by whose training nodes have it.
-    seen = np.array([[9, 1, 0], [6, 0, 3], [0, 8, 2], [3, 3, 4], [0, 0, 9]], dtype=float)
-    rgb = np.array([mpl.colors.to_rgb(colour) for colour in COLOURS])
-    for row, share in enumerate(seen / seen.sum(1, keepdims=True)):
-        y, left = 3.6 + 0.3 * row, 2.2
-        for part, colour in zip(share, rgb, strict=True):
-            ax.add_patch(Rectangle((left, y), 3.6 * part, 0.27, color=colour, alpha=0.85, lw=0))
-            left += 3.6 * part
-        ax.text(2.1, y + 0.13, f"feature {5 - row}", ha="right", va="center", fontsize=8)
-    ax.text(4.0, 5.2, "shared feature layer: each row averaged over who has seen that feature", ha="center")
-    for column, share in enumerate(np.array([[5, 2, 0], [0, 4, 4], [1, 1, 7]], dtype=float)):
-        bottom = 3.6
-        for part, colour in zip(share / share.sum(), rgb, strict=True):
-            ax.add_patch(Rectangle((6.3 + 0.5 * column, bottom), 0.45, 1.47 * part, color=colour, alpha=0.85, lw=0))
-            bottom += 1.47 * part
-        ax.text(6.52 + 0.5 * column, 3.45, "abc"[column], ha="center", va="center", fontsize=8)
-    ax.text(8.05, 4.35, "classifier:\neach class by\nwho has it", ha="left", va="center", fontsize=9)
-    ax.set(xlim=(0, 9.6), ylim=(0, 5.5))
+        client(ax, x, colour, mixture, f"client {m + 1}")
+        up = {"arrowstyle": "-|>", "mutation_scale": 12, "color": colour, "lw": 1.6}
+        ax.add_patch(FancyArrowPatch((x + 1.1, 2.15), (2.9 + 1.7 * m, 3.0), **up))
+        ax.add_patch(FancyArrowPatch((3.2 + 1.7 * m, 3.0), (x + 1.5, 2.15), **{**up, "lw": 0.9}))
+    ax.text(0.25, 2.55, "gradients, votes", fontsize=8, color=GREY)
+    ax.text(8.0, 2.55, "shared weights,\naverage votes", fontsize=8, color=GREY, va="center")
+    for place, (view, colour) in enumerate(VIEWS.items()):
+        left = 1.3 + 2.4 * place
+        ax.add_patch(
+            FancyBboxPatch((left, 3.15), 2.0, 0.95, boxstyle="round,pad=0.03", fc=colour, ec="none", alpha=0.85)
+        )
+        ax.text(left + 1.0, 3.78, view, ha="center", weight="bold")
+        ax.text(left + 1.0, 3.4, WHAT[view], ha="center", fontsize=8)
+    ax.text(4.8, 4.4, "server: a step of Adam along the mean gradient of each view;", ha="center")
+    ax.text(4.8, 4.2, "the worse half by votes is dropped before rounds 20 and 40", ha="center", fontsize=8)
+    ax.set(xlim=(0, 9.6), ylim=(0, 4.7))
     ax.axis("off")
     figure.savefig(Path(__file__).with_suffix(".svg"), bbox_inches="tight", metadata={"Date": None})
 
