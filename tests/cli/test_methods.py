@@ -44,6 +44,7 @@ def test_each_method_tells_what_it_gives_to_newcomers(call: Callable, name: str)
     text, method = " ".join(call(f"methods {name}").out.split()), methods()[name]
     assert method.newcomers
     assert f"Clients that come after training: {'' if method.admits else 'none. '}{method.newcomers}" in text
+    assert (f"Labels of validation nodes: {method.uses_validation}" in text) == bool(method.uses_validation)
 
 
 def test_an_unknown_method_is_one_sentence(refused: Callable) -> None:

@@ -322,3 +322,12 @@ def test_views_with_equal_votes_all_stay() -> None:
     first = method.halved(down | {AVERAGE_VOTES: torch.tensor([0.9, 0.9, 0.8])})
     assert list(method.live(first)) == [prefix_of("mlp"), prefix_of("filter")]
     assert list(method.live(method.halved(down | {AVERAGE_VOTES: torch.tensor([0.9, 0.5, 0.5])}))) == [*method.networks]
+
+
+@pytest.mark.usefixtures("early")
+def test_views_stay_where_no_weights_are_shared_or_nothing_has_arrived() -> None:
+    alone = trained(make(share="filter"), 5)
+    assert not bool((alone.engine.personal()[MIXTURE] == 0).any())
+    method, cohort = make(), Cohort(ragged_clients())
+    update = method.local_update(method.start(cohort), cohort, {}, 2)
+    assert not bool((update.personal[MIXTURE] == 0).any())

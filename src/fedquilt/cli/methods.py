@@ -84,6 +84,8 @@ def _print_method(method: type[Method]) -> None:
     console.print(f"Against hostile clients: {against_hostile_clients(method)}", markup=False)
     console.print(f"Weights of edges: {edge_weights(method)}", markup=False)
     console.print(f"Clients that come after training: {newcomers(method)}", markup=False)
+    if method.uses_validation:
+        console.print(f"Labels of validation nodes: {method.uses_validation}", markup=False)
     console.print()
     listed = fields(method.Settings)
     if not listed:

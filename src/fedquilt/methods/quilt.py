@@ -224,8 +224,8 @@ class Quilt(EvidenceMethod):
         return ("halving", round) if self.halves(round) else self.compares(round)
 
     def halves(self, round: int) -> bool:
-        """Whether views are dropped before this round."""
-        return self.sends(VOTES) and self.settings.halve and round in HALVINGS
+        """Whether views are dropped before this round; where no weights are shared, nobody is told which."""
+        return self.several and self.settings.halve and bool(self.shared & {"layer", "head"}) and round in HALVINGS
 
     def compares(self, round: int) -> bool:
         """Whether clients compare their views in this round."""
@@ -311,7 +311,8 @@ class Quilt(EvidenceMethod):
 
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
         """Train; then compare the views, where the round asks for it, and mix them by all votes that are known."""
-        down = self.halved(down) if self.halves(round) else down
+        if self.halves(round) and AVERAGE_VOTES in down:  # else no upload has arrived yet
+            down = self.halved(down)
         if self.sends_gradients and not self.one_step(cohort):
             for name in self.sent_names(down):
                 state[GRADIENT + name].zero_()
