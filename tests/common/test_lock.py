@@ -108,3 +108,16 @@ def test_what_was_in_the_lock_before_is_not_cut_off(tmp_path: Path) -> None:
     (tmp_path / "lock").write_bytes(b"x" * 50)
     with locked(tmp_path / "lock", tmp_path):
         assert (tmp_path / "lock").read_bytes()[20:] == b"x" * 30
+
+
+def test_a_lock_that_is_deleted_while_it_is_opened_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a process that sweeps the folder, at the moment between the two calls."""
+    fstat = os.fstat
+
+    def late(handle: int) -> os.stat_result:
+        (tmp_path / "lock").unlink(missing_ok=True)
+        return fstat(handle)
+
+    monkeypatch.setattr(os, "fstat", late)
+    with pytest.raises(HeldError, match="is being deleted by another process"), locked(tmp_path / "lock", tmp_path):
+        pass

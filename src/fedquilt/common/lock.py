@@ -32,7 +32,7 @@ def locked(path: Path, what: Path, wait: float = 0.0) -> Iterator[None]:
     except ImportError:  # There is no flock on this system, so nothing is held.
         yield
         return
-    handle = _open(path)
+    handle = _open(path, what)
     try:
         until = time.monotonic() + wait
         while True:
@@ -53,8 +53,11 @@ def locked(path: Path, what: Path, wait: float = 0.0) -> Iterator[None]:
         os.close(handle)
 
 
-def _open(path: Path) -> int:
-    """Open the lock file, which only this user can; FedquiltError where something else has its name."""
+def _open(path: Path, what: Path) -> int:
+    """Open the lock file, which only this user can; FedquiltError where something else has its name.
+
+    HeldError where another process deleted the file after it was opened: it sweeps the folder.
+    """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -66,6 +69,8 @@ def _open(path: Path) -> int:
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
         os.close(handle)
+        if found.st_nlink == 0:
+            raise HeldError(f"{what} is being deleted by another process; wait until that ends, and try again.")
         raise _not_a_lock(path)
     return handle
 
