@@ -12,7 +12,7 @@ Memory: one view is computed after the other; their logits, O(R C V), are held t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -76,11 +76,6 @@ class Views:
     def weights_of(self, view: str, weights: Weights) -> Weights:
         """The weights of a view, by their names in its network."""
         return part(weights, prefix_of(view)) | {n: weights[n] for n in self.beside.get(view, ()) if n in weights}
-
-    def outputs(self, cohort: Cohort, weights: Weights) -> Iterator[tuple[str, Output]]:
-        """Yield each view and its outputs at every row, without dropout."""
-        for view, network in self.networks.items():
-            yield view, network(cohort, self.weights_of(view, weights))
 
     def __call__(self, cohort: Cohort, weights: Weights) -> Output:
         """Compute log p of every row, and the embeddings of all views beside each other, without dropout.
