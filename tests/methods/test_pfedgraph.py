@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from scipy.optimize import minimize
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.pfedgraph import COSINE, PFedGraph, cosine_gradient, moved_cosine
 from support.clients import assert_near
-from support.federations import make_method, make_task, ragged_clients, tapped_run
+from support.federations import make_method, make_task, newest_uploads, ragged_clients, tapped_run
 
 
 def make(epochs: int = 1, **settings: Any) -> PFedGraph:
@@ -51,8 +50,8 @@ def test_averages_equal_numpy(participation: float) -> None:
     start = {name: w.double().numpy() for name, w in method.public_start().items()}
     whole = np.eye(5)
     parts = [r["participants"] if r["participants"] != "all" else list(range(5)) for r in training.records]
-    for r, (here, there) in enumerate(itertools.pairwise([*parts, []])):
-        up = {name: w.double().numpy() for name, w in tap.ups[r].items()}
+    for r, (here, up) in enumerate(newest_uploads(training, tap)):
+        there = [*parts, []][r + 1]
         moved = np.concatenate([(up[name] - w).reshape(len(here), -1) for name, w in start.items()], 1)
         length = np.linalg.norm(moved, axis=1)
         whole[np.ix_(here, here)] = moved @ moved.T / np.outer(length, length)

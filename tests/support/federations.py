@@ -15,6 +15,7 @@ from torch_geometric.nn import GCNConv
 from fedquilt.cohort.client import Client
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
+from fedquilt.messages.message import dense
 from fedquilt.methods import base
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import Method, RunContext, State, find_method, register
@@ -265,3 +266,15 @@ def tapped_run(
     tap = Wiretap(training.engine)
     training.run()
     return training, tap
+
+
+def newest_uploads(training: Training, tap: Wiretap) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
+    """After each round, the clients that ever sent, and what each of them sent last, by its name: [h, ...]."""
+    last: dict[int, dict[str, np.ndarray]] = {}
+    for record, sent in zip(training.records, tap.ups, strict=True):
+        here = record["participants"]
+        senders = range(training.method.context.clients) if here == "all" else here
+        for place, m in enumerate(senders):
+            last[m] = {name: dense(value)[place].double().numpy() for name, value in sent.items()}
+        heard = sorted(last)
+        yield heard, {name: np.stack([last[m][name] for m in heard]) for name in sent}

@@ -75,11 +75,23 @@ CONDITIONS = {
     "rarely evaluated": Plan(ROUNDS, participation=0.4, evaluate_every=3),
 }
 QUICK = {
-    "participation": ["fedavg", "fedgnn", "fedpub", "fedsageplus", "fedsheafhn", "fedssa", "quilt", "scaffold"],
-    "drop-outs": ["fediih", "feddyn"],
+    "participation": [
+        "fedavg",
+        "fedgnn",
+        "fediih",
+        "fedpub",
+        "fedsageplus",
+        "fedsheafhn",
+        "fedssa",
+        "quilt",
+        "scaffold",
+    ],
+    "drop-outs": ["fediih", "feddyn", "fedgta"],
     "coming and going": ["pfedgraph", "gcfl"],
     "rarely evaluated": ["adafgl"],
 }
+# Where dropout leaves a small client next to nothing of a factor, rounding decides the direction of what is left.
+STEADY: dict[tuple[str, str], dict[str, Any]] = {("fediih", "drop-outs"): {"dropout": 0.0}}
 OTHERS = [
     pytest.param(name, condition, marks=pytest.mark.long)
     for condition, quick in QUICK.items()
@@ -91,7 +103,8 @@ OTHERS = [
 @pytest.mark.parametrize(("name", "condition"), [(n, c) for c, names in QUICK.items() for n in names] + OTHERS)
 def test_captured_rounds_of_some_are_those_of_the_participants_alone(name: str, condition: str) -> None:
     plan = CONDITIONS[condition]
-    alone, block = begin(name, plan), captured(begin(name, plan))
+    settings = STEADY.get((name, condition), {})
+    alone, block = begin(name, plan, **settings), captured(begin(name, plan, **settings))
     alone.run()
     block.run()
     assert graphs_of(block).replayed >= 2

@@ -166,9 +166,13 @@ class Method(ABC):
             round, which a run makes for every method; empty: nothing is.
         compute_version: raise it with every change that gives this method's runs other numbers (`runs.compute_version`).
         baseline: a study has a row for it only where the paper's table has one.
+        partial_version: the same, raised with changes that only runs notice in which clients sit out.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
             CUDA graph.
         pools_graphs: it is no federation: everyone's graph is in one place (`fedquilt.cohort.pool`), and in one process.
+        averages_newest: where only some clients send, `aggregate` is given the newest upload of everyone who ever sent one, as
+            if all of them had sent it now (`fedquilt.training.newest_uploads`). For servers with an average for each client
+            whose clients send the same names in every round.
         guarded: a sentence about what the guarded average bounds, of a method whose server does not average.
         admits: a client that did not train can be given a model afterwards, by `newcomer_state`, `newcomer_download` and
             `newcomer_update`.
@@ -188,9 +192,11 @@ class Method(ABC):
     single_round: ClassVar[bool] = False
     uses_validation: ClassVar[str] = ""
     compute_version: ClassVar[int] = 1
+    partial_version: ClassVar[int] = 1
     baseline: ClassVar[bool] = False
     host_server: ClassVar[bool] = False
     pools_graphs: ClassVar[bool] = False
+    averages_newest: ClassVar[bool] = False
     guarded: ClassVar[str] = ""
     admits: ClassVar[bool] = False
     newcomers: ClassVar[str] = ""

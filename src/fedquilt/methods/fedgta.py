@@ -18,10 +18,8 @@ Where the code and the paper differ, and why (what was measured is in `fedquilt 
   edges. Here it is the mean certainty, weighted by degree, times the number of nodes: the same but for the clients' mean
   degrees, and no site can claim more confidence than it has nodes.
 - *All steps.* Moments are taken after every step of propagation, as in the paper; the public code takes those of the last.
-- *Nobody is near.* A client whose own moments are not among those sent, as it sat the round out, may be near none of the
-  senders. It gets the average of the most similar (of all, where it never sent any).
-- Similarities are not kept from one round to the next: a client that sits a round out is compared by the
-  moments that it last sent, with the models of those who sent now.
+- *Partial participation.* Averages and cosines are of the models and moments that everyone sent last
+  (`fedquilt.training.newest_uploads`). A client that never sent is near nobody, and gets the average of all.
 """
 
 from __future__ import annotations
@@ -88,6 +86,8 @@ class FedGta(BackboneMethod):
     title = "FedGTA"
     paper = "Li et al., PVLDB 2023"
     admits = True
+    averages_newest = True
+    partial_version = 2
     newcomers = (
         "A newcomer is given the average by confidence, trains it for a round, sends the moments of its spread "
         "labels, and is given the average of those whose moments are like its own."

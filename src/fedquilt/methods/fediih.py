@@ -25,9 +25,9 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
   lower bound.)
 - *tau.* On disjoint clients divergences grow while they train, until with tau = 10 every client weighs hardly anyone but
   itself. `scale` caps tau by the median divergence (`reach`); "absolute" is as printed.
-- *Partial participation* (the paper's Figure 40 says nothing of how). A client's averages are of those who sent in the round
-  before; the similarity of a pair is of the round in which both last sent. A pair that never did counts as the receiver's
-  others do on average (`fedquilt.methods.known_pairs`). M in eq. 12 is the number of senders.
+- *Partial participation* (the paper's Figure 40 says nothing of how). Averages and similarities are of what everyone sent last
+  (`fedquilt.training.newest_uploads`), M in eq. 12 is the number of those who ever sent. A client that never did gets the plain
+  average.
 - *Global factors.* The server sends eq. 12, the posterior mean; Algorithm 2 adds unit noise to it, ten times its size.
 """
 
@@ -49,7 +49,6 @@ from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging, places_among, s
 from fedquilt.methods.base import LAST_SENT, STANDING, RoundSizes, RunContext, State, register
 from fedquilt.methods.base_adam import MODEL, AdamMethod, gradients_of, leaves_of
 from fedquilt.methods.diagnostics import pair_median, perplexity
-from fedquilt.methods.known_pairs import note_pairs, with_typical
 from fedquilt.methods.settings import AdamSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.decoder import NOISE_LAYER, PAIR_LAYER, Pairs, reconstruction
 from fedquilt.nn.dropout import Dropout
@@ -64,7 +63,6 @@ ALPHA, SPREAD = "alpha", "spread"
 MEAN, LOGVAR = "latent.mean", "latent.logvar"
 # In the server's state: S; and of beta of each client's last average how many clients it takes in, and its own share.
 SIMILARITY, EFFECTIVE, OWN = "similarity", "effective", "own"
-KNOWN = "known"  # pairs of clients of which S was ever computed
 ALL = slice(None)  # all factors
 PRIOR_VARIANCE = 0.25  # of a local factor around its global one (appendix I.6); the global ones have variance one
 SAMPLES = 64  # draws for the joint divergence
@@ -180,6 +178,8 @@ class FedIIH(AdamMethod):
     title = "FedIIH"
     paper = "Yu et al., AAAI 2025"
     admits = True
+    averages_newest = True
+    partial_version = 2
     newcomers = (
         "A newcomer is given the plain average, trains it for a round, sends the Gaussians of its latent factors, "
         "and is given an average of its own, each factor by its similarity to the clients that trained."
@@ -379,13 +379,12 @@ class FedIIH(AdamMethod):
         """No similarity known yet, everyone alone; the global factors at their prior's mean."""
         shape = (self.factors, self.context.clients, self.context.clients)
         server = {SIMILARITY: torch.zeros(shape), EFFECTIVE: torch.ones(shape[:2]), OWN: torch.ones(shape[:2])}
-        server[KNOWN] = torch.zeros(shape[1:], dtype=torch.bool)
         return server, {ALPHA: torch.zeros(self.factors * self.width)} if self.hierarchy else {}
 
     def server_memory(self, sizes: RoundSizes) -> int:
         """Similarities for each factor and pair of clients; of some factors at a time divergences, weights and averages."""
         pairs, factors = self.context.clients**2, self.factors
-        out = super().server_memory(sizes) + (4 * factors + 1) * pairs
+        out = super().server_memory(sizes) + 4 * factors * pairs
         if not self.compares:
             return out + 8 * sizes.senders * sizes.receivers * self.at_once(sizes.senders)
         samples = NODES if self.settings.divergence == "mean" else SAMPLES
@@ -424,12 +423,10 @@ class FedIIH(AdamMethod):
             return server[SIMILARITY].new_full(shape, 1.0 / len(senders))
         found = self.compare(dense(uploads[MEAN]), dense(uploads[LOGVAR]).clamp(*LOGVARS), some)
         server[SIMILARITY][some, senders.unsqueeze(1), senders] = found
-        note_pairs(server[KNOWN], senders)
         if len(senders) == len(receivers) == self.context.clients:  # all pairs are those that were just compared
             return torch.softmax(self.sharpness(found) * found, dim=2)
+        # Of a receiver that never sent they are zeros, which make a plain average.
         similarity = server[SIMILARITY][some, receivers.unsqueeze(1), senders]
-        if len(senders) < self.context.clients:
-            similarity = with_typical(similarity, server[KNOWN][receivers.unsqueeze(1), senders])
         return torch.softmax(self.sharpness(found) * similarity, dim=2)
 
     def sharpness(self, found: Tensor) -> Tensor | float:

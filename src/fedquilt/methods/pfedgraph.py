@@ -15,8 +15,8 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
   to 1.
 - *The cosine term* has no gradient at a round's first step, where the model is the average; with one full-batch epoch a round
   it does nothing at all, as FedProx's.
-- *Partial participation.* A receiver that did not send is compared by the cosines of the round in which both last sent, and
-  has no model of its own in its average; one that never sent gets the average by training nodes.
+- *Partial participation.* Averages and cosines are of what everyone sent last (`fedquilt.training.newest_uploads`). A client
+  that never sent gets the average by training nodes.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ class PFedGraph(BackboneMethod):
     title = "pFedGraph"
     paper = "Ye et al., ICML 2023"
     admits = True
+    averages_newest = True
+    partial_version = 2
     newcomers = (
         "A newcomer is given the average by training nodes, trains it for a round, sends the model, and is given "
         "an average of its own: a row of the collaboration graph, over the clients that trained."

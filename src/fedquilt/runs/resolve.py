@@ -39,6 +39,7 @@ from fedquilt.privacy.dp import DpConfig, Privatiser, Protection
 from fedquilt.runs.class_weights import resolved_class_weights
 from fedquilt.runs.client_settings import client_number
 from fedquilt.runs.clients_from import client_paths, load_clients
+from fedquilt.runs.compute_version import is_partial
 from fedquilt.runs.config import GIVEN, NATURAL, KeepCopies, RunConfig
 from fedquilt.runs.folder import SeedFolder
 from fedquilt.runs.method_checks import check_needs, keeps_server
@@ -448,7 +449,8 @@ class ResolvedRun:
             raise FedquiltError(
                 f"The task {c.task} hides parts of the clients' graphs, which clusters of them cannot do; leave out batch."
             )
-        announce_memory(method, clients, self._engine_options(), c.participation, changes)
+        partial = is_partial(c.model_dump())
+        announce_memory(method, clients, self._engine_options(), c.participation, changes, partial)
 
     def _pooling_notice(self) -> str:
         """A sentence about what is pooled, and whether there are edges between clients."""

@@ -29,7 +29,7 @@ from fedquilt.common.plugin_files import read_plugin
 from fedquilt.common.sealed import DamagedError, read_facts, write_facts
 from fedquilt.common.version import VERSION
 from fedquilt.errors import FedquiltError, RefusedError
-from fedquilt.runs.compute_version import COMPUTE_VERSION, FIRST, method_version
+from fedquilt.runs.compute_version import COMPUTE_VERSION, FIRST, is_partial, method_version
 from fedquilt.runs.config import GIVEN
 
 SEAL = "seal.json"
@@ -194,7 +194,9 @@ def version_differences(facts: Facts) -> list[Difference]:
 def _method_versions(config: Mapping[str, Any]) -> Facts:
     """The numbers of the computation of a configuration's methods, where one was raised."""
     names = config.get("methods") or [config.get("method")]
-    raised = {name: number for name in names if (number := method_version(name)) != FIRST}
+    # A comparison has the configuration of each of its methods under the method's name.
+    own = {name: mapping(config.get(name)) if config.get("methods") else config for name in names}
+    raised = {name: number for name in names if (number := method_version(name, is_partial(own[name]))) != FIRST}
     return {"methods": raised} if raised else {}
 
 

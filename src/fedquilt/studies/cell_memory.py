@@ -14,6 +14,7 @@ import torch
 
 from fedquilt.devices.room import room_of
 from fedquilt.methods.settings import resolve_settings
+from fedquilt.runs.compute_version import is_partial
 from fedquilt.runs.config import RunConfig
 from fedquilt.runs.resolve import ResolvedRun
 from fedquilt.studies.cell_times import OVERLAP
@@ -135,7 +136,8 @@ def _trial(cell: Cell, device: torch.device) -> int:
     method = resolved.method(*resolve_settings(resolved.method, context, config.settings, context.epochs))
     clients = resolved.clients(cell.seed)[: context.clients]
     options = EngineOptions(device=device, cohort_size=config.cohort_size)
-    return estimate_memory(method, clients, options, config.participation).total
+    partial = is_partial(config.model_dump())
+    return estimate_memory(method, clients, options, config.participation, sits_out=partial).total
 
 
 def at_most(config: RunConfig) -> float:

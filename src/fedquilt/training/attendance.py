@@ -100,6 +100,7 @@ class Attendance:
         everyone = np.arange(clients)
         self.late = self._group(everyone, conditions.join_late, "join late")
         self.leavers = self._group(np.setdiff1d(everyone, self.late), conditions.leave, "leave")
+        self._heard: list[Tensor] = []  # from round 0 on
         self._known: list[RoundAttendance] = []  # from round 0 on, where a round depends on the one before
         self._remembered = lru_cache(_REMEMBERED)(self._drawn)
 
@@ -133,6 +134,14 @@ class Attendance:
         while len(self._known) <= round:  # whom the server asks depends on whether anything of the round before arrived
             self._known.append(self._drawn(len(self._known)))
         return self._known[round]
+
+    def heard(self, round: int) -> Tensor:
+        """[h] the clients of which an upload arrived in this round or before, in rising order."""
+        while len(self._heard) <= round:
+            before = self._heard[-1] if self._heard else torch.empty(0, dtype=torch.int64)
+            new = self.at(len(self._heard)).arrived
+            self._heard.append(before if len(before) == self.clients else torch.cat([before, new]).unique())
+        return self._heard[round]
 
     def _drawn(self, round: int) -> RoundAttendance:
         efforts = self._efforts(round)

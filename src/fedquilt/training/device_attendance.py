@@ -35,26 +35,33 @@ class DeviceAttendance:
     Args:
         attendance: who takes part in which round.
         device: of the clients. server_device: of the server's state.
+        newest: whether the server aggregates the newest uploads of all who ever sent one.
 
     Attributes:
         at_work: [M] bool: who takes part.
         joined: [M] bool: who has joined, left or not.
         participants, arrived: [n], [k] their numbers, and those whose uploads arrive; on the clients' device.
         senders, receivers: [k], [r] whose uploads arrive, and who takes part in the next round; on the server's.
+        heard: [h] whose uploads arrived in this round or before; on the server's, and only with `newest`.
     """
 
-    def __init__(self, attendance: Attendance, device: torch.device, server_device: torch.device) -> None:
-        self.attendance, self.device, self.server_device = attendance, device, server_device
+    def __init__(
+        self, attendance: Attendance, device: torch.device, server_device: torch.device, newest: bool = False
+    ) -> None:
+        self.attendance, self.device, self.server_device, self.newest = attendance, device, server_device, newest
         self.at_work = torch.zeros(attendance.clients, dtype=torch.bool, device=device)
         self.joined = torch.ones(attendance.clients, dtype=torch.bool, device=device)
         self.participants = self.arrived = self.senders = self.receivers = torch.empty(0, dtype=torch.int64)
+        self.heard = self.senders
         self._memory: dict[tuple[str, int], Tensor] = {}
 
     def key(self, round: int) -> Hashable:
-        """Rounds with equal keys have as many participants, senders and receivers, and everyone has joined or not in each."""
+        """Rounds with equal keys have as many participants, senders and receivers (and clients that were ever heard, where the
+        server aggregates what they sent last), and everyone has joined or not in each."""
         here, after = self.attendance.at(round), self.attendance.at(round + 1)
         counts = len(here.participants), len(here.arrived), len(after.participants)
-        return (*counts, self.attendance.joined(round) is None)
+        heard = len(self.attendance.heard(round)) if self.newest else None
+        return (*counts, heard, self.attendance.joined(round) is None)
 
     def set(self, round: int) -> None:
         """Write who takes part in a round."""
@@ -63,6 +70,8 @@ class DeviceAttendance:
         self.arrived = self._written("arrived", here.arrived, self.device)
         self.senders = self._written("senders", here.arrived, self.server_device)
         self.receivers = self._written("receivers", after.participants, self.server_device)
+        if self.newest:
+            self.heard = self._written("heard", self.attendance.heard(round), self.server_device)
         self.at_work.zero_().index_fill_(0, self.participants, True)
         joined = self.attendance.joined(round)
         if joined is not None:

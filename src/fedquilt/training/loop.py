@@ -34,7 +34,7 @@ class Training:
         store: where records and checkpoints are written; None: nowhere.
         on_round: called with the record of every round; it may raise `StopRun`.
         upload_transforms: applied in order to all uploads before they are aggregated.
-        aggregate: replaces the method's aggregation.
+        wrap_aggregate: makes the server's step of the method's, as one that refuses what is not finite.
         cuda_graphs: capture rounds in CUDA graphs where the engine and the method allow it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Training:
         store: RoundStore | None = None,
         on_round: Callable[[Record], None] | None = None,
         upload_transforms: Sequence[UploadTransform] = (),
-        aggregate: Aggregate | None = None,
+        wrap_aggregate: Callable[[Aggregate], Aggregate] | None = None,
         cuda_graphs: bool = True,
     ) -> None:
         self.method, self.engine, self.store = method, engine, store
@@ -60,7 +60,7 @@ class Training:
         self.on_round = on_round or (lambda record: None)
         self.metric = method.task.metric(method.context.metric)
         self.progress = Progress(best=BestRound(val=self.metric.worst))
-        self.runner = RoundRunner(method, engine, self.plan, upload_transforms, aggregate)
+        self.runner = RoundRunner(method, engine, self.plan, upload_transforms, wrap_aggregate)
         self.captured_rounds: CapturedRounds | None = None
         if cuda_graphs and self._can_capture():
             if not self.runner.attendance.complete:

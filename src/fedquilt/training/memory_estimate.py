@@ -103,6 +103,7 @@ def estimate_memory(
     options: EngineOptions,
     participation: float = 1.0,
     changes_uploads: bool = False,
+    sits_out: bool | None = None,
 ) -> MemoryEstimate:
     """Estimate the memory of a training in this process; with workers, that of all processes together.
 
@@ -112,7 +113,9 @@ def estimate_memory(
         options: the engine's.
         participation: the share of the clients that take part in a round.
         changes_uploads: whether uploads are changed on their way, such as by noise, which copies them.
+        sits_out: whether clients may not send in a round; None: as `participation` says.
     """
+    sits_out = participation < 1 if sits_out is None else sits_out
     each = client_memory(method, clients)
     count = len(clients)
     cohort = min(options.cohort_size or count, -(-count // (options.workers or 1)))
@@ -132,12 +135,15 @@ def estimate_memory(
         if participation < 1:
             # Else a cohort of those who take part is made for each round.
             working += at_once * (each.state if whole else each.data + each.state)
-    sizes = RoundSizes(senders, senders, round(each.upload), round(each.download))
+    newest = method.averages_newest and sits_out
+    sizes = RoundSizes(count if newest else senders, senders, round(each.upload), round(each.download))
     server = method.server_memory(sizes)
+    if newest:  # those of all clients, and a copy of them until everyone has sent
+        server += round((1 if disk else 2) * count * each.upload)
     phases = (first, later, server)
     kept = TRIM_BYTES * (options.workers or 1) if options.device.type == "cpu" else sum(phases)
     returned = max(0, sum(phases) - max(phases) - kept)
-    on_disk = count * (each.state + each.best) + senders * each.upload if disk else 0
+    on_disk = count * (each.state + each.best) + (senders + newest * count) * each.upload if disk else 0
     least = 0 if disk else count * (each.state + each.best)
     return MemoryEstimate(
         clients=round(SPREAD * held),

@@ -25,6 +25,7 @@ def announce_memory(
     options: EngineOptions,
     participation: float = 1.0,
     changes_uploads: bool = False,
+    sits_out: bool | None = None,
 ) -> None:
     """Log what `estimate_memory` finds: as a warning where it is more than is free.
 
@@ -35,7 +36,7 @@ def announce_memory(
     try:
         if _at_most(method, clients) < min(SMALL, SMALL if room is None else room.free // 2):
             return
-        estimate = estimate_memory(method, clients, options, participation, changes_uploads)
+        estimate = estimate_memory(method, clients, options, participation, changes_uploads, sits_out)
     except FedquiltError:
         raise  # training would raise it as well
     except Exception as error:  # a method of a user's own may need what a few clients do not have

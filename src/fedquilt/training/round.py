@@ -20,6 +20,7 @@ from fedquilt.training.attendance import Attendance, RoundAttendance
 from fedquilt.training.buffered_uploads import BufferedUploads
 from fedquilt.training.device_attendance import DeviceAttendance
 from fedquilt.training.engines.base import ComputesEveryone, Engine, Evaluation, SimulatesStragglers
+from fedquilt.training.newest_uploads import NewestUploads
 from fedquilt.training.plan import Plan
 from fedquilt.training.progress import BestRound
 from fedquilt.training.round_result import RoundOutput
@@ -37,6 +38,7 @@ class RoundRunner:
         attendance: who takes part in which round.
         down: the download of the next round.
         aggregate: the server's step.
+        newest: keeps each client's newest upload, where the method averages them and some may not send; else None.
         aggregate_seconds: the duration of the last `aggregate`.
         buffer: where uploads wait, if rounds are asynchronous.
         staleness: [k] how many aggregations each upload missed that the last round aggregated; None: it aggregated none.
@@ -51,11 +53,10 @@ class RoundRunner:
         engine: Engine,
         plan: Plan,
         upload_transforms: Sequence[UploadTransform] = (),
-        aggregate: Aggregate | None = None,
+        wrap_aggregate: Callable[[Aggregate], Aggregate] | None = None,
     ) -> None:
         self.method, self.engine, self.plan = method, engine, plan
         self.upload_transforms = tuple(upload_transforms)
-        self.aggregate: Aggregate = aggregate or method.aggregate
         self.aggregate_seconds = 0.0
         self.client_graphs: CudaGraphCache[tuple[Message, Evaluation | None]] | None = None
         self.fixed_addresses = False
@@ -66,6 +67,10 @@ class RoundRunner:
         self.attendance = Attendance(
             context.seed, context.clients, plan.participation, plan.conditions, method.local_steps
         )
+        everyone_sends = self.attendance.complete and not engine.clients_are_private  # a site may not answer
+        self.newest = NewestUploads(method) if method.averages_newest and not everyone_sends else None
+        step = method.aggregate if self.newest is None else self.newest.aggregate
+        self.aggregate: Aggregate = step if wrap_aggregate is None else wrap_aggregate(step)
         if plan.conditions.stragglers and not isinstance(engine, SimulatesStragglers):
             raise FedquiltError("This engine has no stragglers; leave out stragglers, or use another engine.")
         server, down = method.server_start()
@@ -82,7 +87,8 @@ class RoundRunner:
 
     def compute_everyone(self) -> None:
         """From now on let all clients compute in each round, those for nothing who sit out, so that rounds can be captured."""
-        self.seats = DeviceAttendance(self.attendance, self.engine.device, self.server_device)
+        newest = self.newest is not None
+        self.seats = DeviceAttendance(self.attendance, self.engine.device, self.server_device, newest)
 
     def prepare(self, round: int) -> None:
         """Write what differs between rounds with the same CUDA graph to the memory from which it is read."""
@@ -90,6 +96,8 @@ class RoundRunner:
             assert isinstance(self.engine, ComputesEveryone)
             self.seats.set(round)
             self.engine.set_clocks(round, self.seats.at_work)
+        if self.newest is not None:
+            self.newest.heard = None if self.seats is None else self.seats.heard
 
     def run(self, round: int) -> RoundOutput:
         """Run a round, after `prepare`. No value is copied to the host."""

@@ -190,17 +190,20 @@ class Coordinator:
         config = self.config
         rules = RoundRules(config.timeout, config.min_sites, config.tries, config.norm_limit, config.size_limit)
         about = (method, self.roster, rules, run, method.total_rounds(config.rounds), restarts)
-        aggregate: Aggregate
         if config.secure_aggregation:
             store = PendingSum(self.folder.path / PENDING, run)
             engine: FlowerEngine = SecureEngine(*about, range=config.secure_range, store=store)
-            aggregate = SumAggregation(method, config.secure_range)
         else:
             engine = FlowerEngine(*about)
-            aggregate = FiniteAggregation(method, engine.note_unused_upload)
+
+        def wrap(aggregate: Aggregate) -> Aggregate:
+            if config.secure_aggregation:
+                return SumAggregation(method, config.secure_range)
+            return FiniteAggregation(method, engine.note_unused_upload, aggregate)
+
         plan = Plan(config.rounds, config.participation, config.evaluate_every, config.patience or None, 0.0)
         training = Training(
-            method, engine, plan, self.folder.seed(config.seed), self._report_round, aggregate=aggregate
+            method, engine, plan, self.folder.seed(config.seed), self._report_round, wrap_aggregate=wrap
         )
         self.rounds = training.plan.rounds
         engine.best_round = lambda: training.progress.best.round

@@ -14,6 +14,7 @@ from fedquilt.errors import FedquiltError
 from fedquilt.federation.message_checks import has_possible_numbers, upload_norm
 from fedquilt.messages.message import Message, Sparse, Value, dense
 from fedquilt.methods.base import Method, State
+from fedquilt.training.round import Aggregate
 
 
 class FiniteAggregation:
@@ -22,10 +23,14 @@ class FiniteAggregation:
     Args:
         method: whose server it is.
         on_unused: called with the client and the reason for each upload that is not used.
+        aggregate: what is tried in place of `Method.aggregate`.
     """
 
-    def __init__(self, method: Method, on_unused: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, method: Method, on_unused: Callable[[int, str], None], aggregate: Aggregate | None = None
+    ) -> None:
         self.method, self.on_unused = method, on_unused
+        self.aggregate = aggregate or method.aggregate
 
     def __call__(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message:
         """The receivers' downloads; changes `server` in place."""
@@ -49,7 +54,7 @@ class FiniteAggregation:
     def _try(self, server: State, uploads: Message, senders: Tensor, receivers: Tensor) -> Message | None:
         """The downloads, or None where they or the server's state are not finite."""
         try:
-            down = self.method.aggregate(server, uploads, senders, receivers)
+            down = self.aggregate(server, uploads, senders, receivers)
         except (RuntimeError, ArithmeticError, ValueError):  # such as a matrix without a root
             return None
         finite = all(bool(torch.isfinite(tensor).all()) for tensor in server.values())
