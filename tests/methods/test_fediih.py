@@ -673,6 +673,8 @@ def test_defaults_are_the_papers_tables() -> None:
         assert build_settings(FedIIH, context, {"factors": 3}).factors == 3
     assert FedIIH.defaults(make_task(ragged_clients())) == {"epochs": 1}
     assert FedIIH.defaults(make_task(ragged_clients(), dataset="cora", partition="louvain")) == {"epochs": 1}
+    links = FedIIH.defaults(make_task(ragged_clients(), dataset="cora", partition="disjoint", task="link"))
+    assert links == {"epochs": 1, **TABLES["cora", "disjoint"], "lr": 0.005, "weight_decay": 0.0}
     assert len(TABLES) == 22
     assert {dataset for dataset, _ in TABLES} >= set(HETEROPHILOUS)
 

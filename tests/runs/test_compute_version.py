@@ -16,7 +16,14 @@ import torch
 import fedquilt
 from fedquilt.methods.base import methods
 from fedquilt.runs import compute_version as module
-from fedquilt.runs.compute_version import COMPUTE_VERSION, compute_version, is_partial, method_version, run_version
+from fedquilt.runs.compute_version import (
+    COMPUTE_VERSION,
+    compute_version,
+    is_partial,
+    method_version,
+    run_kinds,
+    run_version,
+)
 from support.federations import FIRST_QUILT
 
 RECORDED = Path(__file__).with_name("reference_results.json")
@@ -56,15 +63,14 @@ def numbers(case: str) -> list[float]:
 
 
 def method_recorded(recorded: dict[str, Any], case: str) -> int | str:
-    """The number of its method with which a case was recorded; where clients sit out, that of such runs."""
-    name, kept = CASES[case]["method"], recorded.get("methods", {})
-    number: int | str = kept.get(name, 1)
-    return recorded.get("partial", {}).get(name, number) if is_partial(CASES[case]) else number
+    """The number of its method with which a case was recorded."""
+    number: int | str = recorded.get("cases", {}).get(case, recorded.get("methods", {}).get(CASES[case]["method"], 1))
+    return number
 
 
 def method_now(case: str) -> int | str:
     """The number that it would be recorded with now."""
-    return method_version(CASES[case]["method"], is_partial(CASES[case]))
+    return method_version(CASES[case]["method"], run_kinds(CASES[case]))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -72,8 +78,8 @@ def test_runs_give_the_numbers_of_the_declared_version(case: str) -> None:
     recorded = json.loads(RECORDED.read_text())
     assert recorded["version"] == COMPUTE_VERSION, "record the numbers of the new version; see the top of this file"
     method = methods()[CASES[case]["method"]]
-    number = "partial_version" if is_partial(CASES[case]) else "compute_version"
-    where = f"{method.__name__}.{number} (in {method.__module__.replace('.', '/')}.py, now {getattr(method, number)})"
+    number = f"compute_version or kind_versions (in {method.__module__.replace('.', '/')}.py, now {method_now(case)})"
+    where = f"{method.__name__}.{number}"
     assert method_recorded(recorded, case) == method_now(case), f"{where} was raised: record its numbers anew"
     assert numbers(case) == pytest.approx(recorded["numbers"][case], rel=TOLERANCE), (
         f"this run gives other numbers than before; if that is meant, raise {where} where the runs of other methods pass, "
@@ -92,12 +98,16 @@ def test_a_method_has_a_number_of_its_own_which_changes_only_its_cells(monkeypat
     assert compute_version("fedavg") == compute_version("of-a-plugin-that-is-not-here") == compute_version() == "v3"
 
 
-def test_a_method_has_another_number_for_runs_in_which_clients_sit_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_has_other_numbers_for_kinds_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "COMPUTE_VERSION", 3)
-    monkeypatch.setattr(methods()["fedpub"], "partial_version", 4)
-    assert (compute_version("fedpub"), run_version("fedpub"), method_version("fedpub")) == ("v3", 3, 1)
-    assert (compute_version("fedpub", True), run_version("fedpub", True)) == ("v3.1+4", "3.1+4")
-    assert compute_version("fedavg", True) == compute_version(None, True) == "v3"
+    monkeypatch.setattr(methods()["fedpub"], "kind_versions", {"partial": 4, "link": 2})
+    usual, partial = run_kinds({"method": "fedpub"}), run_kinds({"participation": 0.5})
+    assert (usual, partial) == ({"node-classification"}, {"node-classification", "partial"})
+    assert (compute_version("fedpub", usual), run_version("fedpub", usual)) == ("v3", 3)
+    assert (compute_version("fedpub", partial), run_version("fedpub", partial)) == ("v3.1+partial4", "3.1+partial4")
+    both = run_kinds({"participation": 0.5, "task": "link"})
+    assert compute_version("fedpub", both) == "v3.1+link2+partial4"
+    assert compute_version("fedavg", both) == compute_version(None, both) == "v3"
     assert not is_partial({"method": "fedpub", "participation": 1.0, "drop_out": 0.0})
     for option in ("participation", "drop_out", "stragglers", "join_late", "leave"):
         assert is_partial({option: 0.5})
@@ -111,7 +121,7 @@ if __name__ == "__main__":
     same = {c for c in CASES if method_recorded(recorded, c) == method_now(c)}
     kept = {case: found for case, found in known.items() if case in same}
     raised = {name: method.compute_version for name, method in methods().items() if method.compute_version > 1}
-    partial = {CASES[c]["method"]: method_now(c) for c in CASES if is_partial(CASES[c])}
-    found = {"version": COMPUTE_VERSION, "methods": raised, "partial": partial}
+    kinds = {c: method_now(c) for c in CASES if isinstance(method_now(c), str)}
+    found = {"version": COMPUTE_VERSION, "methods": raised, "cases": kinds}
     found |= {"numbers": {c: kept.get(c) or numbers(c) for c in CASES}}
     RECORDED.write_text(json.dumps(found, indent=1) + "\n")

@@ -248,7 +248,7 @@ def test_the_key_changes_with_the_saved_partitions_content(elsewhere: Path) -> N
 def test_the_key_changes_with_the_version_and_the_identity_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     one = cell()
     before = one.key, one.identity
-    monkeypatch.setattr(module, "compute_version", lambda method, partial=False: "other")
+    monkeypatch.setattr(module, "compute_version", lambda method, kinds=(): "other")
     assert one.key != before[0]
     assert one.identity == before[1]
 
@@ -328,11 +328,11 @@ def test_settings_are_written_as_one_types_them() -> None:
     assert format_settings({}) == ""
 
 
-def test_only_cells_in_which_clients_sit_out_change_with_the_number_of_such_runs(
+def test_only_cells_of_a_kind_change_with_its_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    changes: list[dict[str, Any]] = [{}, {"participation": 0.5}, {"drop_out": 0.2}, {"leave": 0.2}]
+    changes: list[dict[str, Any]] = [{}, {"participation": 0.5}, {"drop_out": 0.2}, {"leave": 0.2}, {"task": "link"}]
     before = [cell(**options).key for options in changes]
-    monkeypatch.setattr(methods()[cell().config.method], "partial_version", 7)
+    monkeypatch.setattr(methods()[cell().config.method], "kind_versions", {"partial": 7})
     after = [cell(**options).key for options in changes]
-    assert [one == two for one, two in zip(before, after, strict=True)] == [True, False, False, False]
+    assert [one == two for one, two in zip(before, after, strict=True)] == [True, False, False, False, True]

@@ -67,8 +67,8 @@ def test_cells_by_other_code_count_and_are_told(tmp_path: Path, monkeypatch: pyt
     study, store = study_of(tmp_path), CellStore(tmp_path / "studies")
     cells = cells_of(study)
     with monkeypatch.context() as older:
-        older.setattr("fedquilt.studies.cells.compute_version", lambda method, partial=False: "older")
-        older.setattr("fedquilt.studies.store.compute_version", lambda method, partial=False: "older")
+        older.setattr("fedquilt.studies.cells.compute_version", lambda method, kinds=(): "older")
+        older.setattr("fedquilt.studies.store.compute_version", lambda method, kinds=(): "older")
         store_cell(store, cells[0], test=1.0)
         store_cell(store, cells[1], test=1.0)
     store_cell(store, cells[1], test=2.0, finished=0.0)

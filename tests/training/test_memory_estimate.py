@@ -118,10 +118,20 @@ def test_smaller_cohorts_and_fewer_participants_work_with_less(monkeypatch: pyte
         whole, parts = estimated(SMALL), estimated(replace(SMALL, cohort_size=3))
     assert parts.cohort == 3
     assert parts.working == pytest.approx(whole.working / 4, abs=1)
-    assert estimated(replace(SMALL, method="fediih", participation=0.25)).server < (
-        estimated(replace(SMALL, method="fediih")).server
+    assert estimated(replace(SMALL, method="fedpub", participation=0.25)).server < (
+        estimated(replace(SMALL, method="fedpub")).server
     )
     assert estimated(SMALL, workers=3).cohort == 4
+
+
+def test_what_everyone_sent_last_counts_where_clients_sit_out() -> None:
+    point = replace(SMALL, method="pfedgraph", participation=0.5)
+    method, clients, options = make_method(point), random_clients(point), EngineOptions(torch.device("cpu"))
+    upload = client_memory(method, clients).upload
+    kept, not_kept = (estimate_memory(method, clients, options, 0.5, sits_out=some) for some in (True, False))
+    assert kept.server - not_kept.server >= SPREAD * 2 * 12 * upload * 0.99
+    lost = estimate_memory(method, clients, options, 1.0, sits_out=True).server
+    assert lost - estimate_memory(method, clients, options).server >= SPREAD * 2 * 12 * upload * 0.99
 
 
 def test_states_on_disk_are_not_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

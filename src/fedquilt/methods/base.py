@@ -166,7 +166,8 @@ class Method(ABC):
             round, which a run makes for every method; empty: nothing is.
         compute_version: raise it with every change that gives this method's runs other numbers (`runs.compute_version`).
         baseline: a study has a row for it only where the paper's table has one.
-        partial_version: the same, raised with changes that only runs notice in which clients sit out.
+        kind_versions: the same by kind of run, for changes that only such runs notice: "partial", where clients sit out; or the
+            name of a task.
         host_server: the server branches on values of tensors. Its state stays on the CPU, and a round is not captured as one
             CUDA graph.
         pools_graphs: it is no federation: everyone's graph is in one place (`fedquilt.cohort.pool`), and in one process.
@@ -192,7 +193,7 @@ class Method(ABC):
     single_round: ClassVar[bool] = False
     uses_validation: ClassVar[str] = ""
     compute_version: ClassVar[int] = 1
-    partial_version: ClassVar[int] = 1
+    kind_versions: ClassVar[Mapping[str, int]] = {}
     baseline: ClassVar[bool] = False
     host_server: ClassVar[bool] = False
     pools_graphs: ClassVar[bool] = False

@@ -25,6 +25,7 @@ Where the code and the paper differ, and why (what was measured is in `fedquilt 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Annotated
 
 import torch
@@ -87,7 +88,7 @@ class FedGta(BackboneMethod):
     paper = "Li et al., PVLDB 2023"
     admits = True
     averages_newest = True
-    partial_version = 2
+    kind_versions = MappingProxyType({"partial": 2})
     newcomers = (
         "A newcomer is given the average by confidence, trains it for a round, sends the moments of its spread "
         "labels, and is given the average of those whose moments are like its own."

@@ -22,6 +22,7 @@ Where the code and the paper differ, or the paper leaves it open, and why (what 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -69,7 +70,7 @@ class PFedGraph(BackboneMethod):
     paper = "Ye et al., ICML 2023"
     admits = True
     averages_newest = True
-    partial_version = 2
+    kind_versions = MappingProxyType({"partial": 2})
     newcomers = (
         "A newcomer is given the average by training nodes, trains it for a round, sends the model, and is given "
         "an average of its own: a row of the collaboration graph, over the clients that trained."

@@ -29,7 +29,7 @@ from fedquilt.common.plugin_files import read_plugin
 from fedquilt.common.sealed import DamagedError, read_facts, write_facts
 from fedquilt.common.version import VERSION
 from fedquilt.errors import FedquiltError, RefusedError
-from fedquilt.runs.compute_version import COMPUTE_VERSION, FIRST, is_partial, method_version
+from fedquilt.runs.compute_version import COMPUTE_VERSION, FIRST, method_version, run_kinds
 from fedquilt.runs.config import GIVEN
 
 SEAL = "seal.json"
@@ -196,7 +196,7 @@ def _method_versions(config: Mapping[str, Any]) -> Facts:
     names = config.get("methods") or [config.get("method")]
     # A comparison has the configuration of each of its methods under the method's name.
     own = {name: mapping(config.get(name)) if config.get("methods") else config for name in names}
-    raised = {name: number for name in names if (number := method_version(name, is_partial(own[name]))) != FIRST}
+    raised = {name: number for name in names if (number := method_version(name, run_kinds(own[name]))) != FIRST}
     return {"methods": raised} if raised else {}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedquilt.datasets.catalogue import in_catalogue
 from fedquilt.methods.base import methods
-from fedquilt.runs.compute_version import compute_version, is_partial
+from fedquilt.runs.compute_version import compute_version, run_kinds
 from fedquilt.runs.config import RunConfig, copies_kept, copies_kept_before
 from fedquilt.runs.seal import plugin_hashes
 from fedquilt.scenarios.link_inference import VIEWS
@@ -110,7 +110,7 @@ class Cell:
         """The version of the computation that determines the result; statistics of a partition do not depend on the method."""
         if self.kind == "partition":
             return compute_version(None)
-        return compute_version(self.config.method, is_partial(self.config.model_dump()))
+        return compute_version(self.config.method, run_kinds(self.config.model_dump()))
 
 
 def _identifies(option: str, value: Any) -> bool:

@@ -21,7 +21,7 @@ from fedquilt.common.lock import HeldError, locked
 from fedquilt.common.new_folder import is_leftover
 from fedquilt.common.sealed import facts_sha256
 from fedquilt.errors import FedquiltError
-from fedquilt.runs.compute_version import compute_version, is_partial
+from fedquilt.runs.compute_version import compute_version, run_kinds
 from fedquilt.studies.cells import Cell
 
 # Files and folders of a seed that a finished cell does not need.
@@ -52,7 +52,7 @@ class StoredCell:
         """Whether it was finished by another version of the computation than the installed one."""
         config = self.facts.get("config", {})
         method = None if self.facts.get("kind") == "partition" else config.get("method")
-        now = compute_version(method, is_partial(config))
+        now = compute_version(method, run_kinds(config))
         return self.facts.get("code", now) != now
 
 

@@ -27,7 +27,7 @@ from fedquilt.graphs.npz import write_npz
 from fedquilt.graphs.protocol import Protocol
 from fedquilt.methods.settings import as_dict, build_settings
 from fedquilt.partition.fingerprint import fingerprint
-from fedquilt.runs.compute_version import is_partial, run_version
+from fedquilt.runs.compute_version import run_kinds, run_version
 from fedquilt.runs.config import GIVEN, GRAPH_FILE, RunConfig
 from fedquilt.runs.execute import worker_cluster
 from fedquilt.runs.given_data import GivenData, named_data
@@ -145,7 +145,7 @@ class Search:
             "graph": graph,
             storage.GROUND: {"its graph": fingerprints(self._resolved.graph), **cuts},
             "space": space,
-            "computation": run_version(self.config.method, is_partial(self.config.model_dump())),
+            "computation": run_version(self.config.method, run_kinds(self.config.model_dump())),
             "versions": self.versions,
         }
 
