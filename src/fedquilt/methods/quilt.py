@@ -2,23 +2,26 @@
 
 What features and labels *mean* is common to all data owners; *how the graph carries it* is not, and no single look at a graph
 is right for every owner. So a client looks at its graph in several ways side by side, its views: at a node's own features
-(`mlp`), through graph filters of its own (`fedquilt.nn.filters`), and at a node beside the mean of its neighbours (`sage`).
-Each view shares its weights with the same view of the other clients; the views that do best on validation nodes decide.
+(`mlp`), through graph filters of its own (`fedquilt.nn.filters`), at what neighbours' features say of a node's class (`gpr`,
+`fedquilt.nn.gpr`), and at a node beside the mean of its neighbours (`sage`). Each view shares its weights with the same view of
+the other clients; the views that do best on validation nodes decide.
 
 - *Shared weights* W. Clients send gradients; the server takes a step of Adam along their mean, weighted by training nodes
   (FedSGD with Adam; Reddi et al., Adaptive Federated Optimization, 2021). Adam scales the step of each weight by itself, so
   that a feature that few clients have is learned from those who have it, at full speed.
-- *Private parts.* Filters never leave a client. Nor does its mask: it works with W (1 + O_m), and its mask learns at the rate
-  lr n_m / (n_m + reach), where n_m is the number of its training nodes: who has many labels can afford to differ.
+- *Private parts.* Filters never leave a client. Nor does its mask: it trains W (1 + O_m), and its mask learns at the rate
+  lr n_m / (n_m + reach), where n_m is the number of its training nodes: who has many labels can afford to differ. It predicts
+  with W (1 + g_m O_m), where g_m from 0 to 1 is voted on.
 - *Mixture.* A client compares its views on its validation nodes and sends its votes, a number from 0 to 1 for each. It
   predicts with the mixture of views (`fedquilt.nn.views`) by exponential weights of everyone's average votes, and of its own
-  the more the more validation nodes it has. Before the rounds HALVINGS the worse half of the views is dropped: clients do not
-  train or send it any more.
+  the more the more validation nodes it has; g_m comes from votes for and against masks in the same way. Before the rounds
+  DROPS views that are clearly worse than the best are dropped, before the last of them all but the best two: clients do not
+  train or send them any more. Masks learn from then on.
 
 With `average=weights` clients take the steps of Adam and the server averages weights, patch by patch over those who have
 *evidence* for it: the weights of a feature by how many of a client's training nodes have it, themselves or in a neighbour, the
 classifier's weights of a class by how many training nodes are of that class: W[f] = sum_m e_mf W_m[f] / sum_m e_mf. Quilt's
-first version is model=filter average=weights order=4 groups=5 basis=scaled feature_dropout=0 lr=0.01 reach=200.
+first version is model=filter hidden=128 average=weights order=4 groups=5 basis=scaled feature_dropout=0 lr=0.01 reach=200.
 """
 
 from __future__ import annotations
@@ -53,20 +56,24 @@ from fedquilt.methods.quilt_settings import SEVERAL, QuiltSettings
 from fedquilt.methods.sums import mean_of_sums, weighted_summands
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet
+from fedquilt.nn.gpr import GprNet
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import Network, matrices
 from fedquilt.nn.optim import LearningRate, adam_start, adam_step
-from fedquilt.nn.views import MIXTURE, Views, mixture_weights, prefix_of, votes_of
+from fedquilt.nn.views import MIXTURE, Views, mixed, mixture_weights, prefix_of, votes_of
 from fedquilt.tasks.base import find_task
 
 MASK, GRADIENT = "mask.", "gradient."
 VOTES = "votes"  # an upload, and in a client's state: its own
 AVERAGE_VOTES = "views"  # a download, and in the states: everyone's, and DROPPED of a view that is not trained any more
 DROPPED = -1.0
+MASK_SHARE = "mask share"  # in a client's state: g [M], how much of its masks it predicts with
 FEW_FEATURES = 100  # with fewer each one matters, and none are dropped by default
 FEATURE_LAYER = 2  # the `layer` of the draws that drop features; see `Draws`
-HALVINGS = (20, 40)  # before these rounds the worse half of the views is dropped
-VOTES_EVERY = 5  # rounds from one comparison of a client's views to the next
+DROPS = (30, 60)  # before these rounds views are dropped
+CLEARLY = 3.0  # points of the metric that a view may be below the best one before it is dropped
+LEFT = 2  # how many views are left after the last of these rounds, and how many may have masks
+GPR_ORDER, GPR_DROPOUT = 4, 0.8  # how many steps the view gpr reaches; the dropout of its hidden layer
 VOTE_POINTS = 10.0  # points of the metric that a view may be below a client's best before its vote is zero
 STEADY = 0.5  # how far everyone's votes move the average votes in a round
 SAGE_WIDTH = 0.75  # of `hidden`: GraphSAGE has two weights for each feature and unit, which are sent
@@ -79,7 +86,7 @@ class Quilt(EvidenceMethod):
 
     title = "Quilt"
     paper = "fedquilt, 2026"
-    compute_version = 2
+    compute_version = 3
     admits = True
     newcomers = (
         "A newcomer is given the shared layers of the views that are left and everyone's votes on them, and trains them with "
@@ -88,7 +95,14 @@ class Quilt(EvidenceMethod):
     Settings = QuiltSettings
     settings_before = MappingProxyType(
         {
-            **{"model": "filter", "average": "weights", "feature_dropout": 0.0, "lr": 0.01, "reach": 200.0},
+            **{
+                "model": "filter",
+                "average": "weights",
+                "feature_dropout": 0.0,
+                "lr": 0.01,
+                "reach": 200.0,
+                "hidden": 128,
+            },
             **{"order": 4, "groups": 5, "basis": "scaled"},
         }
     )
@@ -113,7 +127,8 @@ class Quilt(EvidenceMethod):
         *EVIDENCE_UPLOADS,
         TensorSpec(
             VOTES,
-            "For each view, how many points it is below the client's best one on its validation nodes: 1 at none, 0 at ten.",
+            "For each view, how many points it is below the client's best one on its validation nodes: 1 at none, 0 at ten; "
+            "the same of its model with masks and without.",
             count=True,
         ),
         TRAIN_NODES,
@@ -121,7 +136,7 @@ class Quilt(EvidenceMethod):
     downloads = (
         AVERAGE,
         TensorSpec(FILTER, "The average of the participants' coefficients.", shared=True),
-        TensorSpec(AVERAGE_VOTES, "The average of the participants' votes on each view.", shared=True),
+        TensorSpec(AVERAGE_VOTES, "The average of the participants' votes on each view, and on masks.", shared=True),
     )
     single_uploads = ""
 
@@ -140,8 +155,9 @@ class Quilt(EvidenceMethod):
 
     @classmethod
     def defaults(cls, context: RunContext) -> dict[str, Any]:
-        """Local epochs are the dataset's; a task without classes has one view; of few features none are dropped."""
-        own: dict[str, Any] = {} if find_task(context.task, context.task_settings).has_classes else {"views": "filter"}
+        """Local epochs are the dataset's; a task without classes has one wide view; of few features none are dropped."""
+        classes = find_task(context.task, context.task_settings).has_classes
+        own: dict[str, Any] = {} if classes else {"views": "filter", "hidden": 2 * QuiltSettings.hidden}
         if context.features < FEW_FEATURES:
             own["feature_dropout"] = 0.0
         return super().defaults(context) | own
@@ -156,10 +172,13 @@ class Quilt(EvidenceMethod):
         return Views(networks, {"filter": (FILTER, IDENTITY)})
 
     def view_network(self, view: str, hidden: int) -> Network:
-        """The filter network, or the backbone that the view is called."""
+        """The filter network, GPR-GNN, or the backbone that the view is called."""
         s, context = self.settings, self.context
+        if view == "gpr":
+            return GprNet(context.features, hidden, context.outputs, GPR_ORDER, GPR_DROPOUT)
         if view != "filter":
-            return self.network(replace(s, model=view, hidden=hidden))
+            layers = max(1, s.layers - 1) if view == "mlp" and len(self.names) > 1 else s.layers
+            return self.network(replace(s, model=view, hidden=hidden, layers=layers))
         return FilterNet(
             context.features, hidden, context.outputs, s.order, s.groups, s.identity, s.node_dropout, s.basis
         )
@@ -218,18 +237,17 @@ class Quilt(EvidenceMethod):
     # -- rounds ------------------------------------------------------------------------------------------------------
 
     def round_kind(self, round: int) -> Hashable:
-        """Rounds in which clients compare their views, and those before which views are dropped, each of its own kind."""
-        if not self.several:
-            return None
-        return ("halving", round) if self.halves(round) else self.compares(round)
+        """Each round before which views are dropped is of its own kind."""
+        return ("drops", round) if self.drops(round) else None
 
-    def halves(self, round: int) -> bool:
+    def drops(self, round: int) -> bool:
         """Whether views are dropped before this round; where no weights are shared, nobody is told which."""
-        return self.several and self.settings.halve and bool(self.shared & {"layer", "head"}) and round in HALVINGS
+        return self.several and self.settings.drop and bool(self.shared & {"layer", "head"}) and round in DROPS
 
-    def compares(self, round: int) -> bool:
-        """Whether clients compare their views in this round."""
-        return self.several and round % VOTES_EVERY == 0
+    @property
+    def options(self) -> int:
+        """How many things clients vote on: the views, and for and against masks."""
+        return len(self.names) + (2 if self.maskable else 0)
 
     # -- at the client -------------------------------------------------------------------------------------------
 
@@ -244,8 +262,10 @@ class Quilt(EvidenceMethod):
                 state |= network.private_start(weights[f"{prefix}hidden.bias"])
         if self.several:
             some = next(iter(weights.values()))
-            alike = some.new_ones(len(some), len(self.names))
-            state |= {VOTES: alike, AVERAGE_VOTES: alike.clone(), MIXTURE: alike / len(self.names)}
+            alike, views = some.new_ones(len(some), self.options), len(self.names)
+            state |= {VOTES: alike, AVERAGE_VOTES: alike.clone(), MIXTURE: alike[:, :views] / views}
+            if self.maskable:
+                state[MASK_SHARE] = alike[:, 0] / 2
         return state
 
     def own(self, state: State) -> Weights:
@@ -265,10 +285,15 @@ class Quilt(EvidenceMethod):
         own = self.learning_rate(cohort) * nodes / (nodes + self.settings.reach).clamp_min(1.0)
         return {FILTER: self.settings.filter_lr} | {MASK + name: own for name in self.maskable}
 
-    def effective(self, state: State, views: Collection[str]) -> Weights:
-        """The effective weights: W (1 + O) where there is a mask, W of the views that are not among these."""
+    def effective(self, state: State, views: Collection[str], share: Tensor | None = None) -> Weights:
+        """The effective weights: W (1 + g O) where there is a mask, W of the views that are not among these.
+
+        `share` is g [M]; None: one.
+        """
         used = tuple(views)
         masks = {name: state[MASK + name] for name in self.maskable if used and name.startswith(used)}
+        if share is not None:
+            masks = {name: along(share, mask) * mask for name, mask in masks.items()}
         return masked(self.weights(state), masks) | self.own(state)
 
     def personal(self, state: State) -> State:
@@ -279,7 +304,7 @@ class Quilt(EvidenceMethod):
         # Nothing reads the weights of a view without weight, which the host can tell where it has the values.
         used = (mixture.amax(0) > 0).tolist() if on_host(mixture) else [True] * len(self.names)
         views = [prefix for prefix, counts in zip(self.networks, used, strict=True) if counts]
-        return self.effective(state, views) | {MIXTURE: mixture}
+        return self.effective(state, views, state.get(MASK_SHARE)) | {MIXTURE: mixture}
 
     def receive(self, state: State, down: Message) -> None:
         """Copy what is shared into the state."""
@@ -287,8 +312,8 @@ class Quilt(EvidenceMethod):
             state[name].copy_(dense(value))
 
     def masks_learn(self, live: Collection[str]) -> bool:
-        """Whether masks are trained: while views compete, they are compared by what clients share."""
-        return len(live) == 1 or not self.settings.halve
+        """Whether masks are trained: while many views compete, they are compared by what clients share."""
+        return bool(self.maskable) and (len(live) <= LEFT or not self.settings.drop)
 
     def live(self, down: Message) -> dict[str, Network]:
         """The views that are trained, of `networks`: those that the server sent; all before it sent any."""
@@ -296,53 +321,77 @@ class Quilt(EvidenceMethod):
         found = {p: n for p, n in self.networks.items() if any(name.startswith(MODEL + p) for name in sent)}
         return found or self.networks
 
-    def halved(self, down: Message) -> Message:
-        """A download without the worse half of its views, by the average votes in it, which the host reads.
-
-        A view with as many votes as one of the better half stays: where nobody can tell them apart, all do.
-        """
+    def without_worse(self, down: Message, last: bool) -> Message:
+        """A download without the views that are clearly worse than the best one, by the average votes in it, which the host
+        reads; the last time also without all but the best LEFT. Of views with equal votes, none or all are dropped."""
         votes = dense(down[AVERAGE_VOTES]).clone()
+        views = votes[: len(self.names)]
         found = sorted(
-            (votes[place].item() for place, p in enumerate(self.networks) if p in self.live(down)), reverse=True
+            (views[place].item() for place, p in enumerate(self.networks) if p in self.live(down)), reverse=True
         )
-        votes[votes < found[(len(found) - 1) // 2]] = DROPPED
-        dropped = tuple(MODEL + prefix for prefix, vote in zip(self.networks, votes.tolist(), strict=True) if vote < 0)
+        least = found[0] - CLEARLY / VOTE_POINTS
+        views[views < (max(least, found[:LEFT][-1]) if last else least)] = DROPPED
+        dropped = tuple(MODEL + prefix for prefix, vote in zip(self.networks, views.tolist(), strict=True) if vote < 0)
         return {name: v for name, v in down.items() if not name.startswith(dropped)} | {AVERAGE_VOTES: votes}
 
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
-        """Train; then compare the views, where the round asks for it, and mix them by all votes that are known."""
-        if self.halves(round) and AVERAGE_VOTES in down:  # else no upload has arrived yet
-            down = self.halved(down)
+        """Train; then compare the views, and mix them by all votes that are known."""
+        if self.drops(round) and AVERAGE_VOTES in down:  # else no upload has arrived yet
+            down = self.without_worse(down, round == DROPS[-1])
         if self.sends_gradients and not self.one_step(cohort):
             for name in self.sent_names(down):
                 state[GRADIENT + name].zero_()
         update = super().local_update(state, cohort, down, round)
         if not self.several:
             return update
-        average = state[AVERAGE_VOTES]
-        if self.compares(round):
-            state[VOTES].copy_(votes_of(self.compare(update.personal, cohort, down), average >= 0, VOTE_POINTS))
+        average, views = state[AVERAGE_VOTES], len(self.names)
+        masks_learn = self.masks_learn(self.live(down))
+        points = self.compare(state, cohort, down, masks_learn)
+        own = [votes_of(points[:, :views], average[:, :views] >= 0, VOTE_POINTS)]
+        if self.maskable:
+            own.append(votes_of(points[:, views:], average[:, views:] >= 0, VOTE_POINTS))
+        state[VOTES].copy_(torch.cat(own, dim=1))
         checked = cohort.counts(self.task.seen(cohort, "val").val)
-        trust = checked / (checked + self.settings.own_votes).clamp_min(1.0)
-        points = self.settings.sharpness * VOTE_POINTS
-        state[MIXTURE].copy_(mixture_weights(state[VOTES], average, trust, points))
+        trust, scale = (
+            checked / (checked + self.settings.own_votes).clamp_min(1.0),
+            self.settings.sharpness * VOTE_POINTS,
+        )
+        state[MIXTURE].copy_(mixture_weights(state[VOTES][:, :views], average[:, :views], trust, scale))
+        if masks_learn:
+            state[MASK_SHARE].copy_(mixture_weights(state[VOTES][:, views:], average[:, views:], trust, scale)[:, 0])
+            update = replace(update, personal=self.personal(state))
         sent: Message = {VOTES: state[VOTES]} if self.sends(VOTES) else {}
         return replace(update, upload=update.upload | sent)
 
     @torch.no_grad()
-    def compare(self, personal: State, cohort: Cohort, down: Message) -> Tensor:
-        """The validation metric with each view, in points, higher is better: [M, V]; of views that are not trained, zeros."""
+    def compare(self, state: State, cohort: Cohort, down: Message, masks_learn: bool) -> Tensor:
+        """The validation metric with each view as it is shared, then of their mixture with masks and without, in points,
+        higher is better: [M, V + 2], or [M, V] without masks; zeros of views that are not trained, and of both while masks do
+        not learn."""
         metric, seen = self.task.metric(self.context.metric), self.task.seen(cohort, "val")
         scale = metric.scale if metric.higher_is_better else -metric.scale
-        assert isinstance(self.model, Views)
-        live, found = self.live(down), []
-        for view, network in self.model.networks.items():
-            if prefix_of(view) not in live:
-                found.append(torch.zeros(cohort.clients, device=cohort.device))
-                continue
-            outputs = self.at_every_node(self.model.weights_of(view, personal), seen, False, network).logits
-            found.append(scale * metric.function(cohort, outputs, "val"))
+        none, live = torch.zeros(cohort.clients, device=cohort.device), self.live(down)
+
+        def points(outputs: Tensor) -> Tensor:
+            return scale * metric.function(cohort, outputs, "val")
+
+        shared = self.view_logits(self.effective(state, ()), seen, live)
+        found = [points(shared[place]) if place in shared else none for place in range(len(self.names))]
+        if masks_learn:
+            own = self.view_logits(self.effective(state, live), seen, live)
+            found += [points(mixed(seen, logits, state[MIXTURE])) for logits in (own, shared)]
+        elif self.maskable:
+            found += [none, none]
         return torch.stack(found, dim=1)
+
+    def view_logits(self, weights: Weights, cohort: Cohort, live: Collection[str]) -> dict[int, Tensor]:
+        """The logits of each of these views at every node, by its place: [R, C] each."""
+        assert isinstance(self.model, Views)
+        return {
+            place: self.at_every_node(self.model.weights_of(view, weights), cohort, False, network).logits
+            for place, (view, network) in enumerate(self.model.networks.items())
+            if prefix_of(view) in live
+        }
 
     def gradients(self, state: State, cohort: Cohort, dropout: Dropout, down: Message) -> tuple[Weights, Tensor]:
         """Of each view's loss at V = W (1 + O): dW = dV (1 + O) and dO = dV W; each client's mean loss over views."""
@@ -444,7 +493,7 @@ class Quilt(EvidenceMethod):
             state = {n: w for n, w in state.items() if n.removeprefix(PREVIOUS) not in shared} | shared
             state |= adam_start(shared)
         if self.several:
-            state[AVERAGE_VOTES] = torch.ones(len(self.names))
+            state[AVERAGE_VOTES] = torch.ones(self.options)
         return state, {}
 
     def server_memory(self, sizes: RoundSizes) -> int:
@@ -539,12 +588,14 @@ class Quilt(EvidenceMethod):
         return type(self)(settings, self.context, self.averaging)
 
     def diagnostics(self, server: State) -> dict[str, Tensor]:
-        """The weight of each view in the mixture by everyone's average votes."""
+        """The weight of each view in the mixture, and of masks, by everyone's average votes."""
         if AVERAGE_VOTES not in server:
             return {}
-        votes = server[AVERAGE_VOTES].unsqueeze(0)
-        weights = mixture_weights(votes, votes, votes.new_zeros(1), self.settings.sharpness * VOTE_POINTS)[0]
-        return {f"view_{view}": weights[place] for place, view in enumerate(self.names)}
+        scale, out, views = self.settings.sharpness * VOTE_POINTS, {}, len(self.names)
+        for names, votes in ((self.names, server[AVERAGE_VOTES][:views]), (["masks"], server[AVERAGE_VOTES][views:])):
+            weights = mixture_weights(votes[None], votes[None], votes.new_zeros(1), scale)[0]
+            out |= {f"view_{name}": weight for name, weight in zip(names, weights, strict=False)}
+        return out
 
     def findings(self, server: State, clients: State) -> dict[str, Tensor]:
         """Each client's coefficients by distance, the mean over its groups: [M, K + 1]; its mixture of views: [M, V]."""

@@ -13,14 +13,15 @@ from fedquilt.nn.filters import Basis
 from fedquilt.nn.module_backbone import check_backbone
 
 SEVERAL = "views"  # the model that is several views
-ModelName = Annotated[str, AfterValidator(partial(check_backbone, others=(SEVERAL, "filter")))]
+NETWORKS = ("filter", "gpr")  # the views that are no backbones of other methods
+ModelName = Annotated[str, AfterValidator(partial(check_backbone, others=(SEVERAL, *NETWORKS)))]
 
 
 def check_views(text: str) -> str:
     """Names of views, separated by commas; ValueError where one is none, or given twice."""
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        check_backbone(name, others=("filter",))
+        check_backbone(name, others=NETWORKS)
     if len(set(names)) < len(names):
         raise ValueError("a view is named twice")
     return ",".join(names)
@@ -32,9 +33,10 @@ class QuiltSettings(BackboneSettings):
 
     Attributes:
         lr: Adam's learning rate, of the server and of masks.
-        model: views (several, see the next), filter (private polynomial filters, `fedquilt.nn.filters`), or one of fedquilt's
-            backbones, such as sage.
-        views: the views of model=views: filter, and backbones.
+        model: views (several, see the next), filter (private polynomial filters, `fedquilt.nn.filters`), gpr (a shared one,
+            `fedquilt.nn.gpr`), or one of fedquilt's backbones, such as sage.
+        views: the views of model=views: filter, gpr, and backbones. mlp has a layer less than the others.
+        hidden: width of each view's layers.
         average: gradients (the server takes the steps of Adam), or weights (clients take them), averaged by evidence.
         order: how many steps away the filters reach.
         groups: groups of hidden units, each with a filter of its own; at the start they look at different distances.
@@ -45,17 +47,18 @@ class QuiltSettings(BackboneSettings):
         identity: rows of a private table by which a client's filters can tell who a neighbour is, for graphs where that says
             more than what neighbours look like; 0: none.
         evidence: with average=weights, average by evidence (off: by training nodes, as FedAvg does).
-        masks: private masks on the shared weights.
+        masks: private masks on the shared weights; clients vote on whether they use them.
         reach: training nodes at which a client's mask learns half as fast as the weights.
         share: what is averaged: layer (what reads features), head (the classifier), filter; what is not named stays at home.
         own_votes: validation nodes at which a client follows its own votes and everyone's alike.
         sharpness: how many times the weight of a view grows that is one point of the validation metric better, as a logarithm.
-        halve: drop the worse half of the views after some rounds.
+        drop: drop views that are clearly worse than the best one, and in the end all but the best two.
     """
 
-    lr: Positive = 0.02
+    lr: Positive = 0.03
     model: ModelName = SEVERAL
-    views: Annotated[str, AfterValidator(check_views)] = "mlp,filter,sage"
+    views: Annotated[str, AfterValidator(check_views)] = "mlp,filter,gpr,sage"
+    hidden: Count = 64
     average: Literal["gradients", "weights"] = "gradients"
     order: Count = 2
     groups: Count = 3
@@ -70,4 +73,4 @@ class QuiltSettings(BackboneSettings):
     share: str = "layer,head"
     own_votes: NonNegative = 1000.0
     sharpness: NonNegative = 1.0
-    halve: bool = True
+    drop: bool = True

@@ -84,18 +84,25 @@ class Views:
         """
         mixture = weights[MIXTURE]
         used = mixture.detach().amax(0) > 0 if on_host(mixture) else None
-        terms, embeddings = [], []
-        for place, (view, network) in enumerate(self.networks.items()):
-            if used is not None and not used[place]:
-                continue
-            found = network(cohort, self.weights_of(view, weights))
-            terms.append(found.logits.log_softmax(1) + mixture[:, place].log()[cohort.client].unsqueeze(1))
-            embeddings.append(found.embedding)
-        return Output(torch.stack(terms).logsumexp(0), torch.cat(embeddings, dim=1))
+        found = {
+            place: network(cohort, self.weights_of(view, weights))
+            for place, (view, network) in enumerate(self.networks.items())
+            if used is None or used[place]
+        }
+        logits = mixed(cohort, {place: output.logits for place, output in found.items()}, mixture)
+        return Output(logits, torch.cat([output.embedding for output in found.values()], dim=1))
 
     def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
         """Views are trained one by one, so that nothing is mixed in training."""
         raise NotImplementedError
+
+
+def mixed(cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
+    """log p of the mixture of some views, given by their places: logits [R, C] each, mixture a [M, V] -> [R, C]."""
+    terms = [
+        view.log_softmax(1) + mixture[:, place].log()[cohort.client].unsqueeze(1) for place, view in logits.items()
+    ]
+    return torch.stack(terms).logsumexp(0)
 
 
 def votes_of(points: Tensor, alive: Tensor, reach: float) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -335,7 +336,7 @@ class Study(BaseModel):
 
 def read_study(path: Path, name: str) -> Study:
     """Read a study from its file; `FedquiltError` with one sentence about the first thing that is wrong."""
-    values = read_config(path)
+    values = _with_base(read_config(path))
     try:
         study = Study.model_validate({**values, "name": name})
     except ValidationError as error:
@@ -352,11 +353,25 @@ def find_study(name: str) -> Study:
     """Read a study by its name, or from a YAML file of the user's."""
     if is_file_name(name):
         return read_study(Path(name), Path(name).stem)
+    with _catalogue_file(name) as path:
+        return read_study(path, name)
+
+
+def _catalogue_file(name: str) -> AbstractContextManager[Path]:
+    """The file of a study of the catalogue, for a block."""
     files = study_files()
     if name not in files:
         raise unknown("study", name, files)
-    with resources.as_file(files[name]) as path:
-        return read_study(path, name)
+    return resources.as_file(files[name])
+
+
+def _with_base(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a study's file, after those of the study of the catalogue that it is like, where it names one."""
+    like = values.pop("like", None)
+    if like is None:
+        return values
+    with _catalogue_file(str(like)) as path:
+        return {**_with_base(read_config(path)), **values}
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
