@@ -591,7 +591,8 @@ class Quilt(EvidenceMethod):
         """The weight of each view in the mixture, and of masks, by everyone's average votes."""
         if AVERAGE_VOTES not in server:
             return {}
-        scale, out, views = self.settings.sharpness * VOTE_POINTS, {}, len(self.names)
+        out: dict[str, Tensor] = {}
+        scale, views = self.settings.sharpness * VOTE_POINTS, len(self.names)
         for names, votes in ((self.names, server[AVERAGE_VOTES][:views]), (["masks"], server[AVERAGE_VOTES][views:])):
             weights = mixture_weights(votes[None], votes[None], votes.new_zeros(1), scale)[0]
             out |= {f"view_{name}": weight for name, weight in zip(names, weights, strict=False)}
