@@ -36,7 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
     "dense": {"method": "fedper", "settings": {"model": "mlp"}},
     "overlapping": {"method": "fedpub", "partition": "overlapping"},
     "natural": {"method": "quilt", "partition": "natural", "clients": None},
-    "first quilt": {"method": "quilt", "settings": FIRST_QUILT},
+    "first quilt": {"method": "quilt", "settings": {**FIRST_QUILT, "hidden": 128}},
     "louvain": {"method": "fedavg", "partition": "louvain", "clients": 5, "min_train": 1},
     "some clients": {"method": "fediih", "participation": 0.4},
     "noise": {"method": "fedhero", "edge_noise": 0.1},
