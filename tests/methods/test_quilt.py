@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
+from fedquilt.methods import quilt
 from fedquilt.methods.base import State
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.base_evidence import FLOOR, features_seen
-from fedquilt.methods.quilt import Quilt
+from fedquilt.methods.quilt import GPR_DROPOUT, GPR_ORDER, Quilt
 from fedquilt.nn.dropout import Dropout
 from fedquilt.tasks.node_classification import training_class_counts
 from support.clients import assert_near, numbers, with_training_nodes
@@ -71,7 +72,7 @@ def test_what_cannot_be_shared_is_named(share: str) -> None:
         make(share=share)
 
 
-@pytest.mark.parametrize("model", ["sage", "gcn", "mlp"])
+@pytest.mark.parametrize("model", ["gpr", "sage", "gcn", "mlp"])
 @pytest.mark.parametrize("settings", [{"identity": 8}, {"share": "layer,filter"}], ids=str)
 def test_identities_and_shared_filters_are_for_the_filter_network(settings: dict[str, Any], model: str) -> None:
     with pytest.raises(FedquiltError, match=rf"^identity and share=filter are for model=filter, not {model}; [^.]+\.$"):
@@ -85,6 +86,7 @@ def test_identities_and_shared_filters_are_for_the_filter_network(settings: dict
     [
         *({"order": 0}, {"groups": 0}, {"basis": "fourier"}, {"filter_lr": 0.0}, {"node_dropout": 1.0}),
         *({"identity": -1}, {"reach": -1.0}, {"model": "nobody"}, {"masks": "perhaps"}),
+        *({"drop": "perhaps"}, {"views": "gpr,gpr"}, {"own_votes": -1.0}, {"sharpness": -1.0}, {"hidden": 0}),
     ],
     ids=str,
 )
@@ -101,6 +103,7 @@ def test_what_is_shared_may_be_given_in_any_order_with_blanks() -> None:
 
 HIDDEN_LAYER, HEAD = {"model.hidden.weight", "model.hidden.bias"}, {"model.classifier.weight", "model.classifier.bias"}
 SAGE = {f"model.conv{i}.{name}" for i in (1, 2) for name in ("weight", "root", "bias")}
+STEPS = {"model.steps"}
 CROSSINGS: list[tuple[dict[str, Any], set[str], set[str]]] = [
     ({}, HIDDEN_LAYER | HEAD, SEEN),
     ({"identity": 4}, HIDDEN_LAYER | HEAD, SEEN),
@@ -115,6 +118,9 @@ CROSSINGS: list[tuple[dict[str, Any], set[str], set[str]]] = [
     ({"share": "layer,head,filter", "identity": 4}, HIDDEN_LAYER | HEAD | {"filter"}, SEEN),
     ({"model": "sage"}, SAGE | HEAD, SEEN),
     ({"model": "sage", "share": "layer"}, SAGE, {"seen.features"}),
+    ({"model": "gpr"}, HIDDEN_LAYER | HEAD | STEPS, SEEN),
+    ({"model": "gpr", "share": "layer"}, HIDDEN_LAYER | STEPS, {"seen.features"}),
+    ({"model": "gpr", "share": "head"}, HEAD, {"seen.classes"}),
 ]
 
 
@@ -167,7 +173,9 @@ def test_what_is_received_takes_the_place_of_what_is_shared_and_of_nothing_else(
             assert torch.equal(tensor, before[name])
 
 
-@pytest.mark.parametrize("settings", [{}, {"identity": 4}, {"share": "layer,head,filter"}, {"model": "sage"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"identity": 4}, {"share": "layer,head,filter"}, {"model": "sage"}, {"model": "gpr"}], ids=str
+)
 def test_what_is_sent_does_not_depend_on_what_is_private(settings: dict[str, Any]) -> None:
     """An upload of a state with other masks, coefficients and identities is the same, except what is shared of them."""
     method, cohort = make(**settings), Cohort(ragged_clients(sparse=True))
@@ -245,6 +253,7 @@ def averaged(uploads: dict[str, np.ndarray], evidence: bool = True) -> dict[str,
         {"share": "layer,head,filter"},
         {"evidence": False},
         {"model": "sage"},
+        {"model": "gpr"},
         {"model": "gcn"},
         {"model": "mlp", "evidence": False},
     ],
@@ -349,7 +358,9 @@ def test_sharing_nothing_sends_nothing() -> None:
     assert training.progress.upload_bytes == training.progress.download_bytes == 0
 
 
-@pytest.mark.parametrize("settings", [{}, {"identity": 4, "basis": "chebyshev"}, {"model": "sage"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"identity": 4, "basis": "chebyshev"}, {"model": "sage"}, {"model": "gpr"}], ids=str
+)
 def test_sharing_nothing_is_training_alone(settings: dict[str, Any]) -> None:
     clients = ragged_clients()
     method = make(clients, share="", **settings)
@@ -377,7 +388,9 @@ def test_sharing_nothing_without_masks_is_the_method_local(model: str) -> None:
 
 @pytest.mark.parametrize("masks", [True, False])
 @pytest.mark.parametrize(
-    "settings", [{}, {"identity": 4, "basis": "chebyshev"}, {"groups": 1, "order": 1}, {"model": "sage"}], ids=str
+    "settings",
+    [{}, {"identity": 4, "basis": "chebyshev"}, {"groups": 1, "order": 1}, {"model": "sage"}, {"model": "gpr"}],
+    ids=str,
 )
 def test_gradients_equal_autograd_through_the_mask(settings: dict[str, Any], masks: bool) -> None:
     method, cohort = make(masks=masks, **settings), Cohort(ragged_clients(sparse=True))
@@ -390,7 +403,9 @@ def test_gradients_equal_autograd_through_the_mask(settings: dict[str, Any], mas
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in method.trained(state).items()}
     weights = {n.removeprefix("model."): t for n, t in leaves.items() if n.startswith("model.")}
     mask = {n.removeprefix("mask."): t for n, t in leaves.items() if n.startswith("mask.")}
-    assert set(mask) == ({n for n in weights if not n.endswith(".bias")} if masks else set())
+    matrices = {n for n, w in weights.items() if w.dim() > 2}  # the first axis is the clients
+    assert matrices == {n for n in weights if not n.endswith(".bias") and n != "steps"}
+    assert set(mask) == (matrices if masks else set())
     acting = weights | {n: weights[n] * (1 + offset) for n, offset in mask.items()}
     acting |= {n: leaves[n] for n in ("filter", "identity") if n in leaves}
     total, each = method.task.training_loss(
@@ -416,7 +431,7 @@ def test_masks_start_at_ones_on_the_matrices() -> None:
         assert torch.equal(personal[name], state[f"model.{name}"])
 
 
-@pytest.mark.parametrize("settings", [{}, {"model": "sage"}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"model": "sage"}, {"model": "gpr"}], ids=str)
 def test_without_masks_there_are_none(settings: dict[str, Any]) -> None:
     method, cohort = make(masks=False, **settings), Cohort(ragged_clients())
     state = method.start(cohort)
@@ -493,8 +508,21 @@ def test_with_sage_both_matrices_that_read_features_are_averaged_by_features() -
     }
 
 
-@pytest.mark.parametrize("model", ["filter", "sage", "gcn", "mlp"])
-def test_every_model_learns(model: str) -> None:
+def test_gprs_steps_are_averaged_by_training_nodes_and_have_no_mask() -> None:
+    method = make(model="gpr")
+    by = {name: method.evidence_of(f"model.{name}") for name in method.shapes()}
+    assert by == {
+        "hidden.weight": ("seen.features", 0),
+        **{"hidden.bias": None, "steps": None},
+        **{f"classifier.{kind}": ("seen.classes", -1) for kind in ("weight", "bias")},
+    }
+    assert list(method.maskable) == ["hidden.weight", "classifier.weight"]
+    assert (method.model.order, method.model.dropout) == (GPR_ORDER, GPR_DROPOUT) == (4, 0.8)
+
+
+@pytest.mark.parametrize("model", ["filter", "gpr", "sage", "gcn", "mlp"])
+def test_every_model_learns(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quilt, "GPR_DROPOUT", 0.0)
     clients = ragged_clients()
     training, _ = tapped_run(make(clients, model=model, dropout=0.0, node_dropout=0.0), clients, 8, 1.0)
     losses = [record["train_loss"] for record in training.records]

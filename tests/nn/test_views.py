@@ -9,17 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
+from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.nn.filters import FILTER, FilterNet
+from fedquilt.nn.gpr import GprNet
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Mlp, Sage, common_start
-from fedquilt.nn.views import MIXTURE, Views, mixture_weights, prefix_of, votes_of
-from support.clients import assert_near, numbers
+from fedquilt.nn.views import MIXTURE, Views, mixed, mixture_weights, prefix_of, votes_of
+from support.clients import PADDING, assert_near, client_lists, lay, numbers
 from support.federations import CLASSES, FEATURES, ragged_clients
 
 NETWORKS = {
-    "mlp": Mlp(FEATURES, 8, CLASSES),
+    "mlp": Mlp(FEATURES, 8, CLASSES, 1),
     "filter": FilterNet(FEATURES, 8, CLASSES, 2, 3, 0, 0.2, "monomial"),
+    "gpr": GprNet(FEATURES, 8, CLASSES, 4, 0.8),
     "sage": Sage(FEATURES, 6, CLASSES),
 }
 VIEWS = Views(NETWORKS, {"filter": (FILTER,)})
@@ -28,8 +31,8 @@ VIEWS = Views(NETWORKS, {"filter": (FILTER,)})
 def stirred(clients: int) -> Weights:
     """Weights that differ between clients, and a mixture in which the last view has none."""
     weights = {name: numbers(place, clients, *shape) for place, (name, shape) in enumerate(VIEWS.shapes().items())}
-    mixture = numbers(90, clients, 3).abs() + 0.1
-    mixture[:, 2] = 0.0
+    mixture = numbers(90, clients, 4).abs() + 0.1
+    mixture[:, 3] = 0.0
     return weights | {FILTER: numbers(91, clients, 3, 3), MIXTURE: mixture / mixture.sum(1, keepdim=True)}
 
 
@@ -46,13 +49,36 @@ def test_outputs_are_logarithms_of_the_mixture_of_the_views_probabilities() -> N
     assert_near(VIEWS(cohort, weights).logits, torch.from_numpy(np.log(expected)), 1e-5)
 
 
+@pytest.mark.parametrize("rows", PADDING)
+@given(clients=client_lists(most=4), seed=st.integers(0, 2**31), places=st.sets(st.integers(0, 3), min_size=1))
+def test_some_views_are_mixed_by_the_weights_at_their_places(
+    rows: str, clients: list[Client], seed: int, places: set[int]
+) -> None:
+    """Each client's own; weights that do not sum to one leave a constant, and a view without weight says nothing."""
+    cohort = lay(clients, rows)
+    logits = {place: 3 * numbers(seed + place, cohort.rows, CLASSES) for place in sorted(places)}
+    mixture = numbers(seed + 9, cohort.clients, 4).abs() + 0.01
+    found = mixed(cohort, logits, mixture)
+    for m in range(cohort.clients):
+        p = sum(
+            float(mixture[m, place]) * softmax(cohort.parts_of(one)[m].double().numpy(), axis=1)
+            for place, one in logits.items()
+        )
+        assert_near(cohort.parts_of(found)[m], torch.from_numpy(np.log(p)), 1e-5)
+    if len(places) > 1:
+        without = min(places)
+        mixture[:, without] = 0.0
+        fewer = {place: one for place, one in logits.items() if place != without}
+        assert_near(mixed(cohort, logits, mixture), mixed(cohort, fewer, mixture), 1e-6)
+
+
 def test_a_view_without_weight_is_not_computed() -> None:
     cohort = Cohort(ragged_clients())
     weights = stirred(cohort.clients)
     broken = weights | {name: w * torch.nan for name, w in weights.items() if name.startswith(prefix_of("sage"))}
     found = VIEWS(cohort, broken)
     assert torch.equal(found.logits, VIEWS(cohort, weights).logits)
-    assert found.embedding.shape == (cohort.rows, 8 + 8)
+    assert found.embedding.shape == (cohort.rows, 8 + 8 + 8)
 
 
 def test_gradients_reach_the_views_that_count() -> None:
@@ -73,7 +99,7 @@ def test_each_view_starts_as_it_would_alone() -> None:
 
 def test_what_reads_features_and_edges_is_said_of_all_views() -> None:
     assert VIEWS.feature_weights == (
-        *("view.mlp.conv1.weight", "view.filter.hidden.weight"),
+        *("view.mlp.conv1.weight", "view.filter.hidden.weight", "view.gpr.hidden.weight"),
         *("view.sage.conv1.weight", "view.sage.conv1.root"),
     )
     assert VIEWS.ignores_edge_weights == ""
