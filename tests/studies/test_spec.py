@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -244,3 +245,100 @@ def test_only_asks_for_the_level_at_which_settings_are_chosen(tmp_path: Path) ->
 def test_the_sentence_under_the_title_is_the_papers_claim_or_the_studys_question(tmp_path: Path) -> None:
     assert study_of(tmp_path).lead == "The paper says: Nobody claims anything."
     assert study_of(tmp_path, claim=None, question="Who wins?").lead == "The question: Who wins?"
+
+
+# -- a study that is like another --------------------------------------------------------------------------------------
+
+
+def written(folder: Path, values: dict[str, Any], name: str = "mine") -> str:
+    """A file with these values alone; what find_study takes."""
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("like", ["quilt-comparison", "fedpub-table-1", "quilt-unseen-seeds"])
+def test_a_users_study_may_be_like_one_of_the_catalogue(tmp_path: Path, like: str) -> None:
+    """It has all that the other has, but for what it says itself, whole: nothing inside of that is merged."""
+    base = find_study(like)
+    assert find_study(written(tmp_path, {"like": like})) == base.model_copy(update={"name": "mine"})
+    mine = find_study(
+        written(tmp_path, {"like": like, "title": "Mine: others", "seeds": [11, 12], "options": {"rounds": 3}})
+    )
+    assert (mine.name, mine.title, mine.reported_seeds(), mine.options) == (
+        "mine",
+        "Mine: others",
+        [11, 12],
+        {"rounds": 3},
+    )
+    same = {"name": "mine", "title": mine.title, "seeds": 2, "seed_list": [11, 12], "options": mine.options}
+    assert mine == base.model_copy(update=same)
+    assert find_study(like) == base  # which stays as it is
+    axis = next(iter(base.axes))
+    label = base.axes[axis][0].label
+    assert find_study(written(tmp_path, {"like": like, "skip": [{axis: label}], "choose_at": {}})).skip == [
+        {axis: [label]}
+    ]
+
+
+def test_a_study_without_a_base_says_all_itself(tmp_path: Path) -> None:
+    assert find_study(written(tmp_path, TINY | {"like": None}, "tiny")) == study_of(tmp_path)
+    with pytest.raises(FedquiltError, match=r"^The study mine is not sound at \w+: [^.]+\.$"):
+        find_study(written(tmp_path, {"seeds": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("like", "says"),
+    [
+        ("quilt-comparisen", r"There is no study 'quilt-comparisen'; did you mean 'quilt-comparison'\?"),
+        ("nothing of the sort", r"There is no study 'nothing of the sort'; "),
+        ("tiny.yaml", r"There is no study 'tiny\.yaml'; "),  # of the catalogue only
+        ("../quilt/comparison", r"There is no study '\.\./quilt/comparison'"),
+        ("", r"There is no study ''; "),
+        (5, r"There is no study '5'; "),
+        (["quilt-comparison"], r"There is no study "),
+        ({"quilt-comparison": 1}, r"There is no study "),
+        ("two\nlines", r"There is no study "),
+    ],
+    ids=str,
+)
+def test_a_base_that_is_none_is_one_sentence(tmp_path: Path, like: Any, says: str) -> None:
+    written(tmp_path, TINY, "tiny")
+    with pytest.raises(FedquiltError, match=says) as caught:
+        find_study(written(tmp_path, {"like": like, "seeds": [1]}))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith((".", "?"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"rows": ["colour"]}, "there is no axis colour"),
+        ({"colour": 1}, "colour"),
+        ({"seeds": []}, "seeds"),
+        (
+            {"axes": {"method": ["local"], "clients": [2]}},
+            "there is no axis",
+        ),  # rows and columns name those of the base
+    ],
+    ids=str,
+)
+def test_what_it_says_itself_is_checked_beside_what_it_has_from_its_base(
+    tmp_path: Path, changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(FedquiltError, match=f"^The study mine is not sound.*{says}"):
+        find_study(written(tmp_path, {"like": "quilt-views", **changes}))
+
+
+def test_seeds_that_were_never_used_are_the_comparison_with_other_seeds() -> None:
+    base, study = find_study("quilt-comparison"), find_study("quilt-unseen-seeds")
+    assert study.reported_seeds() == [6, 7, 8]
+    assert not set(study.reported_seeds()) & {*base.reported_seeds(), *base.choosing_seeds()}
+    own = {"name": study.name, "title": study.title, "question": study.question, "seed_list": [6, 7, 8]}
+    assert study == base.model_copy(update=own)
+    # Settings are chosen where the comparison chose them.
+    assert study.choosing_seeds() == base.choosing_seeds() == [0]
+    for at in base.places():
+        assert study.options_at(at) == base.options_at(at)
+        assert study.candidates_at(at) == base.candidates_at(at)
+        assert study.chosen_at(at) == base.chosen_at(at)

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from fedquilt.common.printable import shown
+from fedquilt.common.printable import printable, shown
 from fedquilt.common.registry import load_plugins
 from fedquilt.common.validation import fault_of_value, first_problem
 from fedquilt.errors import FedquiltError, unknown
@@ -370,7 +370,7 @@ def _with_base(values: dict[str, Any]) -> dict[str, Any]:
     like = values.pop("like", None)
     if like is None:
         return values
-    with _catalogue_file(str(like)) as path:
+    with _catalogue_file(printable(str(like))) as path:
         return {**_with_base(read_config(path)), **values}
 
 
