@@ -76,10 +76,11 @@ def test_each_client_prepares_by_its_own_nodes_alone() -> None:
     assert len({id(how) for how in shared}) == 1
 
 
-def test_raw_units_stay_at_the_majority_and_prepared_ones_learn() -> None:
-    """Quilt's probabilities are exactly one on raw features, and no longer where they are prepared."""
+@pytest.mark.parametrize("views", [None, "filter", "gpr"])
+def test_raw_units_stay_at_the_majority_and_prepared_ones_learn(views: str | None) -> None:
+    """The probabilities of Quilt's views are exactly one on raw features, and no longer where they are prepared."""
     floor = fedquilt.run("majority", WARD, **OPTIONS | {"settings": {}}).result["test_mean"]
-    options = OPTIONS | {"rounds": 30}
+    options = OPTIONS | {"rounds": 30, "settings": OPTIONS["settings"] | ({"views": views} if views else {})}
     raw = fedquilt.run("quilt", WARD, prepare="none", **options)
     prepared = fedquilt.run("quilt", WARD, **options)
     assert raw.result["test_mean"] < floor + 5
@@ -88,8 +89,18 @@ def test_raw_units_stay_at_the_majority_and_prepared_ones_learn() -> None:
     for run in (raw, prepared):
         (first, *_) = resolve(method="quilt").raw_clients(0)
         tops.append(module_of(run, client=0)(data_of(first.graph)).softmax(1).max(1).values)
-    assert (tops[0] == 1).float().mean() > 0.9
+    # Views that are sure and disagree give a class the sum of the weights of those that are for it.
+    mixtures = [run.models[0].get("mixture", torch.ones(3, 1))[0] for run in (raw, prepared)]
+    near = [is_a_sum_of(top, mixture).float().mean() for top, mixture in zip(tops, mixtures, strict=True)]
+    assert near[0] > 0.9
+    assert near[1] < 0.1
     assert not (tops[1] == 1).any()
+
+
+def is_a_sum_of(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Whether each value [n] is the sum of some of the weights [V]."""
+    sums = torch.cartesian_prod(*(torch.tensor([0.0, float(w)]) for w in weights)).view(2 ** len(weights), -1).sum(1)
+    return (values.unsqueeze(1) - sums).abs().amin(1) < 1e-6
 
 
 @pytest.mark.parametrize("statistics", ["own", "shared"])

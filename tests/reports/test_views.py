@@ -16,6 +16,7 @@ from fedquilt.runs.folder import RunFolder
 from support.page_runs import write_run
 
 NAMES = ("mlp", "filter", "sage")
+QUILTS = ("mlp", "filter", "gpr", "sage")
 MIXED = np.array([[0.0, 0.9, 0.1], [0.1, 0.6, 0.3], [0.2, 0.1, 0.7]])
 
 
@@ -29,10 +30,10 @@ def bars_of(figure: Figure | SubFigure) -> Axes:
     return next(axes for axes in figure.axes if axes.get_xlabel() == "Weight")
 
 
-def widths(figure: Figure) -> np.ndarray:
+def widths(figure: Figure, names: tuple[str, ...] = NAMES) -> np.ndarray:
     """The widths of the bars [M, V]."""
     bars = [bar for bar in bars_of(figure).patches if isinstance(bar, Rectangle)]
-    return np.array([bar.get_width() for bar in bars]).reshape(len(NAMES), -1).T
+    return np.array([bar.get_width() for bar in bars]).reshape(len(names), -1).T
 
 
 @pytest.fixture(scope="module")
@@ -49,14 +50,15 @@ def test_the_weights_of_a_real_run_are_read_with_their_names(quilt_run: Path) ->
     assert arrays is not None
     found = read_views(run, seed, arrays)
     assert found is not None
-    assert found.names == NAMES
+    assert found.names == QUILTS
     np.testing.assert_allclose(found.clients, arrays["views"])
     np.testing.assert_allclose(found.clients.sum(1), 1, atol=1e-5)
     assert found.rounds.tolist() == list(range(6))
-    assert found.by_round[-1].tolist() == [seed.records[-1]["diagnostics"][f"view_{name}"] for name in NAMES]
+    assert found.by_round[-1].tolist() == [seed.records[-1]["diagnostics"][f"view_{name}"] for name in QUILTS]
+    assert "view_masks" in seed.records[-1]["diagnostics"]  # which is no view
     assert (found.last, found.best) == (5, (seed.summary or {})["best_round"])
     assert views_sentence(found).startswith("Views: ")
-    np.testing.assert_allclose(widths(views_figure([("", found)])), found.clients)
+    np.testing.assert_allclose(widths(views_figure([("", found)]), QUILTS), found.clients)
 
 
 def test_a_run_without_views_has_none(tmp_path: Path) -> None:
@@ -126,9 +128,9 @@ def test_clients_have_their_names_and_many_have_few_labels() -> None:
 
 def test_runs_side_by_side_share_the_colours_of_their_views() -> None:
     fewer = dataclasses.replace(weights(MIXED[:, 1:]), names=("filter", "sage"), by_round=np.full((6, 2), 0.5))
-    figure = views_figure([("halve=True", weights()), ("halve=False", fewer)], "Title")
+    figure = views_figure([("drop=True", weights()), ("drop=False", fewer)], "Title")
     assert figure.get_suptitle() == "Title"
-    assert [half.get_suptitle() for half in figure.subfigs] == ["halve=True", "halve=False"]
+    assert [half.get_suptitle() for half in figure.subfigs] == ["drop=True", "drop=False"]
     one, two = (bars_of(half) for half in figure.subfigs)
     assert one.patches[3].get_facecolor() == two.patches[0].get_facecolor()
     assert [text.get_text() for text in figure.legends[0].get_texts()] == list(NAMES)
