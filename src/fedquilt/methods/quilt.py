@@ -547,7 +547,7 @@ class Quilt(EvidenceMethod):
         average.add_(votes - average, alpha=STEADY)
         for place, prefix in enumerate(self.networks):
             if prefix not in sent:
-                average[place] = DROPPED
+                average[place].fill_(DROPPED)  # an assignment would copy from the host, which no CUDA graph may
         return {AVERAGE_VOTES: average.clone()}
 
     def summands(self, uploads: Message) -> State:
