@@ -549,7 +549,9 @@ def test_its_findings_are_each_clients_mean_filter() -> None:
     assert sage.findings({}, sage.start(Cohort(clients))) == {}
 
 
-def test_layers_are_for_the_usual_backbones() -> None:
+@pytest.mark.parametrize("settings", [{}, {"model": "gpr"}, {"model": "views", "views": "filter,gpr"}], ids=str)
+def test_layers_are_for_the_usual_backbones(settings: dict[str, Any]) -> None:
     with pytest.raises(FedquiltError, match="layers is for the usual backbones, such as sage"):
-        make(layers=3)
+        make(layers=3, **settings)
+    make(**settings)
     assert "conv3.weight" in make(layers=3, model="gcn").shapes()

@@ -52,7 +52,7 @@ from fedquilt.methods.base_evidence import (
     EvidenceMethod,
 )
 from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
-from fedquilt.methods.quilt_settings import SEVERAL, QuiltSettings
+from fedquilt.methods.quilt_settings import NETWORKS, SEVERAL, QuiltSettings
 from fedquilt.methods.sums import mean_of_sums, weighted_summands
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet
@@ -620,5 +620,5 @@ def _check(settings: QuiltSettings, views: list[str], shared: set[str]) -> None:
         raise FedquiltError(f"Quilt cannot share '{min(unknown)}': give share as any of layer, head, filter.")
     if "filter" not in views and (settings.identity or "filter" in shared):
         raise FedquiltError(f"identity and share=filter are for model=filter, not {','.join(views)}; leave them out.")
-    if views == ["filter"] and settings.layers != QuiltSettings.layers:
+    if set(views) <= set(NETWORKS) and settings.layers != QuiltSettings.layers:
         raise FedquiltError("layers is for the usual backbones, such as sage; model=filter reaches farther with order.")
