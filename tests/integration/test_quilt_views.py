@@ -295,7 +295,7 @@ def test_votes_on_masks_and_how_much_of_them_is_used_equal_numpy(settings: dict[
     cohort, state = given_masks(method, clients)
     mixture = state[MIXTURE].double().numpy().copy()
     update = method.local_update(state, cohort, download(method, votes), 7)
-    points, views = [], len(method.names)
+    points, views, shared = [], len(method.names), []
     for masks in (True, False):
         mixed = [np.zeros((client.graph.nodes, 3)) for client in clients]
         for place, view in enumerate(method.names):
@@ -305,18 +305,26 @@ def test_votes_on_masks_and_how_much_of_them_is_used_equal_numpy(settings: dict[
                 for name in method.networks[inside].shapes()
             }
             logits = method.networks[inside](cohort, weights | {"filter": state["filter"]}).logits
+            if not masks:
+                shared.append(accuracy(clients, [part.numpy() for part in cohort.parts_of(logits)]))
             for m, part in enumerate(cohort.parts_of(logits)):
                 mixed[m] += mixture[m, place] * softmax(part.double().numpy(), axis=1)
         points.append(accuracy(clients, mixed))
     expected = below_the_best(np.array(points).T)
     assert expected.min() < 0.5  # masks matter here
     assert_near(update.upload[VOTES][:, views:], torch.from_numpy(expected), 1e-5)
+    # Views are compared as they are shared, without masks.
+    on_views = below_the_best(np.array(shared).T)
+    assert_near(update.upload[VOTES][:, :views], torch.from_numpy(on_views), 1e-5)
     # Exponential weights of everyone's votes, and of its own the more the more validation nodes there are.
     trust = own_trust(clients, settings.get("own_votes", 1000.0))
     average = np.array(votes[views:])
     weight = np.exp(10 * settings.get("sharpness", 1.0) * (average + trust * (expected - average)))
     share = weight[:, 0] / weight.sum(1)
     assert_near(state[MASK_SHARE], torch.from_numpy(share), 1e-5)
+    average = np.array(votes[:views])
+    weight = np.exp(10 * settings.get("sharpness", 1.0) * (average + trust * (on_views - average)))
+    assert_near(update.personal[MIXTURE], torch.from_numpy(weight / weight.sum(1, keepdims=True)), 1e-5)
     for name in method.shapes():
         factor = 1.0
         if name in method.maskable:
