@@ -21,7 +21,7 @@ from fedquilt.methods import quilt
 from fedquilt.methods.base import State
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.base_evidence import FLOOR, features_seen
-from fedquilt.methods.quilt import GPR_DROPOUT, GPR_ORDER, Quilt
+from fedquilt.methods.quilt import GPR_ORDER, Quilt
 from fedquilt.nn.dropout import Dropout
 from fedquilt.tasks.node_classification import training_class_counts
 from support.clients import assert_near, numbers, with_training_nodes
@@ -517,12 +517,13 @@ def test_gprs_steps_are_averaged_by_training_nodes_and_have_no_mask() -> None:
         **{f"classifier.{kind}": ("seen.classes", -1) for kind in ("weight", "bias")},
     }
     assert list(method.maskable) == ["hidden.weight", "classifier.weight"]
-    assert (method.model.order, method.model.dropout) == (GPR_ORDER, GPR_DROPOUT) == (4, 0.8)
+    assert (method.model.order, method.model.dropout) == (GPR_ORDER, 0.8)
+    assert make(model="gpr", dropout=0.0).model.dropout == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("model", ["filter", "gpr", "sage", "gcn", "mlp"])
 def test_every_model_learns(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quilt, "GPR_DROPOUT", 0.0)
+    monkeypatch.setattr(quilt, "GPR_KEPT", 1.0)
     clients = ragged_clients()
     training, _ = tapped_run(make(clients, model=model, dropout=0.0, node_dropout=0.0), clients, 8, 1.0)
     losses = [record["train_loss"] for record in training.records]

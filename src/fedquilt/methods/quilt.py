@@ -73,7 +73,7 @@ FEATURE_LAYER = 2  # the `layer` of the draws that drop features; see `Draws`
 DROPS = (30, 60)  # before these rounds views are dropped
 CLEARLY = 3.0  # points of the metric that a view may be below the best one before it is dropped
 LEFT = 2  # how many views are left after the last of these rounds, and how many may have masks
-GPR_ORDER, GPR_DROPOUT = 4, 0.8  # how many steps the view gpr reaches; the dropout of its hidden layer
+GPR_ORDER, GPR_KEPT = 4, 0.4  # how many steps the view gpr reaches; what its dropout keeps of what that of the others keeps
 VOTE_POINTS = 10.0  # points of the metric that a view may be below a client's best before its vote is zero
 STEADY = 0.5  # how far everyone's votes move the average votes in a round
 SAGE_WIDTH = 0.75  # of `hidden`: GraphSAGE has two weights for each feature and unit, which are sent
@@ -175,7 +175,8 @@ class Quilt(EvidenceMethod):
         """The filter network, GPR-GNN, or the backbone that the view is called."""
         s, context = self.settings, self.context
         if view == "gpr":
-            return GprNet(context.features, hidden, context.outputs, GPR_ORDER, GPR_DROPOUT)
+            dropout = 1.0 - GPR_KEPT * (1.0 - s.dropout)
+            return GprNet(context.features, hidden, context.outputs, GPR_ORDER, dropout)
         if view != "filter":
             layers = max(1, s.layers - 1) if view == "mlp" and len(self.names) > 1 else s.layers
             return self.network(replace(s, model=view, hidden=hidden, layers=layers))
@@ -304,7 +305,9 @@ class Quilt(EvidenceMethod):
         # Nothing reads the weights of a view without weight, which the host can tell where it has the values.
         used = (mixture.amax(0) > 0).tolist() if on_host(mixture) else [True] * len(self.names)
         views = [prefix for prefix, counts in zip(self.networks, used, strict=True) if counts]
-        return self.effective(state, views, state.get(MASK_SHARE)) | {MIXTURE: mixture}
+        # Nor do masks act before they learn; multiplying by them takes a third of a round on a CPU.
+        masked_views = views if self.masks_learn(views) or not on_host(mixture) else ()
+        return self.effective(state, masked_views, state.get(MASK_SHARE)) | {MIXTURE: mixture}
 
     def receive(self, state: State, down: Message) -> None:
         """Copy what is shared into the state."""
