@@ -212,6 +212,10 @@ class AdamMethod(Method):
         keys, loss = self.keys_for(state, steps), torch.zeros(cohort.clients)
         for epoch in range(len(steps)):
             loss = self.step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
+        return self.after_training(state, cohort, down, loss)
+
+    def after_training(self, state: State, cohort: Cohort, down: Message, loss: Tensor) -> Update:
+        """What a round gives when its training steps are done: the upload, the personal models and the loss."""
         personal = self.personal(state)
         return Update(self.upload(state, personal, cohort, down), personal, loss)
 
@@ -262,8 +266,7 @@ class AdamMethod(Method):
             new = self.step(state, cohort, down, Dropout(self.settings.dropout, keys, epoch))
             loss = torch.where(at_work.to(new.device), new, loss.to(new.device))
             keep_rows(state, before, at_work)
-        personal = self.personal(state)
-        return Update(self.upload(state, personal, cohort, down), personal, loss)
+        return self.after_training(state, cohort, down, loss)
 
     def _train_in_batches(self, state: State, cohort: Cohort, down: Message, epochs: range) -> Update:
         """As `train`, where an epoch has several steps on parts of the clients' graphs (`fedquilt.cohort.batches`).
@@ -291,8 +294,7 @@ class AdamMethod(Method):
                     loss = self.step(state, turn.batch, down, dropout)
             total = torch.where(turn.begins, 0.0, total) + share * loss.to(total.device)
         state[CLOCK].copy_(schedule.end)
-        personal = self.personal(state)
-        return Update(self.upload(state, personal, cohort, down), personal, total)
+        return self.after_training(state, cohort, down, total)
 
     def batches_an_epoch(self, cohort: Cohort) -> Tensor | None:
         """[M] float32: Adam's steps of an epoch of each client, where it has one for each batch; None: one each."""

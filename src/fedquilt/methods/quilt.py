@@ -73,7 +73,10 @@ FEATURE_LAYER = 2  # the `layer` of the draws that drop features; see `Draws`
 DROPS = (30, 60)  # before these rounds views are dropped
 CLEARLY = 3.0  # points of the metric that a view may be below the best one before it is dropped
 LEFT = 2  # how many views are left after the last of these rounds, and how many may have masks
-GPR_ORDER, GPR_KEPT = 4, 0.4  # how many steps the view gpr reaches; what its dropout keeps of what that of the others keeps
+GPR_ORDER, GPR_KEPT = (
+    4,
+    0.4,
+)  # how many steps the view gpr reaches; what its dropout keeps of what that of the others keeps
 VOTE_POINTS = 10.0  # points of the metric that a view may be below a client's best before its vote is zero
 STEADY = 0.5  # how far everyone's votes move the average votes in a round
 SAGE_WIDTH = 0.75  # of `hidden`: GraphSAGE has two weights for each feature and unit, which are sent
@@ -338,15 +341,22 @@ class Quilt(EvidenceMethod):
         return {name: v for name, v in down.items() if not name.startswith(dropped)} | {AVERAGE_VOTES: votes}
 
     def local_update(self, state: State, cohort: Cohort, down: Message, round: int) -> Update:
-        """Train; then compare the views, and mix them by all votes that are known."""
+        """Drop views where the round asks for it, and train."""
         if self.drops(round) and AVERAGE_VOTES in down:  # else no upload has arrived yet
             down = self.without_worse(down, round == DROPS[-1])
         if self.sends_gradients and not self.one_step(cohort):
             for name in self.sent_names(down):
                 state[GRADIENT + name].zero_()
-        update = super().local_update(state, cohort, down, round)
-        if not self.several:
-            return update
+        return super().local_update(state, cohort, down, round)
+
+    def after_training(self, state: State, cohort: Cohort, down: Message, loss: Tensor) -> Update:
+        """Compare the views and vote, where there are several; then as usual."""
+        if self.several:
+            self.vote(state, cohort, down)
+        return super().after_training(state, cohort, down, loss)
+
+    def vote(self, state: State, cohort: Cohort, down: Message) -> None:
+        """The client's votes on views and masks, and its mixture by all votes that are known, into the state."""
         average, views = state[AVERAGE_VOTES], len(self.names)
         masks_learn = self.masks_learn(self.live(down))
         points = self.compare(state, cohort, down, masks_learn)
@@ -354,17 +364,11 @@ class Quilt(EvidenceMethod):
         if self.maskable:
             own.append(votes_of(points[:, views:], average[:, views:] >= 0, VOTE_POINTS))
         state[VOTES].copy_(torch.cat(own, dim=1))
-        checked = cohort.counts(self.task.seen(cohort, "val").val)
-        trust, scale = (
-            checked / (checked + self.settings.own_votes).clamp_min(1.0),
-            self.settings.sharpness * VOTE_POINTS,
-        )
+        checked, scale = cohort.counts(self.task.seen(cohort, "val").val), self.settings.sharpness * VOTE_POINTS
+        trust = checked / (checked + self.settings.own_votes).clamp_min(1.0)
         state[MIXTURE].copy_(mixture_weights(state[VOTES][:, :views], average[:, :views], trust, scale))
         if masks_learn:
             state[MASK_SHARE].copy_(mixture_weights(state[VOTES][:, views:], average[:, views:], trust, scale)[:, 0])
-            update = replace(update, personal=self.personal(state))
-        sent: Message = {VOTES: state[VOTES]} if self.sends(VOTES) else {}
-        return replace(update, upload=update.upload | sent)
 
     @torch.no_grad()
     def compare(self, state: State, cohort: Cohort, down: Message, masks_learn: bool) -> Tensor:
@@ -468,7 +472,7 @@ class Quilt(EvidenceMethod):
         return [name for name in self.shapes() if self.shares(name) and name.startswith(live)]
 
     def upload(self, state: State, personal: State, cohort: Cohort, down: Message) -> Message:
-        """The gradients, or the weights without the mask, of the views that are trained; the evidence for them."""
+        """The gradients, or the weights without the mask, of the views that are trained; the evidence for them; votes."""
         prefix = GRADIENT if self.sends_gradients else MODEL
         message: Message = {prefix + name: state[prefix + name] for name in self.sent_names(down)}
         if self.sends(FILTER):
@@ -476,6 +480,8 @@ class Quilt(EvidenceMethod):
         message |= self.evidence(cohort)
         if self.sends(TRAIN_NODES.name):
             message[TRAIN_NODES.name] = cohort.train_count
+        if self.sends(VOTES):
+            message[VOTES] = state[VOTES]
         return message
 
     def public_start(self) -> Message:
