@@ -90,6 +90,29 @@ def test_a_report_gives_what_its_cells_gave_and_the_larger_of_two_counts(store: 
     assert any("places that fedpub-table-8 does not have any more" in sentence for sentence in warnings)
 
 
+def test_places_of_a_report_and_of_cells_are_joined(store: CellStore, tmp_path: Path) -> None:
+    """What only one of them has is there; of a place that both have, what has more seeds; costs are of the larger one."""
+    alone = read_results([store.into])[0][NAME]
+    (tmp_path / NAME).mkdir()
+    lines = to_csv(alone.summary).splitlines()
+    place = lines.index(next(line for line in lines if "80 81" in line))
+    filled = lines[place].split(",")
+    there = {tuple(e.at.values()) for e in alone.summary.entries if e.by_seed}
+    axes = next(list(at.values()) for at in alone.study.places() if tuple(at.values()) not in there)
+    path = tmp_path / NAME / "report.csv"
+    path.write_text("\n".join([lines[0], ",".join(axes + filled[len(axes) :])]))
+    both = read_results([store.into, tmp_path])[0][NAME]
+    assert both.numbers == alone.numbers + 2
+    assert both.costs == alone.costs
+    assert [cell.folder for cell in both.cells] == [cell.folder for cell in alone.cells]
+    joined = {tuple(e.at.values()): e.by_seed for e in both.summary.entries if e.by_seed}
+    assert joined[tuple(axes)] == {0: 80.0, 1: 81.0}
+    path.write_text("\n".join([lines[0], lines[place].replace("80 81", "70")]))
+    assert read_results([store.into, tmp_path])[0][NAME].numbers == alone.numbers
+    path.write_text("\n".join([lines[0], lines[place].replace("80 81", "70 71 72")]))
+    assert read_results([store.into, tmp_path])[0][NAME].numbers == 3
+
+
 @pytest.mark.parametrize("text", ["\xff", "method,dataset,value,by_seed\nFedAvg,Cora,test,80 x\n", "a" * 200_000])
 def test_a_report_that_is_none_is_one_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / NAME).mkdir()

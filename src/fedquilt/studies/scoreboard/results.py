@@ -1,4 +1,4 @@
-"""The results of all studies, from finished cells and from reports; of a study that has both, what has more numbers counts."""
+"""The results of all studies, from finished cells and from reports; of a place that both have, what has more seeds counts."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ def read_results(folders: Sequence[Path]) -> tuple[dict[str, StudyResult], list[
     """By name of the study, the results of all studies that have some, and sentences about what was passed over.
 
     Args:
-        folders: each with `cells/`, or with `<study>/report.csv`, or with both. Of a study that is there several times,
-            that with the most numbers counts.
+        folders: each with `cells/`, or with `<study>/report.csv`, or with both. A study that is there several times is joined.
     """
     warnings: list[str] = []
     stores = [(into, stored) for into in folders if (stored := CellStore(into).by_identity())]
@@ -72,13 +71,31 @@ def read_results(folders: Sequence[Path]) -> tuple[dict[str, StudyResult], list[
                 if passed:
                     warnings.append(f"{passed} lines of {path} are at places that {name} does not have any more.")
         if several:
-            found[name] = max(several, key=lambda one: one.numbers)
+            found[name] = joined(several)
     if not found:
         raise FedquiltError(
             f"There are no results in {', '.join(map(str, folders))}: no finished cells (cells/) and no report of a study "
             "(fedpub-table-1/report.csv); run or merge some first ('fedquilt docs studies')."
         )
     return found, warnings
+
+
+def joined(several: Sequence[StudyResult]) -> StudyResult:
+    """One study's results as one: at each place that with the most seeds, of equals that of the result with more numbers.
+
+    Costs are of the result with the most numbers only, as times on several devices cannot be compared.
+    """
+    most, *others = sorted(several, key=lambda one: -one.numbers)
+    entries = {(tuple(e.at.values()), e.value): e for e in most.summary.entries}
+    cells = {cell.folder: cell for cell in most.cells}
+    for entry in (entry for other in others for entry in other.summary.entries):
+        key = (tuple(entry.at.values()), entry.value)
+        if key not in entries or len(entry.by_seed) > len(entries[key].by_seed):
+            entries[key] = entry
+            cells |= {cell.folder: cell for cell in entry.cells.values()}
+    stale = most.stale + sum(cell.stale for cell in cells.values()) - sum(cell.stale for cell in most.cells)
+    summary = replace(most.summary, entries=list(entries.values()))
+    return StudyResult(summary, most.costs, list(cells.values()), stale)
 
 
 def _from_cells(name: str, into: Path, stored: Mapping[str, StoredCell], warnings: list[str]) -> StudyResult | None:
