@@ -1,6 +1,7 @@
 """Quilt's formulas, each against a few lines of NumPy or autograd, and what of them crosses.
 
-The first version of Quilt, one view whose weights are averaged; test_quilt_views.py has gradients and several views.
+The first version of Quilt, one view whose weights are averaged; test_quilt_views.py has gradients and several views,
+test_base_votes.py votes.
 """
 
 from __future__ import annotations

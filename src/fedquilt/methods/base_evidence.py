@@ -11,7 +11,7 @@ A plain average lets clients that never saw a feature vote on it with the random
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +21,7 @@ from torch import Tensor
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.messages.message import Message, TensorSpec, dense
+from fedquilt.methods.averaging import WEIGHTED_MEAN
 from fedquilt.methods.base import State
 from fedquilt.methods.base_adam import PREVIOUS
 from fedquilt.methods.base_backbone import BackboneMethod
@@ -86,6 +87,22 @@ class EvidenceMethod(BackboneMethod):
                 message[name] = average.transpose(0, (self.evidence_of(name) or ("", 0))[1]).contiguous()
         self.remember(server, message)
         return message
+
+    def mean_gradients(self, stacks: State, nodes: Tensor, readers: Collection[str]) -> State:
+        """The mean of gradients [n, ...] over clients by their training nodes [n]; a robust rule averages each feature's over
+        those who have one, in the gradients whose first axis is features, `readers`."""
+        if self.averaging is WEIGHTED_MEAN:
+            return {name: self.averaging.average(stack, nodes) for name, stack in stacks.items()}
+        before: dict[str, Tensor | None] = {name: torch.zeros_like(stack[0]) for name, stack in stacks.items()}
+        has = {name: stacks[name].flatten(2).abs().amax(2) > 0 if name in readers else None for name in stacks}
+        trust, floor, out = self.trust(before, stacks, has), FLOOR * nodes.unsqueeze(1), {}
+        for name, stack in stacks.items():
+            weight, some = nodes * trust[name] if name in trust else nodes, has[name]
+            if some is None:
+                out[name] = self.averaging.average(stack, weight, before[name])
+            else:
+                out[name] = self.averaging.average_patches(stack, weight.unsqueeze(1) * some, floor, before[name])
+        return out
 
     def evidence_summands(self, uploads: Message) -> State:
         """e_mp W_m[p] for every patch p of a weight, and the evidence itself, of which e_mp is computed: [M, ...] float64."""

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from fedquilt.errors import FedquiltError
 from fedquilt.methods.settings import BackboneSettings, Count, NonNegative, Positive, Rate
 from fedquilt.nn.filters import Basis
 from fedquilt.nn.module_backbone import check_backbone
@@ -74,3 +75,19 @@ class QuiltSettings(BackboneSettings):
     own_votes: NonNegative = 1000.0
     sharpness: NonNegative = 1.0
     drop: bool = True
+
+
+def names_of(settings: QuiltSettings) -> list[str]:
+    """The names of the views: several, or the only one."""
+    return settings.views.split(",") if settings.model == SEVERAL else [settings.model]
+
+
+def check_together(settings: QuiltSettings, shared: set[str]) -> None:
+    """Refuse settings that do not go together; `shared` are the parts that `share` names."""
+    views = names_of(settings)
+    if unknown := shared - {"layer", "head", "filter"}:
+        raise FedquiltError(f"Quilt cannot share '{min(unknown)}': give share as any of layer, head, filter.")
+    if "filter" not in views and (settings.identity or "filter" in shared):
+        raise FedquiltError(f"identity and share=filter are for model=filter, not {','.join(views)}; leave them out.")
+    if set(views) <= set(NETWORKS) and settings.layers != QuiltSettings.layers:
+        raise FedquiltError("layers is for the usual backbones, such as sage; model=filter reaches farther with order.")

@@ -283,3 +283,13 @@ def _distance_scales(clients: Sequence[Client], order: int) -> np.ndarray:
     scales = np.divide(length[:, :1], length, out=np.zeros_like(length), where=heard)
     scales[square[:, 0] == 0] = 1.0
     return scales.astype(np.float32)
+
+
+def scaled_groups(weight: Tensor, factor: Tensor, out: Tensor | None = None) -> Tensor:
+    """Multiply the weights of each group of units by its factors: [M, F, H], [M, F, G] -> [M, F, H], into `out` if given."""
+    hidden, groups = weight.shape[-1], factor.shape[-1]
+    out = torch.empty_like(weight) if out is None else out
+    for group in range(groups):
+        units = slice(-(-group * hidden // groups), -(-(group + 1) * hidden // groups))
+        torch.mul(weight[..., units], factor[..., group : group + 1], out=out[..., units])
+    return out
