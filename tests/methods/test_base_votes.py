@@ -348,6 +348,7 @@ votes_on_views = st.lists(st.one_of(st.just(DROPPED), st.integers(0, 20).map(lam
 
 @example(votes=[0.9, 0.6, 0.85, 0.6], last=False)  # exactly as much worse as is allowed
 @example(votes=[0.9, 0.6, 0.85, 0.6], last=True)
+@example(votes=[DROPPED, DROPPED, 0.1, 0.4], last=False)  # the same, where single precision rounds the other way
 @example(votes=[1.0, 1.0, 1.0, 1.0], last=True)
 @example(votes=[0.9, 0.8, 0.8, 0.7], last=True)
 @example(votes=[0.9, 0.9, 0.9, 0.8], last=True)

@@ -40,6 +40,7 @@ DROPPED = -1.0
 MASK_SHARE = "mask share"  # in a client's state: g [M], how much of its masks it predicts with
 DROPS = (30, 60)  # before these rounds views are dropped
 CLEARLY = 3.0  # points of the metric that a view may be below the best one before it is dropped
+ROUNDING = 1e-6  # of votes in single precision: a view exactly so far below stays
 LEFT = 2  # how many views are left after the last of these rounds, and how many may have masks
 VOTE_POINTS = 10.0  # points of the metric that a view may be below a client's best before its vote is zero
 STEADY = 0.5  # how far everyone's votes move the average votes in a round
@@ -174,7 +175,7 @@ class VotingMethod(BackboneMethod):
         found = sorted(
             (views[place].item() for place, p in enumerate(self.networks) if p in self.live(down)), reverse=True
         )
-        least = found[0] - CLEARLY / VOTE_POINTS
+        least = found[0] - CLEARLY / VOTE_POINTS - ROUNDING
         views[views < (max(least, found[:LEFT][-1]) if last else least)] = DROPPED
         dropped = tuple(MODEL + prefix for prefix, vote in zip(self.networks, views.tolist(), strict=True) if vote < 0)
         return {name: v for name, v in down.items() if not name.startswith(dropped)} | {AVERAGE_VOTES: votes}
