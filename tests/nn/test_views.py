@@ -15,7 +15,7 @@ from fedquilt.nn.filters import FILTER, FilterNet
 from fedquilt.nn.gpr import GprNet
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Mlp, Sage, common_start
-from fedquilt.nn.views import MIXTURE, Views, mixed, mixture_weights, prefix_of, votes_of
+from fedquilt.nn.views import MIXTURE, Views, mixed, mixture_weights, prefix_of, sound, votes_of
 from support.clients import PADDING, assert_near, client_lists, lay, numbers
 from support.federations import CLASSES, FEATURES, ragged_clients
 
@@ -135,3 +135,9 @@ def test_mixture_weights_equal_numpy(seed: int, points: float) -> None:
     found = mixture_weights(own, everyone, trust, points)
     assert_near(found, torch.from_numpy(expected), 1e-5)
     assert not found[:, 1].any()
+
+
+def test_a_mixture_that_is_none_is_all_alike_and_a_sound_one_is_left_alone() -> None:
+    mixture = torch.tensor([[0.2, 0.8, 0.0], [-0.1, 0.0, -2.0], [0.5, -0.5, 0.25]])
+    assert sound(mixture).tolist() == [mixture[0].tolist(), [pytest.approx(1 / 3)] * 3, [0.5, 0.0, 0.25]]
+    assert torch.equal(sound(mixture[:1]), mixture[:1])

@@ -82,7 +82,7 @@ class Views:
 
         On a CPU, views that no client gives any weight are not computed; their embeddings are left out.
         """
-        mixture = weights[MIXTURE]
+        mixture = sound(weights[MIXTURE])
         used = mixture.detach().amax(0) > 0 if on_host(mixture) else None
         found = {
             place: network(cohort, self.weights_of(view, weights))
@@ -95,6 +95,12 @@ class Views:
     def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
         """Views are trained one by one, so that nothing is mixed in training."""
         raise NotImplementedError
+
+
+def sound(mixture: Tensor) -> Tensor:
+    """A mixture [M, V] without weights below zero, and alike where no view has any: a stored model may say anything."""
+    weights = mixture.clamp_min(0.0)
+    return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0 / mixture.shape[1])
 
 
 def mixed(cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
