@@ -1,0 +1,72 @@
+"""The tables of docs/results/quilt.md, from numbers that are easy to follow."""
+
+import pytest
+from benchmarks.comparison_tables import (
+    TABLES,
+    Results,
+    blocks,
+    cell_table,
+    fill,
+    graph_table,
+    mean_ranks,
+    summary_table,
+)
+
+FIRST, SECOND = ("Cora", "disjoint 5"), ("Tolokers", "disjoint 5")
+
+
+@pytest.fixture
+def results() -> Results:
+    return Results(
+        seeds=2,
+        by_place={
+            FIRST: {"Majority": [10.0, 10.0], "FedAvg": [80.0, 82.0], "Local": [70.0, 70.0], "Quilt": [80.9, 80.9]},
+            SECOND: {"FedAvg": [60.0, 60.0], "Centralised": [99.0, 99.0], "Quilt": [59.0, 61.5]},
+        },
+    )
+
+
+def test_blocks_are_what_was_developed_on_what_was_held_out_and_all(results):
+    assert blocks(results) == {"Development": [FIRST], "Held out": [SECOND], "All": [FIRST, SECOND]}
+
+
+def test_ranks_are_over_the_methods_that_all_places_have(results):
+    assert mean_ranks(results, [FIRST]) == {"FedAvg": 1.0, "Quilt": 2.0, "Local": 3.0}
+    assert mean_ranks(results, [FIRST, SECOND]) == {"Quilt": 1.5, "FedAvg": 1.5}
+    assert mean_ranks(results, [SECOND], apart=())["Centralised"] == 1.0
+
+
+def test_equal_means_share_their_rank():
+    equal = Results(1, {FIRST: {"Quilt": [5.0], "Local": [5.0], "FedAvg": [4.0]}})
+    assert mean_ranks(equal, [FIRST]) == {"Quilt": 1.5, "Local": 1.5, "FedAvg": 3.0}
+
+
+def test_a_cell_is_bold_where_ours_is_within_the_level(results):
+    assert cell_table(results)[2:] == [
+        "| Cora disjoint 5 | **80.90 ± 0.00** | FedAvg 81.00 | -0.10 | 2 of 3 |",
+        "| Tolokers disjoint 5 | **60.25 ± 1.25** | FedAvg 60.00 | +0.25 | 1 of 2 |",
+    ]
+
+
+def test_a_graph_says_how_far_ours_is_behind(results):
+    rows = {line.split(" | ")[0].strip("| "): line for line in graph_table(results)[2:]}
+    assert rows["Cora"] == "| Cora | 1 of 1 | 0 | 0.10 | 0.10 | Cora disjoint 5 (FedAvg) | 2 |"
+    assert rows["*All*"] == "| *All* | 2 of 2 | 1 | 0.05 | 0.10 | Cora disjoint 5 (FedAvg) | 1 to 2 |"
+
+
+def test_the_summary_has_gaps_to_the_best_that_is_counted(results):
+    rows = summary_table(results)
+    assert "| *Held out (Tolokers): 1 cells, 2 methods* |  |  |  |  |  |  |" in rows
+    assert "| FedAvg | 2.00 | 0 of 1 | 0.25 | 0.25 | +0.25 |  |" in rows
+
+
+def test_tables_stand_between_their_marks():
+    page = "before\n<!-- cells -->\nold\n<!-- end -->\nbetween\n<!-- ranks -->\nold\n<!-- end -->\nafter\n"
+    assert fill(page, {"cells": ["new", r"\1"]}) == page.replace("old", "new\n\\1", 1)
+
+
+def test_the_page_has_a_place_for_every_table():
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs/results/quilt.md").read_text(encoding="utf-8")
+    assert [name for name in TABLES if f"<!-- {name} -->\n" not in page] == []
