@@ -26,9 +26,9 @@ first version is model=filter hidden=128 average=weights order=4 groups=5 basis=
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -54,7 +54,7 @@ from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
 from fedquilt.methods.quilt_settings import QuiltSettings, check_together
 from fedquilt.methods.sums import mean_of_sums, weighted_summands
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet, scaled_groups
+from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet, of_units
 from fedquilt.nn.gpr import GprNet
 from fedquilt.nn.layers import Weights, masked
 from fedquilt.nn.models import Network, matrices
@@ -253,10 +253,15 @@ class Quilt(VotingMethod, EvidenceMethod):
         live = self.live(down)
         learn = self.masks_learn(live)
         losses, effective = [], self.effective(state, live if learn else ())
+
+        @cache  # views with as many groups drop the same features
+        def kept(groups: int) -> Tensor:
+            return self.kept_features(cohort, dropout, groups)
+
         for prefix, network in live.items():
             own = self.own(state) if isinstance(network, FilterNet) else {}
             weights = {name: effective[prefix + name] for name in network.shapes()} | own
-            grads, loss = self.view_gradients(network, weights, cohort, dropout)
+            grads, loss = self.view_gradients(network, weights, cohort, dropout, kept)
             losses.append(loss)
             out |= {name: grads.pop(name) for name in own}
             for inside, grad in grads.items():
@@ -268,18 +273,21 @@ class Quilt(VotingMethod, EvidenceMethod):
         return out, losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def view_gradients(
-        self, network: Network, weights: Weights, cohort: Cohort, dropout: Dropout
+        self, network: Network, weights: Weights, cohort: Cohort, dropout: Dropout, kept: Callable[[int], Tensor]
     ) -> tuple[Weights, Tensor]:
-        """The gradient of a view's loss with respect to its effective weights, with some features dropped."""
+        """The gradient of a view's loss with respect to its effective weights, with some features dropped.
+
+        `kept` gives the factors of features for so many groups of units, as `kept_features` does.
+        """
         if not self.settings.feature_dropout:
             return self.effective_gradients(weights, cohort, dropout, network)
         readers = getattr(network, "feature_weights", ())
         groups = network.groups if isinstance(network, FilterNet) else 1
-        kept = self.kept_features(cohort, dropout, groups)
-        dropped = weights | {name: scaled_groups(weights[name], kept) for name in readers}
+        factors = {name: of_units(kept(groups), weights[name].shape[-1]) for name in readers}
+        dropped = weights | {name: weights[name] * factor for name, factor in factors.items()}
         grads, loss = self.effective_gradients(dropped, cohort, dropout, network)
-        for name in readers:
-            scaled_groups(grads[name], kept, grads[name])
+        for name, factor in factors.items():
+            grads[name].mul_(factor)
         return grads, loss
 
     def kept_features(self, cohort: Cohort, dropout: Dropout, groups: int) -> Tensor:
