@@ -41,8 +41,13 @@ def _wrapped(number: int) -> int:
 class Placed(Protocol):
     """Rows that belong to clients: `client` [R] and `position` [R] within the client."""
 
-    client: Tensor
-    position: Tensor
+    @property
+    def client(self) -> Tensor:
+        """[R] int64."""
+
+    @property
+    def position(self) -> Tensor:
+        """[R] int64."""
 
 
 class Places:

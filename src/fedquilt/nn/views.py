@@ -83,11 +83,10 @@ class Views:
         On a CPU, views that no client gives any weight are not computed; their embeddings are left out.
         """
         mixture = sound(weights[MIXTURE])
-        used = mixture.detach().amax(0) > 0 if on_host(mixture) else None
         found = {
             place: network(cohort, self.weights_of(view, weights))
-            for place, (view, network) in enumerate(self.networks.items())
-            if used is None or used[place]
+            for place, ((view, network), counts) in enumerate(zip(self.networks.items(), used(mixture), strict=True))
+            if counts
         }
         logits = mixed(cohort, {place: output.logits for place, output in found.items()}, mixture)
         return Output(logits, torch.cat([output.embedding for output in found.values()], dim=1))
@@ -101,6 +100,11 @@ def sound(mixture: Tensor) -> Tensor:
     """A mixture [M, V] without weights below zero, and alike where no view has any: a stored model may say anything."""
     weights = mixture.clamp_min(0.0)
     return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0 / mixture.shape[1])
+
+
+def used(mixture: Tensor) -> list[bool]:
+    """Which views some client gives any weight, where the host can tell: mixture [M, V]; on an accelerator all."""
+    return (mixture.amax(0) > 0).tolist() if on_host(mixture) else [True] * mixture.shape[1]
 
 
 def mixed(cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
