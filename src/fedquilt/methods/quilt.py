@@ -258,10 +258,17 @@ class Quilt(VotingMethod, EvidenceMethod):
         def kept(groups: int) -> Tensor:
             return self.kept_features(cohort, dropout, groups)
 
+        # Where gradients are sent as they are, their last change writes them to where they wait for it.
+        waiting = self.sends_gradients and self.one_step(cohort) and cohort is cohort.origin
         for prefix, network in live.items():
             own = self.own(state) if isinstance(network, FilterNet) else {}
             weights = {name: effective[prefix + name] for name in network.shapes()} | own
-            grads, loss = self.view_gradients(network, weights, cohort, dropout, kept)
+            into = {
+                name: state[GRADIENT + prefix + name]
+                for name in network.shapes()
+                if waiting and self.shares(prefix + name)
+            }
+            grads, loss = self.view_gradients(network, weights, cohort, dropout, kept, into)
             losses.append(loss)
             out |= {name: grads.pop(name) for name in own}
             for inside, grad in grads.items():
@@ -273,7 +280,13 @@ class Quilt(VotingMethod, EvidenceMethod):
         return out, losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
     def view_gradients(
-        self, network: Network, weights: Weights, cohort: Cohort, dropout: Dropout, kept: Callable[[int], Tensor]
+        self,
+        network: Network,
+        weights: Weights,
+        cohort: Cohort,
+        dropout: Dropout,
+        kept: Callable[[int], Tensor],
+        into: Weights,
     ) -> tuple[Weights, Tensor]:
         """The gradient of a view's loss with respect to its effective weights, with some features dropped.
 
@@ -287,7 +300,7 @@ class Quilt(VotingMethod, EvidenceMethod):
         dropped = weights | {name: weights[name] * factor for name, factor in factors.items()}
         grads, loss = self.effective_gradients(dropped, cohort, dropout, network)
         for name, factor in factors.items():
-            grads[name].mul_(factor)
+            grads[name] = torch.mul(grads[name], factor, out=into.get(name, grads[name]))
         return grads, loss
 
     def kept_features(self, cohort: Cohort, dropout: Dropout, groups: int) -> Tensor:
