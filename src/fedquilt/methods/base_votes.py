@@ -33,7 +33,7 @@ from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.quilt_settings import QuiltSettings, names_of
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Network
-from fedquilt.nn.views import MIXTURE, Views, mixed, mixture_weights, prefix_of, sound, used, votes_of
+from fedquilt.nn.views import MIXTURE, Views, mixed, mixed_at, mixture_weights, prefix_of, sound, used, votes_of
 
 VOTES = "votes"  # an upload, and in a client's state: its own
 AVERAGE_VOTES = "views"  # a download, and in the states: everyone's, and DROPPED of a view that is not trained any more
@@ -234,7 +234,7 @@ class VotingMethod(BackboneMethod):
         found = [points(shared[place]) if place in shared else none for place in range(len(self.names))]
         if self.masks_learn(live):
             own = self.view_logits(self.effective(state, live), seen, live)
-            found += [points(mixed(seen, logits, state[MIXTURE])) for logits in (own, shared)]
+            found += [points(mixed_at(seen, logits, state[MIXTURE], seen.val)) for logits in (own, shared)]
         elif self.maskable:
             found += [none, none]
         return torch.stack(found, dim=1)

@@ -109,9 +109,20 @@ def used(mixture: Tensor) -> list[bool]:
 
 def mixed(cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
     """log p of the mixture of some views, given by their places: logits [R, C] each, mixture a [M, V] -> [R, C]."""
-    terms = [
-        view.log_softmax(1) + mixture[:, place].log()[cohort.client].unsqueeze(1) for place, view in logits.items()
-    ]
+    return _mixed_at(cohort.client, logits, mixture)
+
+
+def mixed_at(cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor, rows: Tensor) -> Tensor:
+    """The same at some rows [T] alone, and zeros at the others: [R, C]."""
+    some = _mixed_at(
+        cohort.at("client", cohort.client, rows), {place: view[rows] for place, view in logits.items()}, mixture
+    )
+    return some.new_zeros(cohort.rows, some.shape[1]).index_copy_(0, rows, some)
+
+
+def _mixed_at(owner: Tensor, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
+    """The mixture at rows of the clients `owner` [T]: logits [T, C] each."""
+    terms = [view.log_softmax(1) + mixture[:, place].log()[owner].unsqueeze(1) for place, view in logits.items()]
     return torch.stack(terms).logsumexp(0)
 
 
