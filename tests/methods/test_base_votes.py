@@ -18,6 +18,7 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.graphs.split import VAL
 from fedquilt.messages.message import dense
 from fedquilt.methods import base_votes
+from fedquilt.methods.base import State, Update
 from fedquilt.methods.base_votes import AVERAGE_VOTES, CLEARLY, DROPPED, DROPS, LEFT, MASK_SHARE, VOTES
 from fedquilt.methods.quilt import Quilt
 from fedquilt.nn.views import MIXTURE, prefix_of
@@ -200,6 +201,36 @@ def test_votes_on_masks_and_how_much_of_them_is_used_equal_numpy(settings: dict[
         if name in method.maskable:
             factor = 1 + share[:, None, None] * state[f"mask.{name}"].double().numpy()
         assert_near(update.personal[name], torch.from_numpy(state[f"model.{name}"].double().numpy() * factor), 1e-5)
+
+
+@pytest.mark.usefixtures("early")
+@pytest.mark.parametrize(
+    ("settings", "known"),
+    [
+        ({}, [True] * 4 + [False] * 3),
+        ({"masks": False}, [True] * 7),
+        ({"sharpness": 1000.0}, [True] * 4 + [False] * 3),  # some views that are trained have no weight
+        ({"views": "filter"}, [False] * 7),
+    ],
+    ids=str,
+)
+def test_logits_of_compared_views_are_those_of_the_personal_models_to_the_last_bit(
+    settings: dict[str, Any], known: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where masks do not learn yet; so that views need not be computed again to be evaluated."""
+    found, after_training = [], Quilt.after_training
+
+    def watched(method: Quilt, state: State, cohort: Cohort, *rest: Any) -> Update:
+        update = after_training(method, state, cohort, *rest)
+        found.append(update.logits is not None)
+        if update.logits is not None:
+            assert torch.equal(update.logits, method.logits(update.personal, cohort))
+            assert torch.equal(update.logits, method.model(cohort, update.personal).logits)
+        return update
+
+    monkeypatch.setattr(Quilt, "after_training", watched)
+    trained(make(**settings), 7)
+    assert found == known
 
 
 @pytest.mark.parametrize("good", [True, False])

@@ -24,7 +24,7 @@ from fedquilt.cohort.draws import client_keys
 from fedquilt.graphs.graph import Graph
 from fedquilt.nn import filters
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.filters import COLUMNS, FILTER, IDENTITY, FilterNet, distance_scales, scaled_groups
+from fedquilt.nn.filters import COLUMNS, FILTER, IDENTITY, FilterNet, distance_scales, of_units
 from fedquilt.nn.models import Output
 from fedquilt.tasks.node_classification import class_count
 from support.clients import (
@@ -568,11 +568,9 @@ def test_powers_are_kept_up_to_a_limit_and_the_same_beyond_it() -> None:
 
 
 @pytest.mark.parametrize(("hidden", "groups"), [(6, 1), (6, 3), (7, 3), (8, 5), (4, 4), (2, 3)])
-def test_each_group_of_units_is_scaled_by_its_own_factors(hidden: int, groups: int) -> None:
+def test_each_unit_has_the_factors_of_its_group(hidden: int, groups: int) -> None:
     """Unit h is of group h G // H, as in the network's filters."""
     rng = torch.Generator().manual_seed(hidden)
-    weight, factor = (torch.rand(2, 3, width, generator=rng) for width in (hidden, groups))
-    expected = weight * factor[..., [unit * groups // hidden for unit in range(hidden)]]
-    assert torch.equal(scaled_groups(weight, factor), expected)
-    assert scaled_groups(weight, factor, weight) is weight  # in place
-    assert torch.equal(weight, expected)
+    factor = torch.rand(2, 3, groups, generator=rng)
+    expected = factor[..., [unit * groups // hidden for unit in range(hidden)]]
+    assert torch.equal(of_units(factor, hidden).expand(2, 3, hidden), expected)

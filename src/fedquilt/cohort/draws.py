@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 import torch
@@ -41,17 +41,30 @@ def _wrapped(number: int) -> int:
 class Placed(Protocol):
     """Rows that belong to clients: `client` [R] and `position` [R] within the client."""
 
-    client: Tensor
-    position: Tensor
+    @property
+    def client(self) -> Tensor:
+        """[R] int64."""
+
+    @property
+    def position(self) -> Tensor:
+        """[R] int64."""
 
 
 class Places:
     """So many rows of each owner of a key, such as the server, or a client's features: a `Placed`."""
 
     def __init__(self, rows: int, device: torch.device, owners: int = 1) -> None:
-        self.equal_length = rows
-        self.position = torch.arange(rows, device=device).repeat(owners)
-        self.client = torch.arange(owners, device=device).repeat_interleave(rows)
+        self.equal_length, self._device, self._owners = rows, device, owners
+
+    @cached_property
+    def position(self) -> Tensor:
+        """[R] int64."""
+        return torch.arange(self.equal_length, device=self._device).repeat(self._owners)
+
+    @cached_property
+    def client(self) -> Tensor:
+        """[R] int64."""
+        return torch.arange(self._owners, device=self._device).repeat_interleave(self.equal_length)
 
 
 @dataclass(frozen=True)

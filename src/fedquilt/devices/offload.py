@@ -79,7 +79,9 @@ def is_offloaded(tensor: Tensor) -> bool:
 
 
 def _mapping(tensor: Tensor) -> mmap.mmap | None:
-    return None if tensor.device.type != "cpu" else _mappings.get(tensor.untyped_storage().data_ptr())
+    if not _mappings or tensor.device.type != "cpu":
+        return None
+    return _mappings.get(tensor.untyped_storage().data_ptr())
 
 
 def release_pages(*tensors: Any) -> None:

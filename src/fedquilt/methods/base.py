@@ -127,11 +127,14 @@ class Update:
         upload: goes to the server.
         personal: the clients' personal models after training, as `Method.personal` gives them; stays where the data is.
         loss: [M] each client's training loss in its last epoch; stays where the data is.
+        logits: [R, C] what `Method.logits` gives of the personal models and the cohort as it is seen in validation, where
+            training has computed that anyway; None: it has not.
     """
 
     upload: Message
     personal: State
     loss: Tensor
+    logits: Tensor | None = None
 
 
 @dataclass(frozen=True)

@@ -159,10 +159,14 @@ class BackboneMethod(AdamMethod):
 
         Then embeddings are left out, [R, 0], unless they are asked for. `network` is the method's model unless it is given.
         """
-        nodes, model = self.context.batch_nodes, network or self.model
-        if not nodes or fits(cohort, nodes):
+        model = network or self.model
+        if not self.in_parts(cohort):
             return model(cohort, weights)
-        return outputs_in_parts(model, cohort, weights, nodes, embedding)
+        return outputs_in_parts(model, cohort, weights, self.context.batch_nodes, embedding)
+
+    def in_parts(self, cohort: Cohort) -> bool:
+        """Whether clients train on parts of their graphs, and outputs are computed part by part."""
+        return self.context.batch_nodes > 0 and not fits(cohort, self.context.batch_nodes)
 
     def needs_whole_graphs(self) -> str:
         """A part of a graph is enough for the task's loss."""

@@ -16,7 +16,8 @@ With one view there are no votes.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.quilt_settings import QuiltSettings, names_of
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Network
-from fedquilt.nn.views import MIXTURE, Views, mixed, mixture_weights, prefix_of, votes_of
+from fedquilt.nn.views import MIXTURE, Views, mixed, mixed_at, mixture_weights, prefix_of, sound, used, votes_of
 
 VOTES = "votes"  # an upload, and in a client's state: its own
 AVERAGE_VOTES = "views"  # a download, and in the states: everyone's, and DROPPED of a view that is not trained any more
@@ -150,8 +151,7 @@ class VotingMethod(BackboneMethod):
             return self.effective(state, self.networks)
         mixture = state[MIXTURE]
         # Nothing reads the weights of a view without weight, which the host can tell where it has the values.
-        used = (mixture.amax(0) > 0).tolist() if on_host(mixture) else [True] * len(self.names)
-        views = [prefix for prefix, counts in zip(self.networks, used, strict=True) if counts]
+        views = [prefix for prefix, counts in zip(self.networks, used(mixture), strict=True) if counts]
         # Nor do masks act before they learn; multiplying by them takes a third of a round on a CPU.
         masked_views = views if self.masks_learn(views) or not on_host(mixture) else ()
         return self.effective(state, masked_views, state.get(MASK_SHARE)) | {MIXTURE: mixture}
@@ -187,16 +187,28 @@ class VotingMethod(BackboneMethod):
         return super().local_update(state, cohort, down, round)
 
     def after_training(self, state: State, cohort: Cohort, down: Message, loss: Tensor) -> Update:
-        """Compare the views and vote, where there are several; then as usual."""
-        if self.several:
-            self.vote(state, cohort, down)
-        return super().after_training(state, cohort, down, loss)
+        """Compare the views and vote, where there are several; then as usual.
 
-    def vote(self, state: State, cohort: Cohort, down: Message) -> None:
-        """The client's votes on views and masks, and its mixture by all votes that are known, into the state."""
+        Without masks the clients predict with the views that they have compared, whose logits are known.
+        """
+        if not self.several:
+            return super().after_training(state, cohort, down, loss)
+        seen, live = self.task.seen(cohort, "val"), self.live(down)
+        shared = self.view_logits(self.effective(state, ()), seen, live)
+        self.vote(state, cohort, down, shared)
+        update = super().after_training(state, cohort, down, loss)
+        if self.masks_learn(live) or self.in_parts(seen):
+            return update
+        return replace(update, logits=self.mixed_views(seen, shared, state[MIXTURE]))
+
+    def vote(self, state: State, cohort: Cohort, down: Message, shared: Mapping[int, Tensor]) -> None:
+        """The client's votes on views and masks, and its mixture by all votes that are known, into the state.
+
+        `shared` are the logits of the views as they are shared, by their places.
+        """
         average, views = state[AVERAGE_VOTES], len(self.names)
         masks_learn = self.masks_learn(self.live(down))
-        points = self.compare(state, cohort, down, masks_learn)
+        points = self.compare(state, cohort, down, shared)
         own = [votes_of(points[:, :views], average[:, :views] >= 0, VOTE_POINTS)]
         if self.maskable:
             own.append(votes_of(points[:, views:], average[:, views:] >= 0, VOTE_POINTS))
@@ -208,7 +220,7 @@ class VotingMethod(BackboneMethod):
             state[MASK_SHARE].copy_(mixture_weights(state[VOTES][:, views:], average[:, views:], trust, scale)[:, 0])
 
     @torch.no_grad()
-    def compare(self, state: State, cohort: Cohort, down: Message, masks_learn: bool) -> Tensor:
+    def compare(self, state: State, cohort: Cohort, down: Message, shared: Mapping[int, Tensor]) -> Tensor:
         """The validation metric with each view as it is shared, then of their mixture with masks and without, in points,
         higher is better: [M, V + 2], or [M, V] without masks; zeros of views that are not trained, and of both while masks do
         not learn."""
@@ -219,11 +231,10 @@ class VotingMethod(BackboneMethod):
         def points(outputs: Tensor) -> Tensor:
             return scale * metric.function(cohort, outputs, "val")
 
-        shared = self.view_logits(self.effective(state, ()), seen, live)
         found = [points(shared[place]) if place in shared else none for place in range(len(self.names))]
-        if masks_learn:
+        if self.masks_learn(live):
             own = self.view_logits(self.effective(state, live), seen, live)
-            found += [points(mixed(seen, logits, state[MIXTURE])) for logits in (own, shared)]
+            found += [points(mixed_at(seen, logits, state[MIXTURE], seen.val)) for logits in (own, shared)]
         elif self.maskable:
             found += [none, none]
         return torch.stack(found, dim=1)
@@ -236,6 +247,19 @@ class VotingMethod(BackboneMethod):
             for place, (view, network) in enumerate(self.model.networks.items())
             if prefix_of(view) in live
         }
+
+    def mixed_views(self, cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
+        """What `Views` gives of these logits, in which the views that it computes are among others: [R, C]."""
+        mixture = sound(mixture)
+        counts = used(mixture)
+        return mixed(cohort, {place: view for place, view in logits.items() if counts[place]}, mixture)
+
+    def logits(self, personal: State, cohort: Cohort) -> Tensor:
+        """The personal models' logits; of several views without putting their embeddings beside each other."""
+        if not self.several or self.in_parts(cohort):
+            return super().logits(personal, cohort)
+        live = [prefix for prefix, counts in zip(self.networks, used(sound(personal[MIXTURE])), strict=True) if counts]
+        return self.mixed_views(cohort, self.view_logits(personal, cohort, live), personal[MIXTURE])
 
     # -- at the server, and reports ----------------------------------------------------------------------------------
 

@@ -26,9 +26,9 @@ first version is model=filter hidden=128 average=weights order=4 groups=5 basis=
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
@@ -54,9 +54,9 @@ from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
 from fedquilt.methods.quilt_settings import QuiltSettings, check_together
 from fedquilt.methods.sums import mean_of_sums, weighted_summands
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet, scaled_groups
+from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet, of_units
 from fedquilt.nn.gpr import GprNet
-from fedquilt.nn.layers import Weights, masked
+from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Network, matrices
 from fedquilt.nn.optim import LearningRate, adam_start, adam_step
 from fedquilt.nn.views import Views
@@ -234,11 +234,13 @@ class Quilt(VotingMethod, EvidenceMethod):
 
         `share` is g [M]; None: one.
         """
-        used = tuple(views)
-        masks = {name: state[MASK + name] for name in self.maskable if used and name.startswith(used)}
-        if share is not None:
-            masks = {name: along(share, mask) * mask for name, mask in masks.items()}
-        return masked(self.weights(state), masks) | self.own(state)
+        used, weights = tuple(views), self.weights(state)
+        for name in self.maskable:
+            if used and name.startswith(used):
+                w, mask = weights[name], state[MASK + name]
+                part = None if share is None else along(share, mask) * mask  # the result is written to the same memory
+                weights[name] = torch.addcmul(w, w, mask if part is None else part, out=part)
+        return weights | self.own(state)
 
     def train(self, state: State, cohort: Cohort, down: Message, steps: range) -> Update:
         """Forget the gradients of the round before where several are added up, and train."""
@@ -253,12 +255,20 @@ class Quilt(VotingMethod, EvidenceMethod):
         live = self.live(down)
         learn = self.masks_learn(live)
         losses, effective = [], self.effective(state, live if learn else ())
+        kept = cache(partial(self.kept_features, cohort, dropout))  # views with as many groups drop the same features
+        waiting = self.waiting(state, cohort)
         for prefix, network in live.items():
             own = self.own(state) if isinstance(network, FilterNet) else {}
-            weights = {name: effective[prefix + name] for name in network.shapes()} | own
-            grads, loss = self.view_gradients(network, weights, cohort, dropout)
+            weights = {name: effective[prefix + name] for name in network.shapes()}
+            factors = self.feature_factors(network, kept)
+            for inside, factor in factors.items():
+                w, made = weights[inside], learn and prefix + inside in self.maskable  # by `effective`, for this step
+                weights[inside] = torch.mul(w, factor, out=w if made else None)
+            grads, loss = self.effective_gradients(weights | own, cohort, dropout, network)
             losses.append(loss)
             out |= {name: grads.pop(name) for name in own}
+            for inside, factor in factors.items():
+                grads[inside] = torch.mul(grads[inside], factor, out=waiting.get(prefix + inside, grads[inside]))
             for inside, grad in grads.items():
                 name = prefix + inside
                 if learn and name in self.maskable:
@@ -267,20 +277,21 @@ class Quilt(VotingMethod, EvidenceMethod):
                 out[MODEL + name] = grad
         return out, losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
-    def view_gradients(
-        self, network: Network, weights: Weights, cohort: Cohort, dropout: Dropout
-    ) -> tuple[Weights, Tensor]:
-        """The gradient of a view's loss with respect to its effective weights, with some features dropped."""
+    def waiting(self, state: State, cohort: Cohort) -> Weights:
+        """Where gradients wait to be sent as they are, so that they can be written there at once; empty where several are
+        added up."""
+        at_once = self.sends_gradients and self.one_step(cohort) and cohort is cohort.origin
+        return {n.removeprefix(GRADIENT): t for n, t in state.items() if at_once and n.startswith(GRADIENT)}
+
+    def feature_factors(self, network: Network, kept: Callable[[int], Tensor]) -> Weights:
+        """The factors by which features are dropped in a training step, by the weights that read them: [M, F, H] or [M, F, 1].
+
+        `kept` gives them for so many groups of units, as `kept_features` does.
+        """
         if not self.settings.feature_dropout:
-            return self.effective_gradients(weights, cohort, dropout, network)
-        readers = getattr(network, "feature_weights", ())
-        groups = network.groups if isinstance(network, FilterNet) else 1
-        kept = self.kept_features(cohort, dropout, groups)
-        dropped = weights | {name: scaled_groups(weights[name], kept) for name in readers}
-        grads, loss = self.effective_gradients(dropped, cohort, dropout, network)
-        for name in readers:
-            scaled_groups(grads[name], kept, grads[name])
-        return grads, loss
+            return {}
+        groups, shapes = network.groups if isinstance(network, FilterNet) else 1, network.shapes()
+        return {name: of_units(kept(groups), shapes[name][-1]) for name in getattr(network, "feature_weights", ())}
 
     def kept_features(self, cohort: Cohort, dropout: Dropout, groups: int) -> Tensor:
         """The factor of each feature in a training step, zero or 1 / (1 - feature_dropout), for each group: [M, F, G]."""

@@ -19,6 +19,7 @@ CACHED bytes of their powers.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -285,11 +286,14 @@ def _distance_scales(clients: Sequence[Client], order: int) -> np.ndarray:
     return scales.astype(np.float32)
 
 
-def scaled_groups(weight: Tensor, factor: Tensor, out: Tensor | None = None) -> Tensor:
-    """Multiply the weights of each group of units by its factors: [M, F, H], [M, F, G] -> [M, F, H], into `out` if given."""
-    hidden, groups = weight.shape[-1], factor.shape[-1]
-    out = torch.empty_like(weight) if out is None else out
-    for group in range(groups):
-        units = slice(-(-group * hidden // groups), -(-(group + 1) * hidden // groups))
-        torch.mul(weight[..., units], factor[..., group : group + 1], out=out[..., units])
-    return out
+def of_units(factor: Tensor, hidden: int) -> Tensor:
+    """The factors of each group of units as those of each unit: [M, F, G] -> [M, F, H], or as they are where G is one.
+
+    One product with all units takes half of the time of a product for each group, whose units do not lie side by side.
+    """
+    groups = factor.shape[-1]
+    if groups == 1:
+        return factor
+    first = [-(-group * hidden // groups) for group in range(groups + 1)]
+    counts = [after - before for before, after in itertools.pairwise(first)]
+    return torch.cat([one.expand(-1, -1, count) for one, count in zip(factor.split(1, 2), counts, strict=True)], dim=2)

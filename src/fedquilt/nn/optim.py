@@ -6,7 +6,7 @@ rounds uses the steps that it took itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -107,23 +107,17 @@ def _update_by_rate(
     """
     step = state[STEP]
     clients, together = len(step), bool((step == step[0]).all())
-    # The tensors that one call updates, by rate and decay: (name, client), or (name, None) for all clients.
-    groups: dict[tuple[float, float], list[tuple[str, int | None]]] = {}
-    for name in weights:
+    # What one call updates, by rate and decay: weight, gradient, both moments and step count, of all clients or of one.
+    groups: dict[tuple[float, float], list[Sequence[Tensor]]] = {}
+    for name, weight in weights.items():
         rate, decay = rates.get(name, lr), _decay(name, weight_decay)
+        tensors = weight, grads[name], state[FIRST + name], state[SECOND + name]
         if isinstance(rate, float) and together:
-            groups.setdefault((rate, decay), []).append((name, None))
+            groups.setdefault((rate, decay), []).append((*tensors, step[0]))
             continue
         each = rate.tolist() if isinstance(rate, Tensor) else [rate] * clients
-        for m, own in enumerate(each):
-            groups.setdefault((own, decay), []).append((name, m))
+        for own, *rows in zip(each, *(tensor.unbind() for tensor in (*tensors, step)), strict=True):
+            groups.setdefault((own, decay), []).append(rows)
     for (rate, decay), slices in groups.items():
-        sources = (
-            weights,
-            grads,
-            {name: state[FIRST + name] for name, _ in slices},
-            {name: state[SECOND + name] for name, _ in slices},
-        )
-        w, g, first, second = ([each[n] if m is None else each[n][m] for n, m in slices] for each in sources)
-        steps = [step[m or 0] for _, m in slices]
+        w, g, first, second, steps = zip(*slices, strict=True)
         adam_update(w, g, first, second, steps, rate, BETAS, decay, EPSILON)

@@ -83,11 +83,10 @@ class Views:
         On a CPU, views that no client gives any weight are not computed; their embeddings are left out.
         """
         mixture = sound(weights[MIXTURE])
-        used = mixture.detach().amax(0) > 0 if on_host(mixture) else None
         found = {
             place: network(cohort, self.weights_of(view, weights))
-            for place, (view, network) in enumerate(self.networks.items())
-            if used is None or used[place]
+            for place, ((view, network), counts) in enumerate(zip(self.networks.items(), used(mixture), strict=True))
+            if counts
         }
         logits = mixed(cohort, {place: output.logits for place, output in found.items()}, mixture)
         return Output(logits, torch.cat([output.embedding for output in found.values()], dim=1))
@@ -103,11 +102,27 @@ def sound(mixture: Tensor) -> Tensor:
     return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0 / mixture.shape[1])
 
 
+def used(mixture: Tensor) -> list[bool]:
+    """Which views some client gives any weight, where the host can tell: mixture [M, V]; on an accelerator all."""
+    return (mixture.amax(0) > 0).tolist() if on_host(mixture) else [True] * mixture.shape[1]
+
+
 def mixed(cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
     """log p of the mixture of some views, given by their places: logits [R, C] each, mixture a [M, V] -> [R, C]."""
-    terms = [
-        view.log_softmax(1) + mixture[:, place].log()[cohort.client].unsqueeze(1) for place, view in logits.items()
-    ]
+    return _mixed_at(cohort.client, logits, mixture)
+
+
+def mixed_at(cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor, rows: Tensor) -> Tensor:
+    """The same at some rows [T] alone, and zeros at the others: [R, C]."""
+    some = _mixed_at(
+        cohort.at("client", cohort.client, rows), {place: view[rows] for place, view in logits.items()}, mixture
+    )
+    return some.new_zeros(cohort.rows, some.shape[1]).index_copy_(0, rows, some)
+
+
+def _mixed_at(owner: Tensor, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
+    """The mixture at rows of the clients `owner` [T]: logits [T, C] each."""
+    terms = [view.log_softmax(1) + mixture[:, place].log()[owner].unsqueeze(1) for place, view in logits.items()]
     return torch.stack(terms).logsumexp(0)
 
 

@@ -21,7 +21,8 @@ class Metric:
 
     Attributes:
         name: as options and files have it. title: as tables and figures have it.
-        function: (cohort, outputs, part) -> [M] float32, each client's value; NaN where it is undefined.
+        function: (cohort, outputs, part) -> [M] float32, each client's value; NaN where it is undefined. Of nodes with classes
+            it reads the outputs at the part's nodes alone.
         higher_is_better: the direction in which a model is better.
         scale: what a value is multiplied with where people read it; 100 shows shares in percent.
         low, high: the range of possible values, before scaling.

@@ -221,7 +221,7 @@ class InProcess:
         self.metrics["train_loss"][places] = update.loss.to(self.device)
         if evaluate:
             with self._timed("evaluate"):
-                self._measure(places, cohort, update.personal)
+                self._measure(places, cohort, update.personal, update.logits)
         offload.release_pages(*part.state.values())
         return update.upload
 
@@ -252,12 +252,13 @@ class InProcess:
             part.personal = models
         return models
 
-    def _measure(self, places: Tensor | slice, cohort: Cohort, personal: State) -> None:
+    def _measure(self, places: Tensor | slice, cohort: Cohort, personal: State, known: Tensor | None = None) -> None:
+        """Write the metrics of personal models; `known` are their logits in validation, if they are (`Update.logits`)."""
         task = self.method.task
         metric = task.metric(self.method.context.metric).function
         val, test = task.seen(cohort, "val"), task.seen(cohort, "test")
         with torch.no_grad():
-            outputs = self.method.logits(personal, val)
+            outputs = self.method.logits(personal, val) if known is None else known
             self.metrics["finite"][places] = task.finite(cohort, outputs)
             self.metrics["val_loss"][places] = task.losses(cohort, outputs, "val")
             self.metrics["val"][places] = metric(cohort, outputs, "val")
