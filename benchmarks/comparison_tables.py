@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.stats import rankdata
 
 from fedquilt.reports.paired_test import wilcoxon_p
 from fedquilt.studies.gather import gather
@@ -85,14 +86,9 @@ def mean_ranks(results: Results, places: Sequence[Place], apart: Iterable[str] =
     """By method, the mean rank among the methods that all places have; equal means share their mean rank."""
     first, *rest = (results.by_place[place] for place in places)
     names = [name for name in first if name not in apart and all(name in found for found in rest)]
-    ranks: dict[str, list[float]] = {name: [] for name in names}
-    for place in places:
-        means = {name: results.mean(place, name) for name in names}
-        for name, mean in means.items():
-            ahead, equal = sum(v > mean for v in means.values()), sum(v == mean for v in means.values())
-            ranks[name].append(ahead + (equal + 1) / 2)
-    found = {name: statistics.fmean(of) for name, of in ranks.items()}
-    return dict(sorted(found.items(), key=lambda item: item[1]))
+    means = np.array([[results.mean(place, name) for name in names] for place in places])
+    ranks = rankdata(-means, axis=1).mean(axis=0).tolist()
+    return dict(sorted(zip(names, ranks, strict=True), key=lambda item: item[1]))
 
 
 def summary_table(results: Results) -> list[str]:
