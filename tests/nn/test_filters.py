@@ -24,7 +24,7 @@ from fedquilt.cohort.draws import client_keys
 from fedquilt.graphs.graph import Graph
 from fedquilt.nn import filters
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.filters import COLUMNS, FILTER, IDENTITY, FilterNet, distance_scales, of_units
+from fedquilt.nn.filters import COLUMNS, FILTER, IDENTITY, FilterNet, distance_scales, unit_factors
 from fedquilt.nn.models import Output
 from fedquilt.tasks.node_classification import class_count
 from support.clients import (
@@ -573,4 +573,4 @@ def test_each_unit_has_the_factors_of_its_group(hidden: int, groups: int) -> Non
     rng = torch.Generator().manual_seed(hidden)
     factor = torch.rand(2, 3, groups, generator=rng)
     expected = factor[..., [unit * groups // hidden for unit in range(hidden)]]
-    assert torch.equal(of_units(factor, hidden).expand(2, 3, hidden), expected)
+    assert torch.equal(unit_factors(factor, hidden).expand(2, 3, hidden), expected)

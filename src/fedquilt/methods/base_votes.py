@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 
 import torch
 from torch import Tensor
@@ -33,7 +34,17 @@ from fedquilt.methods.base_backbone import BackboneMethod
 from fedquilt.methods.quilt_settings import QuiltSettings, names_of
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Network
-from fedquilt.nn.views import MIXTURE, Views, mixed, mixed_at, mixture_weights, prefix_of, sound, used, votes_of
+from fedquilt.nn.views import (
+    MIXTURE,
+    Views,
+    mixed,
+    mixed_at,
+    mixture_weights,
+    prefix_of,
+    sound,
+    votes_of,
+    weighted_views,
+)
 
 VOTES = "votes"  # an upload, and in a client's state: its own
 AVERAGE_VOTES = "views"  # a download, and in the states: everyone's, and DROPPED of a view that is not trained any more
@@ -151,7 +162,7 @@ class VotingMethod(BackboneMethod):
             return self.effective(state, self.networks)
         mixture = state[MIXTURE]
         # Nothing reads the weights of a view without weight, which the host can tell where it has the values.
-        views = [prefix for prefix, counts in zip(self.networks, used(mixture), strict=True) if counts]
+        views = list(compress(self.networks, weighted_views(mixture)))
         # Nor do masks act before they learn; multiplying by them takes a third of a round on a CPU.
         masked_views = views if self.masks_learn(views) or not on_host(mixture) else ()
         return self.effective(state, masked_views, state.get(MASK_SHARE)) | {MIXTURE: mixture}
@@ -251,14 +262,14 @@ class VotingMethod(BackboneMethod):
     def mixed_views(self, cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
         """What `Views` gives of these logits, in which the views that it computes are among others: [R, C]."""
         mixture = sound(mixture)
-        counts = used(mixture)
+        counts = weighted_views(mixture)
         return mixed(cohort, {place: view for place, view in logits.items() if counts[place]}, mixture)
 
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits; of several views without putting their embeddings beside each other."""
         if not self.several or self.in_parts(cohort):
             return super().logits(personal, cohort)
-        live = [prefix for prefix, counts in zip(self.networks, used(sound(personal[MIXTURE])), strict=True) if counts]
+        live = list(compress(self.networks, weighted_views(sound(personal[MIXTURE]))))
         return self.mixed_views(cohort, self.view_logits(personal, cohort, live), personal[MIXTURE])
 
     # -- at the server, and reports ----------------------------------------------------------------------------------

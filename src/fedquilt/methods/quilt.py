@@ -54,7 +54,7 @@ from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
 from fedquilt.methods.quilt_settings import QuiltSettings, check_together
 from fedquilt.methods.sums import mean_of_sums, weighted_summands
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet, of_units
+from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet, unit_factors
 from fedquilt.nn.gpr import GprNet
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Network, matrices
@@ -256,7 +256,7 @@ class Quilt(VotingMethod, EvidenceMethod):
         learn = self.masks_learn(live)
         losses, effective = [], self.effective(state, live if learn else ())
         kept = cache(partial(self.kept_features, cohort, dropout))  # views with as many groups drop the same features
-        waiting = self.waiting(state, cohort)
+        waiting = self.waiting_gradients(state, cohort)
         for prefix, network in live.items():
             own = self.own(state) if isinstance(network, FilterNet) else {}
             weights = {name: effective[prefix + name] for name in network.shapes()}
@@ -277,7 +277,7 @@ class Quilt(VotingMethod, EvidenceMethod):
                 out[MODEL + name] = grad
         return out, losses[0] if len(losses) == 1 else torch.stack(losses).mean(0)
 
-    def waiting(self, state: State, cohort: Cohort) -> Weights:
+    def waiting_gradients(self, state: State, cohort: Cohort) -> Weights:
         """Where gradients wait to be sent as they are, so that they can be written there at once; empty where several are
         added up."""
         at_once = self.sends_gradients and self.one_step(cohort) and cohort is cohort.origin
@@ -291,7 +291,7 @@ class Quilt(VotingMethod, EvidenceMethod):
         if not self.settings.feature_dropout:
             return {}
         groups, shapes = network.groups if isinstance(network, FilterNet) else 1, network.shapes()
-        return {name: of_units(kept(groups), shapes[name][-1]) for name in getattr(network, "feature_weights", ())}
+        return {name: unit_factors(kept(groups), shapes[name][-1]) for name in getattr(network, "feature_weights", ())}
 
     def kept_features(self, cohort: Cohort, dropout: Dropout, groups: int) -> Tensor:
         """The factor of each feature in a training step, zero or 1 / (1 - feature_dropout), for each group: [M, F, G]."""

@@ -286,7 +286,7 @@ def _distance_scales(clients: Sequence[Client], order: int) -> np.ndarray:
     return scales.astype(np.float32)
 
 
-def of_units(factor: Tensor, hidden: int) -> Tensor:
+def unit_factors(factor: Tensor, hidden: int) -> Tensor:
     """The factors of each group of units as those of each unit: [M, F, G] -> [M, F, H], or as they are where G is one.
 
     One product with all units takes half of the time of a product for each group, whose units do not lie side by side.

@@ -85,7 +85,9 @@ class Views:
         mixture = sound(weights[MIXTURE])
         found = {
             place: network(cohort, self.weights_of(view, weights))
-            for place, ((view, network), counts) in enumerate(zip(self.networks.items(), used(mixture), strict=True))
+            for place, ((view, network), counts) in enumerate(
+                zip(self.networks.items(), weighted_views(mixture), strict=True)
+            )
             if counts
         }
         logits = mixed(cohort, {place: output.logits for place, output in found.items()}, mixture)
@@ -102,7 +104,7 @@ def sound(mixture: Tensor) -> Tensor:
     return torch.where(weights.sum(1, keepdim=True) > 0, weights, 1.0 / mixture.shape[1])
 
 
-def used(mixture: Tensor) -> list[bool]:
+def weighted_views(mixture: Tensor) -> list[bool]:
     """Which views some client gives any weight, where the host can tell: mixture [M, V]; on an accelerator all."""
     return (mixture.amax(0) > 0).tolist() if on_host(mixture) else [True] * mixture.shape[1]
 
