@@ -27,6 +27,7 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.label_numbers import presence
 from fedquilt.graphs.split import TRAIN
 from fedquilt.methods.base import methods
+from fedquilt.methods.base_votes import AVERAGE_VOTES, VOTES
 from fedquilt.methods.settings import as_dict
 from fedquilt.training.plan import Plan
 from support.clients import assert_near
@@ -154,7 +155,10 @@ def test_each_method_learns_numbers_or_refuses(name: str) -> None:
     clients = numeric(ragged_clients((25, 14)))
     context = make_task(clients, task=TASK, metric="r2", outputs=1)
     found = []
-    for unit in (1.0, 1000.0):  # a method's weights do not depend on the unit, and hidden labels change nothing
+    for unit in (
+        1.0,
+        1000.0,
+    ):  # a method's weights do not depend on the unit, and hidden labels change nothing but votes
         there = numeric(ragged_clients((25, 14)), unit)
         for client in there:
             client.graph.numbers[(client.split != TRAIN) & (client.graph.y >= 0)] *= unit
@@ -164,9 +168,23 @@ def test_each_method_learns_numbers_or_refuses(name: str) -> None:
         found.append((tap, training))
     (one, first), (two, second) = found
     for mine, other in zip(one.ups + one.downs, two.ups + two.downs, strict=True):
-        for key, tensor in mine.items():
-            torch.testing.assert_close(other[key], tensor, rtol=1e-3, atol=1e-4)
+        for key in mine.keys() - {VOTES, AVERAGE_VOTES}:
+            torch.testing.assert_close(other[key], mine[key], rtol=1e-3, atol=1e-4)
     assert first.records[-1]["val"] != second.records[-1]["val"]
+
+
+def test_quilt_weighs_its_views_by_a_metric_without_a_unit() -> None:
+    """By R2 where the run's metric is in the unit of the numbers, so that no vote depends on it."""
+    votes = []
+    for unit in (1.0, 1000.0):
+        clients = numeric(ragged_clients((40, 25)), unit)
+        method = make_method("quilt", clients, make_task(clients, task=TASK, metric="mae", outputs=1))
+        assert method.vote_metric.name == "r2"  # type: ignore[attr-defined]
+        training = make_training(method, clients, Plan(5, 1.0))
+        training.run()
+        votes.append(training.engine.state()[VOTES])
+    assert_near(votes[0], votes[1], 1e-3)
+    assert (votes[0] < 1).any()
 
 
 def test_sites_learn_what_the_simulation_learns(tmp_path: Path) -> None:

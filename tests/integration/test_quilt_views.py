@@ -11,11 +11,9 @@ import pytest
 import torch
 
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import dense
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.base_votes import MASK_SHARE
-from fedquilt.methods.quilt import Quilt
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.views import MIXTURE, prefix_of
 from fedquilt.scenarios.attacks import Attack
@@ -23,7 +21,7 @@ from fedquilt.scenarios.guarded_aggregation import GuardedAverage
 from fedquilt.scenarios.robust_aggregation import RobustAverage
 from fedquilt.training.plan import Plan
 from support.clients import assert_near
-from support.federations import make_method, make_task, make_training, ragged_clients, tapped_run
+from support.federations import make_training, ragged_clients, tapped_run
 from support.quilt_views import LARGER, NAMES, dropping_early, trained, views_in
 from support.quilt_views import make_quilt as make
 
@@ -203,18 +201,7 @@ def test_a_cohort_equals_cohorts_of_one_and_a_server_of_sums_while_views_are_dro
         assert_near(sums.engine.personal()[name], value, 1e-4)
 
 
-# -- what is refused, and newcomers --------------------------------------------------------------------------------------
-
-
-def test_views_need_classes_and_a_task_without_has_one_view() -> None:
-    clients = ragged_clients()
-    task = make_task(clients, task="node-regression", metric="r2", outputs=1)
-    assert make_method("quilt", clients, task).names == ["filter"]  # type: ignore[attr-defined]
-    defaults = Quilt.defaults(task)
-    assert (defaults["views"], defaults["hidden"]) == ("filter", 128)
-    assert not {"views", "hidden"} & set(Quilt.defaults(make_task(clients)))
-    with pytest.raises(FedquiltError, match="the task node-regression has not; give one view, such as views=filter"):
-        make_method("quilt", clients, task, views="mlp,sage")
+# -- one view, and newcomers --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("view", NAMES)

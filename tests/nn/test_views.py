@@ -15,7 +15,9 @@ from fedquilt.nn.filters import FILTER, FilterNet
 from fedquilt.nn.gpr import GprNet
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Mlp, Sage, common_start
-from fedquilt.nn.views import MIXTURE, Views, mixed, mixture_weights, prefix_of, sound, votes_of
+from fedquilt.nn.views import MIXTURE, Views, mixture_weights, prefix_of, sound, votes_of
+from fedquilt.tasks import NODE_CLASSIFICATION
+from fedquilt.tasks.base import find_task
 from support.clients import PADDING, assert_near, client_lists, lay, numbers
 from support.federations import CLASSES, FEATURES, ragged_clients
 
@@ -25,7 +27,8 @@ NETWORKS = {
     "gpr": GprNet(FEATURES, 8, CLASSES, 4, 0.8),
     "sage": Sage(FEATURES, 6, CLASSES),
 }
-VIEWS = Views(NETWORKS, {"filter": (FILTER,)})
+MIX = find_task(NODE_CLASSIFICATION).mixture
+VIEWS = Views(NETWORKS, {"filter": (FILTER,)}, MIX)
 
 
 def stirred(clients: int) -> Weights:
@@ -58,7 +61,7 @@ def test_some_views_are_mixed_by_the_weights_at_their_places(
     cohort = lay(clients, rows)
     logits = {place: 3 * numbers(seed + place, cohort.rows, CLASSES) for place in sorted(places)}
     mixture = numbers(seed + 9, cohort.clients, 4).abs() + 0.01
-    found = mixed(cohort, logits, mixture)
+    found = VIEWS.mixed(cohort, logits, mixture)
     for m in range(cohort.clients):
         p = sum(
             float(mixture[m, place]) * softmax(cohort.parts_of(one)[m].double().numpy(), axis=1)
@@ -69,7 +72,7 @@ def test_some_views_are_mixed_by_the_weights_at_their_places(
         without = min(places)
         mixture[:, without] = 0.0
         fewer = {place: one for place, one in logits.items() if place != without}
-        assert_near(mixed(cohort, logits, mixture), mixed(cohort, fewer, mixture), 1e-6)
+        assert_near(VIEWS.mixed(cohort, logits, mixture), VIEWS.mixed(cohort, fewer, mixture), 1e-6)
 
 
 def test_a_view_without_weight_is_not_computed() -> None:
@@ -103,7 +106,7 @@ def test_what_reads_features_and_edges_is_said_of_all_views() -> None:
         *("view.sage.conv1.weight", "view.sage.conv1.root"),
     )
     assert VIEWS.ignores_edge_weights == ""
-    assert Views({"mlp": NETWORKS["mlp"]}, {}).ignores_edge_weights == "model=mlp does not read edges"
+    assert Views({"mlp": NETWORKS["mlp"]}, {}, MIX).ignores_edge_weights == "model=mlp does not read edges"
     with pytest.raises(NotImplementedError):
         VIEWS.training(Cohort(ragged_clients()), {}, None)  # type: ignore[arg-type]
 

@@ -24,6 +24,7 @@ from fedquilt.runs.compute_version import (
     run_kinds,
     run_version,
 )
+from fedquilt.tasks.base import TASKS
 from support.federations import FIRST_QUILT
 
 RECORDED = Path(__file__).with_name("reference_results.json")
@@ -47,8 +48,10 @@ CASES: dict[str, dict[str, Any]] = {
     "dp": {"method": "fedssa", "dp_clip": 1.0, "dp_noise": 1.0},
     "folds": {"method": "fedavg", "split": "5fold", "seeds": [1]},
 }
-# The last bits of sums depend on the processor; after four rounds they are still far behind this.
+# The last bits of sums depend on the processor; after four rounds they are still far behind this, except where they decide
+# which of two types a link is nearer to.
 TOLERANCE = 1e-3
+TOLERANCES = {"fedlit": 1e-2}
 
 
 def numbers(case: str) -> list[float]:
@@ -81,7 +84,7 @@ def test_runs_give_the_numbers_of_the_declared_version(case: str) -> None:
     number = f"compute_version or kind_versions (in {method.__module__.replace('.', '/')}.py, now {method_now(case)})"
     where = f"{method.__name__}.{number}"
     assert method_recorded(recorded, case) == method_now(case), f"{where} was raised: record its numbers anew"
-    assert numbers(case) == pytest.approx(recorded["numbers"][case], rel=TOLERANCE), (
+    assert numbers(case) == pytest.approx(recorded["numbers"][case], rel=TOLERANCES.get(case, TOLERANCE)), (
         f"this run gives other numbers than before; if that is meant, raise {where} where the runs of other methods pass, "
         f"else COMPUTE_VERSION (in fedquilt/runs/compute_version.py, now {COMPUTE_VERSION}), and record them anew"
     )
@@ -105,9 +108,14 @@ def test_a_method_has_other_numbers_for_kinds_of_runs(monkeypatch: pytest.Monkey
     assert (usual, partial) == ({"node-classification"}, {"node-classification", "partial"})
     assert (compute_version("fedpub", usual), run_version("fedpub", usual)) == ("v3", 3)
     assert (compute_version("fedpub", partial), run_version("fedpub", partial)) == ("v3.1+partial4", "3.1+partial4")
+    monkeypatch.setattr(TASKS.find("link"), "compute_version", 1)
     both = run_kinds({"participation": 0.5, "task": "link"})
     assert compute_version("fedpub", both) == "v3.1+link2+partial4"
     assert compute_version("fedavg", both) == compute_version(None, both) == "v3"
+    monkeypatch.setattr(TASKS.find("link"), "compute_version", 4)  # of all methods that do it
+    assert compute_version("fedpub", both) == "v3.1+link5+partial4"
+    assert compute_version("fedavg", both) == "v3.1+link4"
+    assert compute_version("fedavg", usual) == "v3"
     assert not is_partial({"method": "fedpub", "participation": 1.0, "drop_out": 0.0})
     for option in ("participation", "drop_out", "stragglers", "join_late", "leave"):
         assert is_partial({option: 0.5})

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fedquilt.errors import FedquiltError
+from fedquilt.graphs.split import VAL
 from fedquilt.tasks import NODE_CLASSIFICATION
 from fedquilt.tasks.base import TASKS, find_metric, find_task, register_task
 from fedquilt.tasks.node_classification import NodeClassification
@@ -46,3 +47,29 @@ def test_a_client_is_finite_where_all_its_evaluated_outputs_are() -> None:
     outputs[mine[0], 2] = torch.inf
     assert task.finite(cohort, outputs).tolist() == [1.0, 0.0, 1.0]
     assert task.finite(cohort, outputs, [cohort.val]).tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("name", ["node-classification", "node-regression"])
+def test_a_mixture_of_models_is_that_of_what_they_predict(name: str) -> None:
+    """Probabilities of classes, or numbers; each row by the weights of its client."""
+    weights = torch.tensor([[0.2, 0.8], [1.0, 0.0]])
+    owner = torch.tensor([1, 0, 0])
+    outputs = [torch.randn(3, 4, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
+    task = find_task(name)
+    predict = task.predict if name == NODE_CLASSIFICATION else torch.Tensor.clone
+    expected = sum(
+        predict(o).double() * a[owner].unsqueeze(1) for o, a in zip(outputs, weights.double().T, strict=True)
+    )
+    assert torch.allclose(predict(task.mixture(outputs, weights, owner)).double(), expected, atol=1e-6)
+
+
+def test_metrics_read_the_rows_of_a_part_and_count_them() -> None:
+    rng = np.random.default_rng(0)
+    cohort = lay([random_client(rng, m, 20) for m in range(3)])
+    task = find_task(NODE_CLASSIFICATION)
+    assert task.rows_of(cohort, "val") is cohort.val
+    assert task.counts(cohort, "val").tolist() == [(client.split == VAL).sum() for client in cohort.members]
+    link = find_task("link")
+    split = lay([link.client(c.id, c.graph, c.split, 0) for c in cohort.members])
+    assert link.rows_of(split, "val") is split.nodes
+    assert link.counts(split, "val").tolist() == [c.held_out["val"].shape[1] for c in split.members]

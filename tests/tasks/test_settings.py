@@ -20,7 +20,7 @@ def test_settings_are_defaults_and_what_is_given() -> None:
     ("given", "why"),
     [
         ({"decoders": "mlp"}, "There is no setting of the task link 'decoders'; did you mean 'decoder'"),
-        ({"decoder": "cosine"}, "The setting decoder='cosine' of the task link"),
+        ({"decoder": "distance"}, "The setting decoder='distance' of the task link"),
         ({"width": 1}, "The setting width=1 of the task link"),
         ({"disjoint": 1.0}, "The setting disjoint=1.0 of the task link"),
         ({"split": "50/20/20"}, "edges are split by three percentages that sum to 100"),

@@ -6,9 +6,10 @@ toward everyone's of the round. Client m predicts with the mixture of views (`fe
 
     a_mv proportional to exp(s (e_v + t_m (o_mv - e_v))),   t_m = c_m / (c_m + own_votes),   s = sharpness VOTE_POINTS,
 
-where c_m is the number of its validation nodes. Where weights may have masks, two more votes, for them and against them, give
-g_m, how much of its masks a client predicts with, in the same way. Before the rounds DROPS views that are clearly worse than
-the best are dropped, before the last of them all but the best LEFT: clients do not train or send them any more.
+where c_m is the number of its validation nodes (edges, where the task is to predict edges). Where weights may have masks, two
+more votes, for them and against them, give g_m, how much of its masks a client predicts with, in the same way. Before the
+rounds DROPS views that are clearly worse than the best are dropped, before the last of them all but the best LEFT: clients do
+not train or send them any more.
 
 With one view there are no votes.
 """
@@ -25,7 +26,6 @@ from torch import Tensor
 
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.devices.device import on_host
-from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RunContext, State, Update
@@ -37,14 +37,13 @@ from fedquilt.nn.models import Network
 from fedquilt.nn.views import (
     MIXTURE,
     Views,
-    mixed,
-    mixed_at,
     mixture_weights,
     prefix_of,
     sound,
     votes_of,
     weighted_views,
 )
+from fedquilt.tasks.metric import Metric
 
 VOTES = "votes"  # an upload, and in a client's state: its own
 AVERAGE_VOTES = "views"  # a download, and in the states: everyone's, and DROPPED of a view that is not trained any more
@@ -82,11 +81,6 @@ class VotingMethod(BackboneMethod):
         self.names = names_of(settings)
         super().__init__(settings, context, averaging)
         self.several = isinstance(self.model, Views)
-        if self.several and not self.task.has_classes:
-            raise FedquiltError(
-                f"{self.title} mixes views by the probabilities of classes, which the task {self.task.name} has not; give one "
-                "view, such as views=filter."
-            )
 
     # -- what a method says of its weights and masks -----------------------------------------------------------------
 
@@ -224,18 +218,26 @@ class VotingMethod(BackboneMethod):
         if self.maskable:
             own.append(votes_of(points[:, views:], average[:, views:] >= 0, VOTE_POINTS))
         state[VOTES].copy_(torch.cat(own, dim=1))
-        checked, scale = cohort.counts(self.task.seen(cohort, "val").val), self.settings.sharpness * VOTE_POINTS
+        checked = self.task.counts(self.task.seen(cohort, "val"), "val")
+        scale = self.settings.sharpness * VOTE_POINTS
         trust = checked / (checked + self.settings.own_votes).clamp_min(1.0)
         state[MIXTURE].copy_(mixture_weights(state[VOTES][:, :views], average[:, :views], trust, scale))
         if masks_learn:
             state[MASK_SHARE].copy_(mixture_weights(state[VOTES][:, views:], average[:, views:], trust, scale)[:, 0])
+
+    @property
+    def vote_metric(self) -> Metric:
+        """The run's metric, or the task's first where that is in a unit in which ten points mean nothing."""
+        own = self.task.metric(self.context.metric)
+        return own if own.in_points else next(iter(self.task.metrics.values()))
 
     @torch.no_grad()
     def compare(self, state: State, cohort: Cohort, down: Message, shared: Mapping[int, Tensor]) -> Tensor:
         """The validation metric with each view as it is shared, then of their mixture with masks and without, in points,
         higher is better: [M, V + 2], or [M, V] without masks; zeros of views that are not trained, and of both while masks do
         not learn."""
-        metric, seen = self.task.metric(self.context.metric), self.task.seen(cohort, "val")
+        assert isinstance(self.model, Views)
+        metric, seen = self.vote_metric, self.task.seen(cohort, "val")
         scale = metric.scale if metric.higher_is_better else -metric.scale
         none, live = torch.zeros(cohort.clients, device=cohort.device), self.live(down)
 
@@ -245,7 +247,8 @@ class VotingMethod(BackboneMethod):
         found = [points(shared[place]) if place in shared else none for place in range(len(self.names))]
         if self.masks_learn(live):
             own = self.view_logits(self.effective(state, live), seen, live)
-            found += [points(mixed_at(seen, logits, state[MIXTURE], seen.val)) for logits in (own, shared)]
+            rows = self.task.rows_of(seen, "val")
+            found += [points(self.model.mixed_at(seen, outputs, state[MIXTURE], rows)) for outputs in (own, shared)]
         elif self.maskable:
             found += [none, none]
         return torch.stack(found, dim=1)
@@ -261,9 +264,10 @@ class VotingMethod(BackboneMethod):
 
     def mixed_views(self, cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
         """What `Views` gives of these logits, in which the views that it computes are among others: [R, C]."""
+        assert isinstance(self.model, Views)
         mixture = sound(mixture)
         counts = weighted_views(mixture)
-        return mixed(cohort, {place: view for place, view in logits.items() if counts[place]}, mixture)
+        return self.model.mixed(cohort, {place: view for place, view in logits.items() if counts[place]}, mixture)
 
     def logits(self, personal: State, cohort: Cohort) -> Tensor:
         """The personal models' logits; of several views without putting their embeddings beside each other."""

@@ -3,16 +3,16 @@
 Each view v is a network with weights of its own, under names such as ``view.sage.conv1.weight``. Views share nothing: each is
 trained by its own loss, as it would be alone. Client m predicts with the mixture of what they say,
 
-    p = sum_v a_mv softmax(logits_v),
+whose weights a [M, V] are chosen on validation nodes (`mixture_weights`). What that is, the task says: of classes, log p with
 
-whose weights a [M, V] are chosen on validation nodes (`mixture_weights`). The outputs are log p.
+    p = sum_v a_mv softmax(logits_v).
 
-Memory: one view is computed after the other; their logits, O(R C V), are held together.
+Memory: one view is computed after the other; their outputs, O(R C V), are held together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +25,7 @@ from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Network, Output, Shapes, common_start, part
 
 MIXTURE = "mixture"  # a [M, V], beside the weights of the views
+Mix = Callable[[Sequence[Tensor], Tensor, Tensor], Tensor]  # `Task.mixture`
 
 
 def prefix_of(view: str) -> str:
@@ -39,10 +40,12 @@ class Views:
     Attributes:
         networks: by name.
         beside: weights without a view in their names, by the view that reads them.
+        mix: the outputs of a mixture of views (`Task.mixture`).
     """
 
     networks: Mapping[str, Network]
     beside: Mapping[str, Sequence[str]]
+    mix: Mix
 
     @property
     def feature_weights(self) -> tuple[str, ...]:
@@ -78,7 +81,7 @@ class Views:
         return part(weights, prefix_of(view)) | {n: weights[n] for n in self.beside.get(view, ()) if n in weights}
 
     def __call__(self, cohort: Cohort, weights: Weights) -> Output:
-        """Compute log p of every row, and the embeddings of all views beside each other, without dropout.
+        """Compute the outputs of the mixture at every row, and the embeddings of all views beside each other, without dropout.
 
         On a CPU, views that no client gives any weight are not computed; their embeddings are left out.
         """
@@ -90,12 +93,27 @@ class Views:
             )
             if counts
         }
-        logits = mixed(cohort, {place: output.logits for place, output in found.items()}, mixture)
+        logits = self.mixed(cohort, {place: output.logits for place, output in found.items()}, mixture)
         return Output(logits, torch.cat([output.embedding for output in found.values()], dim=1))
 
     def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
         """Views are trained one by one, so that nothing is mixed in training."""
         raise NotImplementedError
+
+    def mixed(self, cohort: Cohort, outputs: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
+        """The mixture of some views, given by their places: outputs [R, C] each, a [M, V] -> [R, C]."""
+        return self._mixed(cohort.client, outputs, mixture)
+
+    def mixed_at(self, cohort: Cohort, outputs: Mapping[int, Tensor], mixture: Tensor, rows: Tensor) -> Tensor:
+        """The same at some rows [T] alone, and zeros at the others: [R, C]."""
+        at_rows = {place: view[rows] for place, view in outputs.items()}
+        some = self._mixed(cohort.at("client", cohort.client, rows), at_rows, mixture)
+        return some.new_zeros(cohort.rows, some.shape[1]).index_copy_(0, rows, some)
+
+    def _mixed(self, owner: Tensor, outputs: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
+        """The mixture at rows of the clients `owner` [T]."""
+        weights = torch.stack([mixture[:, place] for place in outputs], dim=1)  # an index would copy from the host
+        return self.mix(list(outputs.values()), weights, owner)
 
 
 def sound(mixture: Tensor) -> Tensor:
@@ -107,25 +125,6 @@ def sound(mixture: Tensor) -> Tensor:
 def weighted_views(mixture: Tensor) -> list[bool]:
     """Which views some client gives any weight, where the host can tell: mixture [M, V]; on an accelerator all."""
     return (mixture.amax(0) > 0).tolist() if on_host(mixture) else [True] * mixture.shape[1]
-
-
-def mixed(cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
-    """log p of the mixture of some views, given by their places: logits [R, C] each, mixture a [M, V] -> [R, C]."""
-    return _mixed_at(cohort.client, logits, mixture)
-
-
-def mixed_at(cohort: Cohort, logits: Mapping[int, Tensor], mixture: Tensor, rows: Tensor) -> Tensor:
-    """The same at some rows [T] alone, and zeros at the others: [R, C]."""
-    some = _mixed_at(
-        cohort.at("client", cohort.client, rows), {place: view[rows] for place, view in logits.items()}, mixture
-    )
-    return some.new_zeros(cohort.rows, some.shape[1]).index_copy_(0, rows, some)
-
-
-def _mixed_at(owner: Tensor, logits: Mapping[int, Tensor], mixture: Tensor) -> Tensor:
-    """The mixture at rows of the clients `owner` [T]: logits [T, C] each."""
-    terms = [view.log_softmax(1) + mixture[:, place].log()[owner].unsqueeze(1) for place, view in logits.items()]
-    return torch.stack(terms).logsumexp(0)
 
 
 def votes_of(points: Tensor, alive: Tensor, reach: float) -> Tensor:

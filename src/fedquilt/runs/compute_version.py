@@ -11,9 +11,9 @@ COMPUTE_VERSION = 3
 """Raise it with every change that gives runs of several methods other numbers. Moves, renames and speed-ups do not count.
 
 Where only one method's numbers change, raise that method's own (`Method.compute_version`): then the finished cells of all
-others stay valid. Where only some kinds of its runs get other numbers, raise those (`Method.kind_versions`).
-`tests/runs/test_compute_version.py` compares a few numbers of every method with recorded ones, so that no change goes
-unnoticed, and says which to raise. It also says how to record them again.
+others stay valid. Where only some kinds of its runs get other numbers, raise those (`Method.kind_versions`); where all runs of
+a task do, the task's (`Task.compute_version`). `tests/runs/test_compute_version.py` compares a few numbers of every method with
+recorded ones, so that no change goes unnoticed, and says which to raise. It also says how to record them again.
 """
 
 PARTIAL = "partial"  # the kind of a run in which clients sit out
@@ -43,8 +43,16 @@ def method_version(method: str | None, kinds: Collection[str] = ()) -> int | str
     known = methods().get(method) if method is not None else None
     if known is None:
         return FIRST
-    raised = "".join(f"+{kind}{known.kind_versions[kind]}" for kind in sorted(kinds) if kind in known.kind_versions)
+    numbers = {kind: known.kind_versions.get(kind, FIRST) + task_version(kind) - FIRST for kind in sorted(kinds)}
+    raised = "".join(f"+{kind}{number}" for kind, number in numbers.items() if number > FIRST)
     return f"{known.compute_version}{raised}" if raised else known.compute_version
+
+
+def task_version(name: str) -> int:
+    """The number of a task's own computation (`Task.compute_version`); of what is no task that is here, the first."""
+    from fedquilt.tasks.base import TASKS  # imports torch, too
+
+    return TASKS.find(name).compute_version if name in TASKS else FIRST
 
 
 def run_version(method: str | None = None, kinds: Collection[str] = ()) -> int | str:

@@ -27,7 +27,7 @@ from fedquilt.graphs.split import NONE, TEST, Split
 from fedquilt.partition.partition import Partition
 from fedquilt.tasks import NODE_CLASSIFICATION
 from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
-from fedquilt.tasks.metric import Metric, Part
+from fedquilt.tasks.metric import Metric, Part, rows_of
 from fedquilt.tasks.settings import NoTaskSettings, read_task_settings
 
 
@@ -42,6 +42,7 @@ class Task(ABC):
         splits_edges: each client's edges are split, not the nodes of the whole graph. `Settings` then has a `split`, and the
             run's option of that name is meant for it.
         needs_labels: whether some node has to have a label.
+        compute_version: raise it with a change that gives its runs other numbers (`fedquilt.runs.compute_version`).
     """
 
     name: ClassVar[str]
@@ -51,6 +52,7 @@ class Task(ABC):
     Settings: ClassVar[type] = NoTaskSettings
     splits_edges: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = True
+    compute_version: ClassVar[int] = 1
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         self.settings: Any = read_task_settings(self.name, self.Settings, settings or {})
@@ -142,9 +144,17 @@ class Task(ABC):
         """Each client's counts by true and by predicted class, [M, C, C] int64; None where there are no classes."""
         return None
 
-    @abstractmethod
+    def rows_of(self, cohort: Cohort, part: Part) -> Tensor:
+        """The rows whose outputs metrics of a part read: [T] int64."""
+        return rows_of(cohort, part)
+
     def evaluated_rows(self, cohort: Cohort) -> Sequence[Tensor]:
-        """The rows whose outputs metrics read: outputs that are not finite there make a client's metrics meaningless."""
+        """Those of validation and test: outputs that are not finite there make a client's metrics meaningless."""
+        return self.rows_of(cohort, "val"), self.rows_of(cohort, "test")
+
+    def counts(self, cohort: Cohort, part: Part) -> Tensor:
+        """How much each client's metrics of a part are over, such as nodes: [M] float32."""
+        return cohort.counts(self.rows_of(cohort, part))
 
     def finite(self, cohort: Cohort, outputs: Tensor, rows: Sequence[Tensor] | None = None) -> Tensor:
         """[M] 1 where all outputs of a client at the evaluated rows (or `rows`) are finite, else 0: outputs [R, C]."""
@@ -153,6 +163,15 @@ class Task(ABC):
         wrong = (~torch.isfinite(outputs).all(1)).float()
         chosen = self.evaluated_rows(cohort) if rows is None else rows
         return 1.0 - torch.stack([cohort.sum_over(wrong[some], some) for some in chosen]).sum(0).clamp_max(1.0)
+
+    def mixture(self, outputs: Sequence[Tensor], weights: Tensor, owner: Tensor) -> Tensor:
+        """The outputs of a mixture of models: by default the weighted sum of theirs.
+
+        Args:
+            outputs: [T, C] of each of V models. weights: [M, V], each client's of the models; they sum to one.
+            owner: [T] int64, whose row it is.
+        """
+        return torch.stack([o * w[owner].unsqueeze(1) for o, w in zip(outputs, weights.unbind(1), strict=True)]).sum(0)
 
     # -- prediction --------------------------------------------------------------------------------------------------
 

@@ -1,14 +1,8 @@
 """Link prediction: which pairs of a client's nodes are joined, by binary cross-entropy; measured by ROC AUC and others.
 
-A model's outputs are an embedding of every node, and a decoder without weights of its own turns two of them into the logit of
-an edge:
-
-    dot     z_u . z_v
-    mlp     sum_k s_k ReLU(z_uk + z_vk), where s_k is 1 for the first half of the units and -1 for the rest
-
-The second is a perceptron with one hidden layer, s ReLU(W (h_u + h_v) + 2 b), whose first layer W is the model's last: z = W h
-+ b. Weights of the second layer would change nothing but scale, as c ReLU(x) = sign(c) ReLU(|c| x). So every weight of a
-decoder is a weight of the model, and follows the method's own rules: FedAvg averages it, FedPer keeps it at home.
+A model's outputs are an embedding of every node, and a decoder without weights of its own (`link_decoders`) turns two of them
+into the logit of an edge. So every weight of a decoder is a weight of the model, and follows the method's own rules: FedAvg
+averages it, FedPer keeps it at home.
 
 `link_split` describes the split of the edges, `link_pairs` the pairs. A step draws as many negatives as it has edges to
 predict. A client's loss is the mean of its edges' and its negatives' losses.
@@ -19,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -35,6 +29,7 @@ from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TRAIN, Shares, Split, parse_split
 from fedquilt.tasks import LINK, class_metrics, link_metrics
 from fedquilt.tasks.base import Task, register_task
+from fedquilt.tasks.link_decoders import Decoder, DecoderName, decoder_of, mixed_embeddings
 from fedquilt.tasks.link_pairs import NodePairs, pairs_of_cohort
 from fedquilt.tasks.link_split import EdgeSplit, seen_client, without_part
 from fedquilt.tasks.metric import Metric, Part
@@ -58,29 +53,22 @@ class LinkSettings:
     """The settings of link prediction.
 
     Attributes:
-        decoder: how two nodes' embeddings become the logit of an edge: dot or mlp.
+        decoder: how two nodes' embeddings become the logit of an edge: cosine, dot or mlp.
+        scale: of cosine, the logit of two nodes with the same embedding.
         width: of an embedding; of mlp, its hidden units.
         split: percentages of a client's edges for training, validation and test.
         disjoint: share of the training edges that training predicts and over which no message passes meanwhile; 0: it predicts
             all of them, and messages pass over all.
     """
 
-    decoder: Literal["dot", "mlp"] = "dot"
+    decoder: DecoderName = "cosine"
+    scale: Annotated[float, Field(gt=0, le=1000)] = 3.0
     width: Annotated[int, Field(ge=2, le=4096)] = 64
     split: Annotated[str, AfterValidator(check_shares)] = "70/10/20"
     disjoint: Annotated[float, Field(ge=0, le=0.9)] = 0.5
 
 
-def decoded(decoder: str, a: Tensor, b: Tensor) -> Tensor:
-    """The logits of edges between nodes with embeddings a and b: [P, D], [P, D] -> [P]."""
-    if decoder == "dot":
-        return (a * b).sum(1)
-    units = torch.relu(a + b)
-    half = (units.shape[1] + 1) // 2
-    return units[:, :half].sum(1) - units[:, half:].sum(1)
-
-
-def pair_scores(cohort: Cohort, outputs: Tensor, part: Part, decoder: str) -> tuple[Tensor, Tensor, Tensor, int]:
+def pair_scores(cohort: Cohort, outputs: Tensor, part: Part, decoder: Decoder) -> tuple[Tensor, Tensor, Tensor, int]:
     """What rankings take, of a part's edges and fixed negatives: logits [P], which are edges [P], whose [P], and M."""
     pairs = pairs_of_cohort(cohort)
     some = (pairs.edges[part], pairs.negatives[part])
@@ -89,10 +77,10 @@ def pair_scores(cohort: Cohort, outputs: Tensor, part: Part, decoder: str) -> tu
     return score, joined, torch.cat([each.client for each in some]), cohort.clients
 
 
-def _logits(decoder: str, outputs: Tensor, pairs: NodePairs, first: Tensor) -> Tensor:
+def _logits(decoder: Decoder, outputs: Tensor, pairs: NodePairs, first: Tensor) -> Tensor:
     """The logits [P] of pairs, where the outputs of client m begin at row first[m]."""
     u, v = pairs.ends + first[pairs.client]
-    return decoded(decoder, outputs[u], outputs[v])
+    return decoder(outputs[u], outputs[v])
 
 
 def _training_rows(cohort: Cohort) -> Tensor:
@@ -101,7 +89,7 @@ def _training_rows(cohort: Cohort) -> Tensor:
     return first
 
 
-def link_metrics_of(decoder: str) -> dict[str, Metric]:
+def link_metrics_of(decoder: Decoder) -> dict[str, Metric]:
     """The metrics of embeddings that a decoder reads."""
 
     def ranked(function: Callable[[Tensor, Tensor, Tensor, int], Tensor]) -> Callable[[Cohort, Tensor, Part], Tensor]:
@@ -120,7 +108,8 @@ class LinkPrediction(Task):
     """Outputs are node embeddings; edges of a client are split, and pairs of its nodes are predicted."""
 
     title = "which nodes are joined by an edge"
-    metrics = link_metrics_of("dot")
+    compute_version = 2
+    metrics = link_metrics_of(decoder_of("dot", 1.0))
     Settings = LinkSettings
     settings: LinkSettings
     splits_edges = True
@@ -128,7 +117,8 @@ class LinkPrediction(Task):
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         super().__init__(settings)
-        self.metrics = link_metrics_of(self.settings.decoder)
+        self.decoder = decoder_of(self.settings.decoder, self.settings.scale)
+        self.metrics = link_metrics_of(self.decoder)
 
     # -- data --------------------------------------------------------------------------------------------------------
 
@@ -183,8 +173,8 @@ class LinkPrediction(Task):
         pairs, first = pairs_of_cohort(cohort), _training_rows(cohort)
         edges = pairs.edges["train"]
         others = pairs.free.draw(edges, draws)
-        joined = F.softplus(-_logits(self.settings.decoder, outputs, edges, first))
-        apart = F.softplus(_logits(self.settings.decoder, outputs, others, first))
+        joined = F.softplus(-_logits(self.decoder, outputs, edges, first))
+        apart = F.softplus(_logits(self.decoder, outputs, others, first))
         some = pairs.free.some[edges.client]  # a client whose nodes are all joined has no negatives
         each = (joined + some * apart) / (1.0 + some)
         weight = 1.0 / edges.count[edges.client]
@@ -192,15 +182,27 @@ class LinkPrediction(Task):
 
     def losses(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
         """Each client's mean binary cross-entropy over a part's edges and fixed negatives."""
-        score, joined, owner, clients = pair_scores(cohort, outputs, part, self.settings.decoder)
+        score, joined, owner, clients = pair_scores(cohort, outputs, part, self.decoder)
         each = F.softplus(torch.where(joined, -score, score))
         return _client_means(
             each, owner, torch.zeros(clients, device=each.device).index_add_(0, owner, torch.ones_like(each))
         )
 
-    def evaluated_rows(self, cohort: Cohort) -> Sequence[Tensor]:
+    def rows_of(self, cohort: Cohort, part: Part) -> Tensor:
         """All nodes: any of them may be an end of a pair."""
+        return cohort.nodes
+
+    def evaluated_rows(self, cohort: Cohort) -> Sequence[Tensor]:
+        """The same, once."""
         return (cohort.nodes,)
+
+    def counts(self, cohort: Cohort, part: Part) -> Tensor:
+        """A client's edges of a part."""
+        return pairs_of_cohort(cohort).edges[part].count
+
+    def mixture(self, outputs: Sequence[Tensor], weights: Tensor, owner: Tensor) -> Tensor:
+        """Embeddings whose logits are the weighted mean of the models': [R, D] each -> [R, V D]."""
+        return mixed_embeddings(self.settings.decoder, outputs, weights[owner])
 
     # -- prediction --------------------------------------------------------------------------------------------------
 
@@ -210,7 +212,7 @@ class LinkPrediction(Task):
 
     def pair_probabilities(self, outputs: Tensor, pairs: Tensor) -> Tensor:
         """The probabilities of edges between nodes: outputs [n, D], pairs [2, P] -> [P]."""
-        return decoded(self.settings.decoder, outputs[pairs[0]], outputs[pairs[1]]).sigmoid()
+        return self.decoder(outputs[pairs[0]], outputs[pairs[1]]).sigmoid()
 
     def prediction_rows(
         self, ids: Sequence[object], predictions: np.ndarray, names: tuple[str, ...] | None

@@ -59,3 +59,14 @@ class Metric:
     def possible(self, value: float) -> bool:
         """Whether a value, before scaling, is in the metric's range."""
         return self.low <= value <= self.high
+
+    @property
+    def in_points(self) -> bool:
+        """Whether people read it in percent, so that a difference of one point means the same whatever a label's unit."""
+        return self.scale == 100.0
+
+
+def rows_of(cohort: Cohort, part: Part) -> Tensor:
+    """The rows of the nodes of a part: [T] int64."""
+    rows: Tensor = getattr(cohort, part)
+    return rows

@@ -24,7 +24,7 @@ from fedquilt.tasks import NODE_CLASSIFICATION, class_metrics
 from fedquilt.tasks.base import Task, register_task
 from fedquilt.tasks.class_weights import NONE as NO_WEIGHTS
 from fedquilt.tasks.class_weights import class_counts, parse_weights, row_weights
-from fedquilt.tasks.metric import Metric, Part
+from fedquilt.tasks.metric import Metric, Part, rows_of
 
 
 def labels(cohort: Cohort) -> Tensor:
@@ -64,12 +64,6 @@ def training_homophily(client: Client) -> float:
         counted = weights[seen].astype(np.float64)
         return float((counted[same].sum() + 1) / (counted.sum() + 2))
     return (int(same.sum()) + 1) / (int(seen.sum()) + 2)
-
-
-def rows_of(cohort: Cohort, part: Part) -> Tensor:
-    """The rows of the nodes of a part: [T] int64."""
-    rows: Tensor = getattr(cohort, part)
-    return rows
 
 
 def rows_with_labels(cohort: Cohort, logits: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, int]:
@@ -202,9 +196,12 @@ class NodeClassification(Task):
         """Each client's mean cross-entropy."""
         return losses(cohort, outputs, rows_of(cohort, part))
 
-    def evaluated_rows(self, cohort: Cohort) -> Sequence[Tensor]:
-        """Validation and test nodes."""
-        return cohort.val, cohort.test
+    def mixture(self, outputs: Sequence[Tensor], weights: Tensor, owner: Tensor) -> Tensor:
+        """log p of p = sum_v a_v softmax(logits_v): [T, C] each -> [T, C]."""
+        terms = [
+            o.log_softmax(1) + a.log()[owner].unsqueeze(1) for o, a in zip(outputs, weights.unbind(1), strict=True)
+        ]
+        return torch.stack(terms).logsumexp(0)
 
     def known_labels(self, graph: Graph, names: tuple[str, ...]) -> np.ndarray:
         """The names of the true classes; empty where a node has none."""

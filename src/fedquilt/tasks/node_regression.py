@@ -24,10 +24,10 @@ from fedquilt.errors import FedquiltError
 from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.label_numbers import numeric_labels, presence
 from fedquilt.graphs.split import TEST, TRAIN, VAL
+from fedquilt.tasks import NODE_REGRESSION
 from fedquilt.tasks.base import Task, register_task
-from fedquilt.tasks.metric import Metric, Part
+from fedquilt.tasks.metric import Metric, Part, rows_of
 
-NODE_REGRESSION = "node-regression"
 # The names under which a client's mean and deviation of training labels are stored with it, and saved with its model.
 MEAN, DEVIATION = "mean training label", "deviation of training labels"
 _LARGEST = sys.float_info.max
@@ -90,11 +90,6 @@ def _units(cohort: Cohort) -> Tensor:
 # --- metrics: each client's value [M] from the standardised errors of a part
 
 
-def _rows(cohort: Cohort, part: Part) -> Tensor:
-    rows: Tensor = getattr(cohort, part)
-    return rows
-
-
 def _means(cohort: Cohort, values: Tensor, rows: Tensor) -> Tensor:
     """Each client's mean of [T] values at some rows: [M] float64; NaN where it has none of them."""
     sums = torch.zeros(cohort.clients, dtype=torch.float64, device=values.device)
@@ -108,25 +103,25 @@ def _errors(cohort: Cohort, outputs: Tensor, rows: Tensor) -> Tensor:
 
 def squared_error(cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
     """The mean of (y' - y)^2 = s^2 (z' - z)^2."""
-    rows = _rows(cohort, part)
+    rows = rows_of(cohort, part)
     return (_means(cohort, _errors(cohort, outputs, rows).square(), rows) * units(cohort)[1].square()).float()
 
 
 def root_squared_error(cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
     """The root of the mean of (y' - y)^2."""
-    rows = _rows(cohort, part)
+    rows = rows_of(cohort, part)
     return (_means(cohort, _errors(cohort, outputs, rows).square(), rows).sqrt() * units(cohort)[1]).float()
 
 
 def absolute_error(cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
     """The mean of |y' - y|."""
-    rows = _rows(cohort, part)
+    rows = rows_of(cohort, part)
     return (_means(cohort, _errors(cohort, outputs, rows).abs(), rows) * units(cohort)[1]).float()
 
 
 def explained(cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
     """R2 = 1 - sum (y' - y)^2 / sum (y - mean of y)^2; NaN where a client's labels there are all equal, or one only."""
-    rows = _rows(cohort, part)
+    rows = rows_of(cohort, part)
     z = targets(cohort)[rows].double()
     centre = _means(cohort, z, rows)[cohort.client[rows]]
     variance = _means(cohort, (z - centre).square(), rows)
@@ -191,12 +186,8 @@ class NodeRegression(Task):
 
     def losses(self, cohort: Cohort, outputs: Tensor, part: Part) -> Tensor:
         """The same on a part: in units of the variance of the client's training labels."""
-        rows = _rows(cohort, part)
+        rows = rows_of(cohort, part)
         return _means(cohort, _errors(cohort, outputs, rows).square(), rows).float()
-
-    def evaluated_rows(self, cohort: Cohort) -> Sequence[Tensor]:
-        """Validation and test nodes."""
-        return cohort.val, cohort.test
 
     def in_units(self, cohort: Cohort, outputs: Tensor) -> Tensor:
         """y' = m + s z', in double precision: a label may be large and its deviation small."""
