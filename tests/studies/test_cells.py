@@ -22,6 +22,7 @@ from fedquilt.studies import cells as module
 from fedquilt.studies import digests
 from fedquilt.studies.cells import Cell, expand, format_settings, with_others
 from fedquilt.studies.spec import MACHINE_OPTIONS
+from fedquilt.tasks.base import TASKS
 from support.small_runs import own_graph
 from support.tiny_studies import TINY, cells_of, study_of
 
@@ -333,6 +334,10 @@ def test_only_cells_of_a_kind_change_with_its_number(
 ) -> None:
     changes: list[dict[str, Any]] = [{}, {"participation": 0.5}, {"drop_out": 0.2}, {"leave": 0.2}, {"task": "link"}]
     before = [cell(**options).key for options in changes]
-    monkeypatch.setattr(methods()[cell().config.method], "kind_versions", {"partial": 7})
+    method = methods()[cell().config.method]
+    monkeypatch.setattr(method, "kind_versions", {**method.kind_versions, "partial": 7})
     after = [cell(**options).key for options in changes]
     assert [one == two for one, two in zip(before, after, strict=True)] == [True, False, False, False, True]
+    monkeypatch.undo()
+    monkeypatch.setattr(TASKS.find("link"), "compute_version", 7)
+    assert [one == cell(**options).key for one, options in zip(before, changes, strict=True)] == [True] * 4 + [False]
