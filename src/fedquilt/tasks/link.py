@@ -70,17 +70,17 @@ class LinkSettings:
 
 def pair_scores(cohort: Cohort, outputs: Tensor, part: Part, decoder: Decoder) -> tuple[Tensor, Tensor, Tensor, int]:
     """What rankings take, of a part's edges and fixed negatives: logits [P], which are edges [P], whose [P], and M."""
-    pairs = pairs_of_cohort(cohort)
+    pairs, read = pairs_of_cohort(cohort), decoder.read(outputs)
     some = (pairs.edges[part], pairs.negatives[part])
-    score = torch.cat([_logits(decoder, outputs, each, cohort.first_row) for each in some])
+    score = torch.cat([_logits(decoder, read, each, cohort.first_row) for each in some])
     joined = torch.cat([torch.full_like(each.client, place == 0, dtype=torch.bool) for place, each in enumerate(some)])
     return score, joined, torch.cat([each.client for each in some]), cohort.clients
 
 
-def _logits(decoder: Decoder, outputs: Tensor, pairs: NodePairs, first: Tensor) -> Tensor:
-    """The logits [P] of pairs, where the outputs of client m begin at row first[m]."""
+def _logits(decoder: Decoder, read: Tensor, pairs: NodePairs, first: Tensor) -> Tensor:
+    """The logits [P] of pairs, where what the decoder read of client m's nodes begins at row first[m]."""
     u, v = pairs.ends + first[pairs.client]
-    return decoder(outputs[u], outputs[v])
+    return decoder.pair(read[u], read[v])
 
 
 def _training_rows(cohort: Cohort) -> Tensor:
@@ -172,9 +172,9 @@ class LinkPrediction(Task):
         """The binary cross-entropy of the supervision edges, and of as many negatives that are drawn in this step."""
         pairs, first = pairs_of_cohort(cohort), _training_rows(cohort)
         edges = pairs.edges["train"]
-        others = pairs.free.draw(edges, draws)
-        joined = F.softplus(-_logits(self.decoder, outputs, edges, first))
-        apart = F.softplus(_logits(self.decoder, outputs, others, first))
+        others, read = pairs.free.draw(edges, draws), self.decoder.read(outputs)
+        joined = F.softplus(-_logits(self.decoder, read, edges, first))
+        apart = F.softplus(_logits(self.decoder, read, others, first))
         some = pairs.free.some[edges.client]  # a client whose nodes are all joined has no negatives
         each = (joined + some * apart) / (1.0 + some)
         weight = 1.0 / edges.count[edges.client]

@@ -14,6 +14,7 @@ model hardly learns for many rounds. The cosine does not depend on their length.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -21,15 +22,36 @@ import torch.nn.functional as F
 from torch import Tensor
 
 DecoderName = Literal["cosine", "dot", "mlp"]
-Decoder = Callable[[Tensor, Tensor], Tensor]  # embeddings [P, D] and [P, D] -> logits [P]
 _ZERO = 1e-6  # the length under which an embedding has no direction
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder in two steps, so that what concerns one node is computed once, not for each of its pairs.
+
+    Attributes:
+        read: what pairs read of the embeddings: [R, D] -> [R, D].
+        pair: the logits of pairs, from what was read: [P, D] and [P, D] -> [P].
+    """
+
+    read: Callable[[Tensor], Tensor]
+    pair: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, a: Tensor, b: Tensor) -> Tensor:
+        """The logits of pairs from their embeddings: [P, D] and [P, D] -> [P]."""
+        return self.pair(self.read(a), self.read(b))
 
 
 def decoder_of(name: DecoderName, scale: float) -> Decoder:
     """The decoder called `name`; `scale` is s, of the cosine."""
     if name == "cosine":
-        return lambda a, b: scale * (directions(a) * directions(b)).sum(1)
-    return perceptron if name == "mlp" else lambda a, b: (a * b).sum(1)
+        return Decoder(lambda z: scale**0.5 * directions(z), product)
+    return Decoder(lambda z: z, perceptron if name == "mlp" else product)
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """The inner product."""
+    return (a * b).sum(1)
 
 
 def perceptron(a: Tensor, b: Tensor) -> Tensor:
