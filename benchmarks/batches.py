@@ -1,11 +1,11 @@
-"""`python -m benchmarks.batches`: memory of training on clusters of large graphs, against the whole graphs at once.
+"""`python -m benchmarks.batches`: memory of training on parts of large graphs, against the whole graphs at once.
 
 A graph `mosaic` of each size with natural clients of a tenth of its nodes, one client in memory at a time (`cohort_size=1`),
 and a process for each point, which prints a line of JSON: seconds, and the peak of anonymous memory (what no file backs), after
 
 - graph: the graph is generated, or with --mapped read from a file whose features stay on disk;
 - clients: it is cut into clients;
-- clusters: METIS has cut each client's graph (nothing with --batch full);
+- clusters: METIS has cut each client's graph (nothing unless --batch clusters);
 - rounds: FedAvg's rounds, each with an evaluation at all nodes.
 """
 
@@ -44,7 +44,7 @@ def measure(nodes: int, batch: str, batch_nodes: int, rounds: int, file: str) ->
         "rounds": rounds,
         "batch": batch,
     }
-    if batch == "clusters":
+    if batch != "full":
         values["batch_nodes"] = batch_nodes
     found: dict[str, object] = {
         "nodes": nodes,
@@ -96,7 +96,7 @@ def main() -> None:
     """Measure each point in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", default="100000,1000000")
-    parser.add_argument("--batch", default="clusters", choices=("clusters", "full"))
+    parser.add_argument("--batch", default="clusters", choices=("clusters", "neighbours", "full"))
     parser.add_argument("--batch-nodes", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--mapped", action="store_true", help="features stay in a file")

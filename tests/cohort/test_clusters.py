@@ -32,7 +32,7 @@ def neighbours(client: Client) -> np.ndarray:
 def test_an_epoch_goes_once_through_all_nodes(nodes: int, step: int) -> None:
     clusters = Clusters(large(nodes), step)
     assert clusters.parts == clusters.steps == -(-nodes // step)
-    dealt = [clusters.nodes_of(cards) for cards in clusters.dealt(0, 3)]
+    dealt = [clusters.nodes_of(cards) for cards in clusters.cards(0, 3)]
     assert np.array_equal(np.sort(np.concatenate(dealt)), np.arange(nodes))
     for some in dealt:
         assert (clusters.client.split[some] == TRAIN).any()
@@ -45,7 +45,7 @@ def test_what_is_dealt_depends_on_seed_client_and_epoch() -> None:
     clusters = Clusters(large(60), 15)
 
     def dealt(of: Clusters, seed: int, epoch: int) -> list[list[int]]:
-        return [of.nodes_of(cards).tolist() for cards in of.dealt(seed, epoch)]
+        return [of.nodes_of(cards).tolist() for cards in of.cards(seed, epoch)]
 
     assert dealt(clusters, 0, 0) == dealt(Clusters(large(60), 15), 0, 0)
     other = Clusters(replace(large(60), id=1), 15)
@@ -60,7 +60,7 @@ def test_where_few_clusters_have_training_nodes_there_are_fewer_steps() -> None:
     clusters = Clusters(replace(client, split=split), 6)
     assert clusters.parts == 10
     assert clusters.steps == clusters.trains.sum() <= 2
-    dealt = clusters.dealt(0, 0)
+    dealt = clusters.cards(0, 0)
     assert len(dealt) == clusters.steps
     assert max(len(cards) for cards in dealt) <= A_STEP
     assert all((split[clusters.nodes_of(cards)] == TRAIN).any() for cards in dealt)

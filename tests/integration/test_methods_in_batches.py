@@ -1,4 +1,4 @@
-"""Training on clusters of clients' graphs: for every method that can, the same whatever the cohort; as plain Cluster-GCN."""
+"""Training on parts of clients' graphs: for every method that can, the same whatever the cohort; as plain Cluster-GCN."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from support.federations import (
 from support.small_runs import SMALL, StopAfter, own_graph
 
 SIZES, NODES = (40, 9, 60, 14), 15
+DRAWN = {"batch_nodes": 10, "fan_out": (3, 2)}  # neighbours are drawn in the place of clusters
 
 
 def batched(name: str, clients: list[Client], nodes: int = NODES, epochs: int = 2, **settings: Any) -> Method:
@@ -62,15 +63,17 @@ def test_which_methods_can() -> None:
     assert "identity" in make_method("quilt", ragged_clients(), identity=4, masks=False).needs_whole_graphs()
 
 
+@pytest.mark.parametrize("drawn", [False, True], ids=["clusters", "neighbours"])
 @pytest.mark.parametrize(("name", "settings"), VARIANTS)
 def test_a_cohort_of_all_is_cohorts_of_one(
-    name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    name: str, settings: dict[str, Any], drawn: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(optim, "EPSILON", 1e-4)  # what is only rounding should not become a step of Adam
     clients = ragged_clients(SIZES)
+    context = make_task(clients, epochs=2, **(DRAWN if drawn else {"batch_nodes": NODES}))
     found = []
     for cohort_size in (None, 1):
-        training = make_training(batched(name, clients, **settings), clients, Plan(2, 0.7), cohort_size)
+        training = make_training(make_method(name, clients, context, **settings), clients, Plan(2, 0.7), cohort_size)
         training.run()
         found.append(training)
     one, two = (training.engine.state() for training in found)
@@ -95,6 +98,37 @@ def test_accumulated_gradients_are_those_of_the_full_batch(name: str, monkeypatc
     for other in others:
         for key in (key for key in full if not key.startswith("dropout.")):  # a clock counts batches
             assert torch.allclose(full[key].float(), other[key].float(), atol=2e-5, equal_nan=True), key
+
+
+@pytest.mark.parametrize("name", ["local", "fedavg", "fedpub"])
+def test_all_neighbours_of_all_training_nodes_are_the_full_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Means over neighbours two steps away need no more; a convolution also reads the degrees of the last ones."""
+    monkeypatch.setattr(optim, "EPSILON", 1e-4)
+    clients, settings = ragged_clients(SIZES), {"model": "sage", "dropout": 0.0}
+    most = max(client.training_nodes.size for client in clients)
+    assert most < max(SIZES)
+    found = []
+    for sizes in ({}, {"batch_nodes": most, "fan_out": (99, 99)}, {"batch_nodes": most, "fan_out": (1, 1)}):
+        method = make_method(name, clients, make_task(clients, epochs=2, **sizes), **settings)
+        found.append(make_training(method, clients, Plan(3)))
+        found[-1].run()
+    full, whole, few = (training.engine.state() for training in found)
+    for key in (key for key in full if not key.startswith("dropout.")):
+        assert torch.allclose(full[key].float(), whole[key].float(), atol=2e-5, equal_nan=True), key
+    assert not torch.allclose(full["model.conv1.weight"], few["model.conv1.weight"], atol=1e-3)
+    # Evaluation is of the whole graph, however few neighbours were drawn to train.
+    alone = found[2].method.logits(found[2].engine.personal(), Cohort(clients))
+    exact = replace(found[2].method.context, batch_nodes=0, fan_out=())
+    whole_graph = type(found[2].method)(found[2].method.settings, exact)
+    assert torch.allclose(alone, whole_graph.logits(found[2].engine.personal(), Cohort(clients)), atol=1e-5)
+
+
+def test_neighbours_are_an_option_of_a_run() -> None:
+    options = {"rounds": 2, "device": "cpu", "settings": {"hidden": 8}, "batch": "neighbours", "batch_nodes": 20}
+    one, two = (fedquilt.run("fedavg", "patchwork", fan_out=fan_out, **options) for fan_out in ([2, 2], [5, 5]))
+    again = fedquilt.run("fedavg", "patchwork", fan_out=[2, 2], cohort_size=1, **options)
+    assert one.history["train_loss"].iloc[-1] != two.history["train_loss"].iloc[-1]
+    assert one.history["train_loss"].iloc[-1] == pytest.approx(again.history["train_loss"].iloc[-1], abs=1e-5)
 
 
 def test_accumulated_is_an_option_of_a_run() -> None:
@@ -168,12 +202,13 @@ def _numbers(client: Client, part: Client) -> np.ndarray:
     return np.array([place[row.tobytes()] for row in np.asarray(part.graph.x)])
 
 
+@pytest.mark.parametrize("sizes", [{"batch_nodes": NODES}, DRAWN], ids=["clusters", "neighbours"])
 @pytest.mark.parametrize("name", ["fedavg", "quilt", "fedproto"])
-def test_hidden_labels_change_nothing(name: str) -> None:
+def test_hidden_labels_change_nothing(name: str, sizes: dict[str, Any]) -> None:
     clients = ragged_clients(SIZES)
     found = []
     for some in (clients, relabelled(clients, name)):
-        training = make_training(batched(name, some), some, Plan(2))
+        training = make_training(make_method(name, some, make_task(some, epochs=2, **sizes)), some, Plan(2))
         tap = Wiretap(training.engine)
         training.run()
         found.append((tap, training))
@@ -217,8 +252,9 @@ def test_scaffold_and_fednova_count_steps() -> None:
     assert torch.allclose(state["control.conv2.weight"][2], total, atol=1e-6)
 
 
-def test_a_run_is_resumed_bit_by_bit(tmp_path: Path) -> None:
-    options = SMALL | {"method": "fedavg", "batch": "clusters", "batch_nodes": 10, "checkpoint_seconds": 0.0}
+@pytest.mark.parametrize("batch", ["clusters", "neighbours"])
+def test_a_run_is_resumed_bit_by_bit(tmp_path: Path, batch: str) -> None:
+    options = SMALL | {"method": "fedavg", "batch": batch, "batch_nodes": 5, "checkpoint_seconds": 0.0}
     whole = fedquilt.run(dataset=own_graph(), out=tmp_path / "whole", **options)
     with pytest.raises(KeyboardInterrupt):
         fedquilt.run(dataset=own_graph(), out=tmp_path / "cut", watch=StopAfter(0, 1, KeyboardInterrupt), **options)
@@ -232,9 +268,12 @@ def test_a_run_is_resumed_bit_by_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"method": "fedssa", "batch": "clusters"}, "cannot train on clusters of a client's graph: its filter bases"),
+        ({"method": "fedssa", "batch": "clusters"}, "cannot train on parts of a client's graph: its filter bases"),
         ({"method": "fedavg", "batch_nodes": 50}, "a step reads the whole graph; say batch=clusters"),
         ({"method": "fedavg", "batch": "parts"}, "batch"),
+        ({"method": "fedavg", "batch": "clusters", "fan_out": [5]}, "no neighbours are drawn; say batch=neighbours"),
+        ({"method": "fedavg", "batch": "neighbours", "fan_out": [5, 0]}, "fan_out"),
+        ({"method": "fedavg", "batch": "neighbours", "fan_out": []}, "fan_out"),
         ({"method": "fedavg", "batch": "clusters", "batch_nodes": 0}, "batch_nodes"),
     ],
 )
@@ -243,9 +282,10 @@ def test_what_cannot_be_is_refused_before_training(options: dict[str, Any], sent
         fedquilt.run(dataset=own_graph(), **(SMALL | options))
 
 
-def test_a_saved_model_predicts_as_on_the_whole_graph(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch", ["clusters", "neighbours"])
+def test_a_saved_model_predicts_as_on_the_whole_graph(tmp_path: Path, batch: str) -> None:
     graph = own_graph()
-    options = SMALL | {"method": "fedavg", "batch": "clusters", "batch_nodes": 10, "prepare": "none", "rounds": 2}
+    options = SMALL | {"method": "fedavg", "batch": batch, "batch_nodes": 10, "prepare": "none", "rounds": 2}
     fedquilt.run(dataset=graph, out=tmp_path / "run", **options)
     data = graph.to_data()
     module = module_of(fedquilt.load_run(tmp_path / "run"), client=0)

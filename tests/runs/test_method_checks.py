@@ -15,7 +15,7 @@ from support.federations import make_method, ragged_clients
 @pytest.mark.parametrize(
     ("method", "options", "says"),
     [
-        ("fediih", {"batch": "clusters"}, "Method 'fediih' cannot train on clusters of a client's graph: "),
+        ("fediih", {"batch": "clusters"}, "Method 'fediih' cannot train on parts of a client's graph: "),
         ("fedavg", {"attack": "same-value"}, "fedavg"),
         ("local", {"hold_out_clients": 0.2}, "local"),
         ("fedssa", {"aggregation": "median"}, "fedssa"),

@@ -1,7 +1,8 @@
-"""Training steps on parts of clients' graphs: a `Batch` is a cohort of a few clusters of each client (`cohort.clusters`).
+"""Training steps on parts of clients' graphs: a `Batch` is a cohort of a part of each client.
 
-A batch has the edges among its nodes and operators normalised by them, as in Cluster-GCN. The clients of a cohort may take
-different numbers of steps in an epoch. All of them are in the same epoch; one that has taken its own steps waits for the
+A part is a few clusters of the client's graph (`cohort.clusters`), or a few training nodes with neighbours that are drawn
+(`cohort.sampled_neighbours`). A batch has the edges of its parts and operators normalised by them. The clients of a cohort may
+take different numbers of steps in an epoch. All of them are in the same epoch; one that has taken its own steps waits for the
 others, with a single node in the batch, and what is computed for it is thrown away.
 """
 
@@ -16,8 +17,9 @@ import torch
 from torch import Tensor
 
 from fedquilt.cohort.client import Client
-from fedquilt.cohort.clusters import clusters_of
+from fedquilt.cohort.clusters import Clusters, clusters_of
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.sampled_neighbours import SampledNeighbours, sampled_neighbours_of
 
 
 class Batch(Cohort):
@@ -65,20 +67,29 @@ class Schedule:
         start, end: [M] int64, the number of each client's first step in its training, and of the first one after the round.
     """
 
-    def __init__(self, cohort: Cohort, nodes: int, seed: int, first: Sequence[int], epochs: Sequence[int]) -> None:
+    def __init__(
+        self,
+        cohort: Cohort,
+        nodes: int,
+        seed: int,
+        first: Sequence[int],
+        epochs: Sequence[int],
+        fan_out: Sequence[int] = (),
+    ) -> None:
         """Plan a round.
 
         Args:
             cohort: the clients with their whole graphs.
-            nodes: about how many nodes of each client are in a step.
+            nodes: about how many nodes of each client are in a step; with a fan-out, how many training nodes.
             seed: of the training.
             first: [M] the number of the round's first epoch in each client's training.
             epochs: [M] how many epochs each client trains.
+            fan_out: how many neighbours are drawn at each distance from a step's training nodes; none: steps have clusters.
         """
         self.cohort, self.seed = cohort, seed
         self.first, self.epochs = list(first), list(epochs)
-        self._clusters = [clusters_of(client, nodes) for client in cohort.members]
-        self.steps = np.array([own.steps for own in self._clusters])
+        self._cuts = [_cut(client, nodes, fan_out) for client in cohort.members]
+        self.steps = np.array([own.steps for own in self._cuts])
         self.start = self._tensor(np.array(first) * self.steps)
         self.end = self._tensor((np.array(first) + epochs) * self.steps)
 
@@ -89,7 +100,7 @@ class Schedule:
         """
         for epoch in range(max(self.epochs)):
             taken = np.where(np.array(self.epochs) > epoch, self.steps, 0)
-            dealt = [own.dealt(self.seed, n + epoch) for own, n in zip(self._clusters, self.first, strict=True)]
+            dealt = [own.dealt(self.seed, n + epoch) for own, n in zip(self._cuts, self.first, strict=True)]
             for step in range(taken.max()):
                 parts = [self._part(m, dealt[m], step, step < taken[m], constants) for m in range(self.cohort.clients)]
                 batch = Batch(parts, self.cohort)
@@ -107,15 +118,15 @@ class Schedule:
     def _part(
         self,
         m: int,
-        dealt: Sequence[np.ndarray],
+        dealt: Sequence[Callable[[], Client]],
         step: int,
         at_work: bool,
         constants: Mapping[str, Callable[[Client], Any]],
     ) -> Client:
-        own, client = self._clusters[m], self.cohort.members[m]
-        if at_work and own.parts == 1:
+        client = self.cohort.members[m]
+        part = dealt[step]() if at_work else self._cuts[m].induced(client.training_nodes[:1])
+        if part is client:
             return client
-        part = own.induced(own.nodes_of(dealt[step]) if at_work else client.training_nodes[:1])
         for name, compute in constants.items():
             part.preset(name, client.once(name, compute))
         return part
@@ -124,9 +135,14 @@ class Schedule:
         return torch.from_numpy(values).to(self.cohort.device)
 
 
-def steps_an_epoch(cohort: Cohort, nodes: int) -> Tensor:
+def _cut(client: Client, nodes: int, fan_out: Sequence[int]) -> Clusters | SampledNeighbours:
+    """How a client's graph is cut into the parts of an epoch's steps."""
+    return sampled_neighbours_of(client, nodes, fan_out) if fan_out else clusters_of(client, nodes)
+
+
+def steps_an_epoch(cohort: Cohort, nodes: int, fan_out: Sequence[int] = ()) -> Tensor:
     """[M] float32: how many steps of about so many nodes each client takes in an epoch."""
-    steps = [clusters_of(client, nodes).steps for client in cohort.members]
+    steps = [_cut(client, nodes, fan_out).steps for client in cohort.members]
     return torch.tensor(steps, dtype=torch.float32, device=cohort.device)
 
 

@@ -9,22 +9,22 @@ Memory: about 30 bytes a node and 8 an edge, beside the graph.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 
 import numpy as np
 
-from fedquilt.cohort.client import MEAN_WEIGHT, Client
+from fedquilt.cohort.client import Client
+from fedquilt.cohort.subgraphs import Subgraphs
 from fedquilt.common.random_streams import numpy_stream
 from fedquilt.graphs import operators
-from fedquilt.graphs.graph import Graph
 from fedquilt.graphs.split import TRAIN
 from fedquilt.partition.metis import cut
 
 A_STEP = 10  # clusters of a step
 
 
-class Clusters:
+class Clusters(Subgraphs):
     """The clusters of one client's graph.
 
     Attributes:
@@ -39,7 +39,7 @@ class Clusters:
     def __init__(self, client: Client, nodes: int) -> None:
         """`nodes` is about how many nodes a step takes."""
         graph = client.graph
-        self.client = client
+        super().__init__(client)
         self.parts = -(-graph.nodes // nodes)
         count = 1 if self.parts == 1 else min(A_STEP * self.parts, graph.nodes)
         labels = cut(graph, count).astype(np.int32)
@@ -47,11 +47,17 @@ class Clusters:
         self.ends = np.concatenate([[0], np.cumsum(np.bincount(labels, minlength=count))])
         self.trains = np.bincount(labels[client.split == TRAIN], minlength=count) > 0
         self.steps = max(1, min(self.parts, int(self.trains.sum())))
-        self._place = np.full(graph.nodes, -1, dtype=np.int32)  # scratch
 
     # -- the nodes of a step -----------------------------------------------------------------------------------------
 
-    def dealt(self, seed: int, epoch: int) -> list[np.ndarray]:
+    def dealt(self, seed: int, epoch: int) -> list[Callable[[], Client]]:
+        """For each step of an epoch what makes the part that it reads, of the clusters that it has."""
+        return [partial(self._joined, some) for some in self.cards(seed, epoch)]
+
+    def _joined(self, clusters: np.ndarray) -> Client:
+        return self.client if self.parts == 1 else self.induced(self.nodes_of(clusters))
+
+    def cards(self, seed: int, epoch: int) -> list[np.ndarray]:
         """The clusters of each step of an epoch, drawn from the seed, the client and the epoch's number in its training."""
         stream = numpy_stream(seed, "client", self.client.id, "batches", epoch)
         first, rest = np.flatnonzero(self.trains), np.flatnonzero(~self.trains)
@@ -69,17 +75,6 @@ class Clusters:
         return np.sort(self.order[self.ends[bounds[number]] : self.ends[bounds[number + 1]]])
 
     # -- parts of the graph ------------------------------------------------------------------------------------------
-
-    def induced(self, nodes: np.ndarray) -> Client:
-        """The client with some of its nodes, in rising order, and the edges among them."""
-        if nodes.size == self.client.graph.nodes:
-            return self.client
-        owner, entries = self._entries(nodes)
-        self._place[nodes] = np.arange(nodes.size)
-        u, v = owner, self._place[self._neighbours[1][entries]]
-        inside = v > u  # the others are -1, or the same edge from its other end
-        self._place[nodes] = -1
-        return self._with(nodes, u[inside], v[inside], entries[inside])
 
     def surroundings(self, nodes: np.ndarray, features: bool = True) -> tuple[Client, np.ndarray, np.ndarray]:
         """The client with some of its nodes, all their neighbours, and the edges of the former, which are in no order.
@@ -110,38 +105,6 @@ class Clusters:
         """[n] the row sums of A + I, in which edges count with their relative weights."""
         graph = self.client.graph
         return operators.degrees(graph.edges, graph.nodes, self.client.edge_weights)
-
-    @cached_property
-    def _neighbours(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        """Each node's neighbours as CSR: offsets [n + 1], nodes [2 E] int32, and the numbers of the edges where weighted."""
-        edges, weights = self.client.graph.edges, self.client.graph.edge_weights
-        matrix = operators.numbered_adjacency(edges, self.client.graph.nodes)
-        return matrix.indptr.astype(np.int64), matrix.indices, None if weights is None else matrix.data - 1
-
-    def _entries(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The entries of some nodes in `_neighbours`: the place in `nodes` of the node of each, and its number."""
-        starts = self._neighbours[0]
-        lengths = starts[nodes + 1] - starts[nodes]
-        owner = np.repeat(np.arange(nodes.size), lengths)
-        first = np.cumsum(lengths) - lengths
-        return owner, np.arange(owner.size) - first[owner] + starts[nodes][owner]
-
-    def _with(self, nodes: np.ndarray, u: np.ndarray, v: np.ndarray, entries: np.ndarray, x: bool = True) -> Client:
-        """The client with these nodes and edges, whose weights are relative to the mean of all of its edges."""
-        whole, numbers = self.client.graph, self._neighbours[2]
-        weights = None if numbers is None or whole.edge_weights is None else whole.edge_weights[numbers[entries]]
-        graph = Graph(
-            name=whole.name,
-            edges=np.stack([u, v]).astype(np.int64),
-            x=whole.x[nodes] if x else np.zeros((nodes.size, 0), dtype=np.float32),
-            y=whole.y[nodes],
-            classes=whole.classes,
-            edge_weights=weights,
-        )
-        part = replace(self.client, graph=graph, split=self.client.split[nodes])
-        if weights is not None:
-            part.preset(MEAN_WEIGHT, self.client.mean_weight)
-        return part
 
 
 def clusters_of(client: Client, nodes: int) -> Clusters:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from fedquilt.cohort.sampled_neighbours import possible_fan_out
 from fedquilt.common.printable import shortened
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.site.config import is_site_name
@@ -128,6 +129,7 @@ class Request:
                 and 0 < context.rounds <= MAX_ROUNDS
                 and context.newcomer_epochs is None
                 and type(context.batch_sums) is bool
+                and possible_fan_out(context.fan_out)
             )
         except TypeError:
             possible = False

@@ -55,6 +55,7 @@ class RunContext:
         rounds: the rounds that the run asks for.
         newcomer_epochs: epochs that a newcomer trains what it was given; None: as many as the method chooses.
         batch_nodes: about how many nodes of a client are in a training step (`fedquilt.cohort.batches`); 0: all of them.
+        fan_out: how many neighbours are drawn at each distance from a step's training nodes; none: a step reads clusters.
         batch_sums: whether the gradients of an epoch's batches are added up to one step; else each batch is a step.
         task_settings: the settings of the task that are not its defaults (`Task.Settings`).
     """
@@ -73,6 +74,7 @@ class RunContext:
     newcomer_epochs: int | None = None
     batch_nodes: int = 0
     batch_sums: bool = False
+    fan_out: tuple[int, ...] = ()
     task_settings: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,6 +91,9 @@ class RunContext:
             del out["batch_nodes"]
         if not self.batch_sums:
             del out["batch_sums"]
+        out["fan_out"] = list(self.fan_out)
+        if not self.fan_out:
+            del out["fan_out"]
         if not self.task_settings:
             del out["task_settings"]
         return out
@@ -99,6 +104,8 @@ class RunContext:
         named = dict(values)
         if "classes" in named:
             named["outputs"] = named.pop("classes")
+        if "fan_out" in named:
+            named["fan_out"] = tuple(named["fan_out"])
         return cls(**named)
 
 

@@ -276,7 +276,8 @@ class AdamMethod(Method):
         """
         taken = self.steps_taken(cohort, len(epochs)) or [len(epochs)] * cohort.clients
         first = self.first_steps(cohort, epochs).tolist()
-        schedule = Schedule(cohort, self.context.batch_nodes, self.context.seed, first, taken)
+        nodes, fan_out = self.context.batch_nodes, self.context.fan_out
+        schedule = Schedule(cohort, nodes, self.context.seed, first, taken, fan_out)
         total, summed = torch.zeros(cohort.clients, device=cohort.device), Summed()
         for turn in schedule.turns(self.constants()):
             # Step `epoch` of these keys is the step's number in the client's training.
@@ -298,10 +299,10 @@ class AdamMethod(Method):
 
     def batches_an_epoch(self, cohort: Cohort) -> Tensor | None:
         """[M] float32: Adam's steps of an epoch of each client, where it has one for each batch; None: one each."""
-        whole, nodes = cohort.origin, self.context.batch_nodes
+        whole, nodes, fan_out = cohort.origin, self.context.batch_nodes, self.context.fan_out
         if not nodes or self.context.batch_sums or fits(whole, nodes):
             return None
-        steps: Tensor = whole.once(("steps an epoch", nodes), lambda c: steps_an_epoch(c, nodes))
+        steps: Tensor = whole.once(("steps an epoch", nodes, fan_out), lambda c: steps_an_epoch(c, nodes, fan_out))
         return steps
 
     def first_steps(self, cohort: Cohort, steps: range) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedquilt.cohort.batches import fits
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
+from fedquilt.cohort.sampled_neighbours import most_nodes
 from fedquilt.errors import FedquiltError
 from fedquilt.messages.message import Message
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
@@ -162,11 +163,16 @@ class BackboneMethod(AdamMethod):
         model = network or self.model
         if not self.in_parts(cohort):
             return model(cohort, weights)
-        return outputs_in_parts(model, cohort, weights, self.context.batch_nodes, embedding)
+        return outputs_in_parts(model, cohort, weights, self.step_nodes, embedding)
 
     def in_parts(self, cohort: Cohort) -> bool:
-        """Whether clients train on parts of their graphs, and outputs are computed part by part."""
-        return self.context.batch_nodes > 0 and not fits(cohort, self.context.batch_nodes)
+        """Whether clients train on parts of their graphs that are smaller than these, and outputs are computed part by part."""
+        return self.context.batch_nodes > 0 and not fits(cohort, self.step_nodes)
+
+    @property
+    def step_nodes(self) -> int:
+        """How many nodes of a client a training step reads at most, with the neighbours that are drawn."""
+        return most_nodes(self.context.batch_nodes, self.context.fan_out)
 
     def needs_whole_graphs(self) -> str:
         """A part of a graph is enough for the task's loss."""

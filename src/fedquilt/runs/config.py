@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from fedquilt.cohort import MOST_HOPS, MOST_NEIGHBOURS
 from fedquilt.common.printable import shown
 from fedquilt.common.registry import load_plugins, module_names
 from fedquilt.common.validation import fault_of_value, first_problem
@@ -208,12 +209,13 @@ class RunConfig(BaseModel):
         ),
     ] = {}
     batch: Annotated[
-        Literal["full", "clusters", "accumulated"],
+        Literal["full", "clusters", "accumulated", "neighbours"],
         Option(
             HOW,
             "What a training step reads of a client's graph: full (all of it), clusters (a few of the clusters into which "
-            "METIS cuts it, for graphs that do not fit into memory at once), or accumulated (clusters, whose gradients are "
-            "added up to one step an epoch; see `fedquilt docs scale`).",
+            "METIS cuts it, for graphs that do not fit into memory at once), accumulated (clusters, whose gradients are "
+            "added up to one step an epoch), or neighbours (some training nodes with neighbours that are drawn at random; see "
+            "`fedquilt docs scale`).",
         ),
     ] = "full"
     batch_nodes: Annotated[
@@ -221,9 +223,19 @@ class RunConfig(BaseModel):
         Field(ge=1, le=1_000_000_000),
         Option(
             HOW,
-            "For clusters: about how many nodes of a client are read at once; an epoch goes once through all of them.",
+            "For clusters: about how many nodes of a client are read at once; an epoch goes once through all of them. For "
+            "neighbours: how many training nodes, beside their neighbours; an epoch goes once through all training nodes.",
         ),
     ] = 10_000
+    fan_out: Annotated[
+        list[Annotated[int, Field(ge=1, le=MOST_NEIGHBOURS)]],
+        Field(min_length=1, max_length=MOST_HOPS),
+        Option(
+            HOW,
+            "For neighbours: how many of a node's neighbours are drawn at each distance from a step's training nodes, such as "
+            "10,5; as many numbers as the network has graph layers.",
+        ),
+    ] = [10, 10]
     participation: Annotated[Participation, Option(HOW, "Share of the clients in each round.")] = 1.0
     drop_out: Annotated[
         float,
@@ -442,6 +454,14 @@ class RunConfig(BaseModel):
         """Refuse the size of a batch where a step reads the whole graph."""
         if info.data.get("batch") == "full" and value != cls.model_fields["batch_nodes"].default:
             raise ValueError("a step reads the whole graph; say batch=clusters")
+        return value
+
+    @field_validator("fan_out")
+    @classmethod
+    def _check_fan_out(cls, value: list[int], info: ValidationInfo) -> list[int]:
+        """Refuse numbers of neighbours where none are drawn."""
+        if info.data.get("batch") != "neighbours" and value != cls.model_fields["fan_out"].default:
+            raise ValueError("no neighbours are drawn; say batch=neighbours")
         return value
 
     @field_validator("prepare_statistics")

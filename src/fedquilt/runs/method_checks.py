@@ -24,7 +24,7 @@ def check_needs(method: Method, config: RunConfig) -> None:
     _check_pooled(method, config)
     if config.batch != "full" and (why := method.needs_whole_graphs()):
         raise FedquiltError(
-            f"Method '{method.name}' cannot train on clusters of a client's graph: {why}; leave out batch, or choose "
+            f"Method '{method.name}' cannot train on parts of a client's graph: {why}; leave out batch, or choose "
             "another method."
         )
     if config.attack is not None:

@@ -399,6 +399,7 @@ class ResolvedRun:
             newcomer_epochs=c.newcomer_epochs,
             batch_nodes=0 if c.batch == "full" else c.batch_nodes,
             batch_sums=c.batch == "accumulated",
+            fan_out=tuple(c.fan_out) if c.batch == "neighbours" else (),
         )
 
     def total_rounds(self, seed: int) -> int:
@@ -447,7 +448,8 @@ class ResolvedRun:
         )
         if c.batch != "full" and any(client.held_out for client in clients):
             raise FedquiltError(
-                f"The task {c.task} hides parts of the clients' graphs, which clusters of them cannot do; leave out batch."
+                f"The task {c.task} hides parts of the clients' graphs, which training on parts of them cannot do; leave out "
+                "batch."
             )
         partial = is_partial(c.model_dump())
         announce_memory(method, clients, self._engine_options(), c.participation, changes, partial)

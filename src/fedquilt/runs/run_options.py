@@ -107,15 +107,22 @@ class RunOptions(TypedDict, total=False):
     may be repeated (see `fedquilt docs plugins`).
     """
 
-    batch: Literal["full", "clusters", "accumulated"]
+    batch: Literal["full", "clusters", "accumulated", "neighbours"]
     """What a training step reads of a client's graph: full (all of it), clusters (a few of the clusters into which
-    METIS cuts it, for graphs that do not fit into memory at once), or accumulated (clusters, whose gradients are
-    added up to one step an epoch; see `fedquilt docs scale`). Default: full.
+    METIS cuts it, for graphs that do not fit into memory at once), accumulated (clusters, whose gradients are
+    added up to one step an epoch), or neighbours (some training nodes with neighbours that are drawn at random;
+    see `fedquilt docs scale`). Default: full.
     """
 
     batch_nodes: int
-    """For clusters: about how many nodes of a client are read at once; an epoch goes once through all of them.
+    """For clusters: about how many nodes of a client are read at once; an epoch goes once through all of them. For
+    neighbours: how many training nodes, beside their neighbours; an epoch goes once through all training nodes.
     Default: 10000.
+    """
+
+    fan_out: list[int]
+    """For neighbours: how many of a node's neighbours are drawn at each distance from a step's training nodes, such
+    as 10,5; as many numbers as the network has graph layers. Default: 10,10.
     """
 
     participation: float

@@ -25,6 +25,7 @@ import scipy.sparse as sp
 import torch
 
 from fedquilt.cohort.client import Client
+from fedquilt.cohort.sampled_neighbours import most_nodes
 from fedquilt.devices import offload
 from fedquilt.devices.allocator import TRIM_BYTES
 from fedquilt.devices.cuda_graph import without_garbage_collection
@@ -171,9 +172,12 @@ def _in_batches(method: Method, clients: Sequence[Client], step: int) -> ClientM
     """What a client adds that computes about `step` nodes at once: what else is data is made for a step, and freed.
 
     Its clusters and its place in the cohort stay; a layer and the one before it are computed at all nodes. A part that is
-    evaluated has its neighbours with it.
+    evaluated has its neighbours with it, and so has a step that draws them.
     """
-    each = _of_nodes(method, clients, float(np.mean([min(client.graph.nodes, NEAR * step) for client in clients])))
+    drawn = most_nodes(step, method.context.fan_out)
+    each = _of_nodes(
+        method, clients, float(np.mean([min(client.graph.nodes, max(NEAR * step, drawn)) for client in clients]))
+    )
     nodes = float(np.mean([client.graph.nodes for client in clients]))
     edges = float(np.mean([client.graph.edges.shape[1] for client in clients]))
     once = each.data + 8 * nodes * getattr(method.settings, "hidden", 0)
