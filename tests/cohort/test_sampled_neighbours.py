@@ -14,6 +14,7 @@ from fedquilt.cohort.client import Client
 from fedquilt.cohort.sampled_neighbours import (
     SampledNeighbours,
     most_nodes,
+    parse_fan_out,
     possible_fan_out,
     sampled_neighbours_of,
 )
@@ -133,6 +134,14 @@ def test_a_client_that_fits_into_a_step_is_whole() -> None:
     assert cut.dealt(0, 0)[0]() is client
     assert sampled_neighbours_of(client, 9, (1,)) is sampled_neighbours_of(client, 9, (1,))
     assert sampled_neighbours_of(client, 9, (2,)) is not sampled_neighbours_of(client, 9, (1,))
+
+
+def test_a_fan_out_is_read_from_a_text() -> None:
+    assert parse_fan_out("10,5") == (10, 5)
+    assert parse_fan_out("") == ()
+    for bad in ("10,", "a", "0", "-3", "1.5", "1000001", ",".join("1" * 17)):
+        with pytest.raises(ValueError, match="such as 10,5"):
+            parse_fan_out(bad)
 
 
 def test_what_a_fan_out_from_outside_may_be() -> None:

@@ -72,6 +72,14 @@ def test_batches_of_another_form_are_refused(nodes: Any, says: str) -> None:
     assert able.context.batch_nodes == 10
 
 
+@pytest.mark.parametrize("fan_out", [7, "10", [0], [2.0], [True], [10**9], [1] * 17, [[1]], {"10": 1}, None])
+def test_numbers_of_neighbours_that_are_none_are_refused(fan_out: Any) -> None:
+    with pytest.raises(RefusedError, match="The task cannot be read"):
+        replace(REQUEST, task={**REQUEST.task, "batch_nodes": 10, "fan_out": fan_out}).build_method()
+    able = replace(REQUEST, task={**REQUEST.task, "batch_nodes": 10, "fan_out": [10, 5]}).build_method()
+    assert able.context.fan_out == (10, 5)
+
+
 def test_a_request_by_secure_aggregation_comes_back_from_json() -> None:
     request = replace(REQUEST, kind="secure-share", secure={"sum": "0" * 32, "range": 64.0})
     assert Request.from_header(json.loads(json.dumps(request.to_header()))) == request

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fedquilt.cohort.sampled_neighbours import parse_fan_out
 from fedquilt.errors import FedquiltError
 from fedquilt.methods.base import federated_methods
 from fedquilt.training.loop import Training
@@ -77,21 +78,25 @@ def test_some_sites_a_round(name: str, tmp_path: Path) -> None:
     assert_alike(there, in_process(name, {}, 0.6), tmp_path)
 
 
+@pytest.mark.parametrize("fan_out", ["", "3,2"], ids=["clusters", "neighbours"])
 @pytest.mark.parametrize("name", ["fedavg", "quilt"])
-def test_sites_train_on_clusters_as_clients_in_process(name: str, tmp_path: Path) -> None:
-    there = federation(tmp_path, ragged_clients(SIZES), method=name, rounds=ROUNDS, batch_nodes=12)
+def test_sites_train_on_parts_as_clients_in_process(name: str, fan_out: str, tmp_path: Path) -> None:
+    options = {"batch_nodes": 10} | ({"fan_out": fan_out} if fan_out else {})
+    there = federation(tmp_path, ragged_clients(SIZES), method=name, rounds=ROUNDS, **options)
     there.run()
     assert [line["reason"] for line in there.incidents.all] == []
     clients = ragged_clients(SIZES)
     here = make_training(
-        make_method(name, clients, make_task(clients, rounds=ROUNDS, batch_nodes=12)), clients, Plan(ROUNDS)
+        make_method(name, clients, make_task(clients, rounds=ROUNDS, batch_nodes=10, fan_out=parse_fan_out(fan_out))),
+        clients,
+        Plan(ROUNDS),
     )
     here.run()
     assert_alike(there, here, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("method", "nodes", "sentence"), [("fedssa", 12, "clusters of a site's graph"), ("fedavg", 9, "less than 10 nodes")]
+    ("method", "nodes", "sentence"), [("fedssa", 12, "parts of a site's graph"), ("fedavg", 9, "less than 10 nodes")]
 )
 def test_batches_that_cannot_be_are_refused(method: str, nodes: int, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(FedquiltError, match=sentence):

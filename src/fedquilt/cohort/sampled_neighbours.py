@@ -98,6 +98,17 @@ def most_nodes(training: int, fan_out: Sequence[int]) -> int:
     return training * sum(accumulate(fan_out, mul, initial=1))
 
 
+def parse_fan_out(text: str) -> tuple[int, ...]:
+    """The numbers of a text such as "10,5"; none of an empty one. ValueError where it has others."""
+    try:
+        fan_out = tuple(int(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        fan_out = (0,)
+    if not possible_fan_out(fan_out):
+        raise ValueError(f"give at most {MOST_HOPS} numbers of neighbours from 1 to {MOST_NEIGHBOURS:,}, such as 10,5")
+    return fan_out
+
+
 def possible_fan_out(fan_out: Sequence[object]) -> bool:
     """Whether these, which may come from outside, are numbers of neighbours."""
     return len(fan_out) <= MOST_HOPS and all(type(most) is int and 0 < most <= MOST_NEIGHBOURS for most in fan_out)

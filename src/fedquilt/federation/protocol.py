@@ -161,7 +161,7 @@ def check_batches(method: Method) -> None:
         )
     if why := method.needs_whole_graphs():
         raise FedquiltError(
-            f"Method '{method.name}' cannot train on clusters of a site's graph: {why}; leave out batch-nodes."
+            f"Method '{method.name}' cannot train on parts of a site's graph: {why}; leave out batch-nodes."
         )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
+from fedquilt.cohort.sampled_neighbours import parse_fan_out
 from fedquilt.common.files import write_text
 from fedquilt.common.json_text import parse_json
 from fedquilt.common.validation import first_problem
@@ -29,7 +30,7 @@ FIXED_FIELDS = (
     *("method", "settings", "rounds", "epochs", "seed", "sites", "dataset", "partition", "metric", "participation"),
     "prepare",
     *("evaluate_every", "patience", "aggregation", "aggregation_trim", "aggregation_clip", "aggregation_voters"),
-    *("class_weights", "batch_nodes", "task", "task_settings"),
+    *("class_weights", "batch_nodes", "fan_out", "task", "task_settings"),
 )
 
 
@@ -89,6 +90,14 @@ class FederationConfig(BaseModel):
             "Sites train on clusters of about so many of their nodes a step (fedquilt docs scale). 0: on all of them."
         ),
     ] = 0
+    fan_out: Annotated[
+        str,
+        Field(alias="fan-out"),
+        _own(
+            "With batch-nodes, sites train on so many training nodes a step and, at each distance from these, so many drawn "
+            "neighbours of a node, such as 10,5. Empty: on clusters."
+        ),
+    ] = ""
     dataset: Annotated[str, _own("What to call it; a dataset's name brings the method's defaults for it.")] = (
         "federation"
     )
@@ -142,6 +151,15 @@ class FederationConfig(BaseModel):
     aggregation_voters: Annotated[
         int, _bounds("aggregation_voters"), Field(alias="aggregation-voters"), _option("aggregation_voters")
     ] = 3
+
+    @field_validator("fan_out")
+    @classmethod
+    def _check_fan_out(cls, value: str, info: ValidationInfo) -> str:
+        """Refuse what are no numbers of neighbours, and numbers that no step reads."""
+        if value and not info.data.get("batch_nodes"):
+            raise ValueError("a step reads a site's whole graph; say batch-nodes too")
+        parse_fan_out(value)
+        return value
 
     @field_validator("settings", "task_settings", mode="before")
     @classmethod

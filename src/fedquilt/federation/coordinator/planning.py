@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fedquilt.cohort.sampled_neighbours import parse_fan_out
 from fedquilt.datasets.catalogue import in_catalogue
 from fedquilt.errors import FedquiltError
 from fedquilt.federation.coordinator.config import FederationConfig
@@ -37,6 +38,7 @@ def plan_method(config: FederationConfig, sites: Sequence[Introduction]) -> Meth
         class_weights=config.class_weights,
         rounds=config.rounds,
         batch_nodes=config.batch_nodes,
+        fan_out=parse_fan_out(config.fan_out),
         task_settings=config.task_settings,
     )
     task.check("the sites have", context.outputs, context.metric)
