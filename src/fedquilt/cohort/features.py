@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from fedquilt.cohort.rows import Rows
 from fedquilt.cohort.sparse import SparseMatrix
 from fedquilt.graphs.arrays import Features
+from fedquilt.graphs.column_sums import row_blocks
 
 # Up to this share of non-zeros, a product with sparse features is faster than a dense one.
 SPARSE_LIMIT = 0.15
@@ -88,6 +90,15 @@ def laid(cohort: Rows, parts: Sequence[Features]) -> Features:
 def filled(x: Features) -> int:
     """The number of entries that are not zero."""
     return int(np.count_nonzero(x if isinstance(x, np.ndarray) else x.data))
+
+
+def root_mean_square_length(x: Features) -> float:
+    """The root of the mean squared length of the rows of x [n, F]; 1 where all are zero, or there are none."""
+    if sp.issparse(x):
+        squares = float(np.square(x.data, dtype=np.float64).sum())
+    else:  # a block at a time: mapped features may not fit into memory
+        squares = float(sum(np.square(x[rows], dtype=np.float64).sum() for rows in row_blocks(x)))
+    return math.sqrt(squares / x.shape[0]) if squares > 0 else 1.0
 
 
 def as_scipy(matrix: SparseMatrix) -> sp.csr_matrix:

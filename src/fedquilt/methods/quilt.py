@@ -32,11 +32,14 @@ from functools import cache, cached_property, partial
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import Places
+from fedquilt.cohort.features import root_mean_square_length
 from fedquilt.messages.message import Message, TensorSpec, dense
 from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RoundSizes, RunContext, State, Update, register
@@ -54,7 +57,7 @@ from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
 from fedquilt.methods.quilt_settings import QuiltSettings, check_together
 from fedquilt.methods.sums import mean_of_sums, weighted_summands
 from fedquilt.nn.dropout import Dropout
-from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet, unit_factors
+from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet, of_each_once, unit_factors
 from fedquilt.nn.gpr import GprNet
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Network, matrices
@@ -64,13 +67,14 @@ from fedquilt.tasks import LINK, NODE_REGRESSION
 from fedquilt.tasks.base import find_task
 
 MASK, GRADIENT = "mask.", "gradient."
+SCALE = "feature scale"  # in a client's state: by what it multiplies its features, [M]
 # Chosen on validation, on Cora and CiteSeer in ten parts (`fedquilt docs link-prediction`).
 FOR_LINKS: dict[str, Any] = {"lr": 0.003}
 FEW_FEATURES = 100  # with fewer each one matters, and none are dropped by default
 FEATURE_LAYER = 2  # the `layer` of the draws that drop features; see `Draws`
 GPR_ORDER = 4  # how many steps the view gpr reaches
 GPR_KEPT = 0.4  # what its dropout keeps of what that of the others keeps
-SAGE_WIDTH = 0.75  # of `hidden`: GraphSAGE has two weights for each feature and unit, which are sent
+SAGE_WIDTH = 1.5  # of `hidden`: GraphSAGE has two layers, and reads features twice
 
 
 @register("quilt")
@@ -80,7 +84,7 @@ class Quilt(VotingMethod, EvidenceMethod):
 
     title = "Quilt"
     paper = "fedquilt, 2026"
-    compute_version = 3
+    compute_version = 4
     kind_versions = MappingProxyType({LINK: 2, NODE_REGRESSION: 2})
     admits = True
     newcomers = (
@@ -91,7 +95,8 @@ class Quilt(VotingMethod, EvidenceMethod):
     settings_before = MappingProxyType(
         {
             **{"model": "filter", "average": "weights", "feature_dropout": 0.0, "lr": 0.01, "reach": 200.0},
-            **{"hidden": 128, "order": 4, "groups": 5, "basis": "scaled"},
+            **{"hidden": 128, "order": 4, "groups": 5, "basis": "scaled", "feature_length": 0.0},
+            **{"weight_decay": 0.0, "masks": True},
         }
     )
     searched = (*BackboneMethod.searched, "hidden", "node_dropout", "feature_dropout", "filter_lr", "reach")
@@ -163,6 +168,10 @@ class Quilt(VotingMethod, EvidenceMethod):
         """Whether the server takes the steps."""
         return self.settings.average == "gradients"
 
+    def sends_gradient_of(self, name: str) -> bool:
+        """Whether the server takes the steps of the weight `name`."""
+        return self.sends_gradients and self.shares(name)
+
     @property
     def shares_weights(self) -> bool:
         """Whether layers or heads are shared."""
@@ -196,6 +205,36 @@ class Quilt(VotingMethod, EvidenceMethod):
 
     # -- at the client -------------------------------------------------------------------------------------------
 
+    @cached_property
+    def readers(self) -> Sequence[str]:
+        """The weights that read features which are brought to one length, by their names in the model."""
+        return getattr(self.model, "feature_weights", ()) if self.settings.feature_length else ()
+
+    def start(self, cohort: Cohort) -> State:
+        """The common start, with s_m W for the weights that read features, see `receive`."""
+        state = super().start(cohort)
+        if self.readers:
+            state[SCALE] = self.scales(cohort).clone()
+            for name in self.readers:
+                state[MODEL + name] *= along(state[SCALE], state[MODEL + name])
+        return state
+
+    def scales(self, cohort: Cohort) -> Tensor:
+        """s_m, by what each client multiplies its features to bring them to `feature_length`: [M]."""
+        lengths: Tensor = cohort.once("feature lengths", lambda c: of_each_once(c, "feature lengths", feature_lengths))
+        return self.settings.feature_length / lengths
+
+    def receive(self, state: State, down: Message) -> None:
+        """Copy what is shared into the state.
+
+        Of the weights W that read features it has s_m W, which on the client's features x gives what W gives on s_m x. So
+        nothing else has to know s_m, but what is sent.
+        """
+        readers = {MODEL + name for name in self.readers}
+        super().receive(state, {name: value for name, value in down.items() if name not in readers})
+        for name in readers & down.keys():
+            torch.mul(dense(down[name]), along(state[SCALE], state[name]), out=state[name])
+
     def private(self, weights: Weights) -> State:
         """Gradients; masks of ones, stored as offsets from one; filters that pass one distance each; a table of zeros for
         identities; votes for all views alike."""
@@ -219,10 +258,15 @@ class Quilt(VotingMethod, EvidenceMethod):
         return model | {MASK + name: state[MASK + name] for name in self.maskable} | self.own(state)
 
     def rates(self, cohort: Cohort) -> dict[str, LearningRate]:
-        """The coefficients' own, and each client's for its mask: lr n / (n + reach)."""
-        nodes = cohort.train_count
-        own = self.learning_rate(cohort) * nodes / (nodes + self.settings.reach).clamp_min(1.0)
-        return {FILTER: self.settings.filter_lr} | {MASK + name: own for name in self.maskable}
+        """The coefficients' own, each client's for its mask, lr n / (n + reach), and lr s for the weights s W."""
+        nodes, lr = cohort.train_count, self.learning_rate(cohort)
+        own = lr * nodes / (nodes + self.settings.reach).clamp_min(1.0)
+        scaled = {name: lr * self.scales(cohort) for name in self.readers if not self.sends_gradient_of(name)}
+        return (
+            {FILTER: self.settings.filter_lr}
+            | {MASK + name: own for name in self.maskable}
+            | {MODEL + name: rate for name, rate in scaled.items()}
+        )
 
     @cached_property
     def maskable(self) -> Sequence[str]:
@@ -271,7 +315,7 @@ class Quilt(VotingMethod, EvidenceMethod):
             grads, loss = self.effective_gradients(weights | own, cohort, dropout, network)
             losses.append(loss)
             out |= {name: grads.pop(name) for name in own}
-            for inside, factor in factors.items():
+            for inside, factor in self.with_scales(prefix, factors, state).items():
                 grads[inside] = torch.mul(grads[inside], factor, out=waiting.get(prefix + inside, grads[inside]))
             for inside, grad in grads.items():
                 name = prefix + inside
@@ -297,6 +341,15 @@ class Quilt(VotingMethod, EvidenceMethod):
         groups, shapes = network.groups if isinstance(network, FilterNet) else 1, network.shapes()
         return {name: unit_factors(kept(groups), shapes[name][-1]) for name in getattr(network, "feature_weights", ())}
 
+    def with_scales(self, prefix: str, factors: Weights, state: State) -> Weights:
+        """The factors of the gradients of a view's weights: those of the weights, times s_m where dW is sent."""
+        out = dict(factors)
+        for name in self.readers:
+            if name.startswith(prefix) and self.sends_gradient_of(name):
+                inside, scale = name.removeprefix(prefix), state[SCALE].view(-1, 1, 1)
+                out[inside] = scale * factors[inside] if inside in factors else scale
+        return out
+
     def kept_features(self, cohort: Cohort, dropout: Dropout, groups: int) -> Tensor:
         """The factor of each feature in a training step, zero or 1 / (1 - feature_dropout), for each group: [M, F, G]."""
         rows = Places(self.context.features, cohort.device, cohort.clients)
@@ -314,7 +367,9 @@ class Quilt(VotingMethod, EvidenceMethod):
         for name in self.sent_names(down):
             grad, total = grads.pop(MODEL + name), state[GRADIENT + name]
             if decay is not None:  # the server's step has that of all
-                grad.addcmul_(along((decay - self.settings.weight_decay).float(), grad), state[MODEL + name])
+                more = (decay - self.settings.weight_decay).float()
+                more = more / state[SCALE] if name in self.readers else more  # of W, not of s W
+                grad.addcmul_(along(more, grad), state[MODEL + name])
             if once:
                 total.copy_(grad)
                 continue
@@ -337,6 +392,9 @@ class Quilt(VotingMethod, EvidenceMethod):
         """The gradients, or the weights without the mask, of the views that are trained; the evidence for them; votes."""
         prefix = GRADIENT if self.sends_gradients else MODEL
         message: Message = {prefix + name: state[prefix + name] for name in self.sent_names(down)}
+        for name in self.readers if prefix == MODEL else ():
+            if prefix + name in message:
+                message[prefix + name] = state[prefix + name] / along(state[SCALE], state[prefix + name])
         if self.sends(FILTER):
             message[FILTER] = state[FILTER]
         message |= self.evidence(cohort)
@@ -437,3 +495,8 @@ class Quilt(VotingMethod, EvidenceMethod):
         """Each client's coefficients by distance, the mean over its groups: [M, K + 1]; its mixture of views: [M, V]."""
         found = {"coefficients": clients[FILTER].mean(1)} if FILTER in clients else {}
         return found | super().findings(server, clients)
+
+
+def feature_lengths(clients: Sequence[Client]) -> np.ndarray:
+    """The root mean square length of each client's features: [M]."""
+    return np.array([root_mean_square_length(client.graph.x) for client in clients])

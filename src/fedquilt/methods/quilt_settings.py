@@ -45,6 +45,8 @@ class QuiltSettings(BackboneSettings):
         filter_lr: Adam's learning rate for the filters' coefficients.
         node_dropout: share of nodes whose input is dropped in a training step of the filters, before it spreads.
         feature_dropout: share of features that a client drops in a training step; each group of hidden units drops others.
+        feature_length: root mean square length of a node's features, to which a client brings its own, so that nothing depends
+            on their units; 0: they are read as they are.
         identity: rows of a private table by which a client's filters can tell who a neighbour is, for graphs where that says
             more than what neighbours look like; 0: none.
         evidence: with average=weights, average by evidence (off: by training nodes, as FedAvg does).
@@ -57,6 +59,7 @@ class QuiltSettings(BackboneSettings):
     """
 
     lr: Positive = 0.03
+    weight_decay: NonNegative = 1e-4
     model: ModelName = SEVERAL
     views: Annotated[str, AfterValidator(check_views)] = "mlp,filter,gpr,sage"
     hidden: Count = 64
@@ -67,9 +70,10 @@ class QuiltSettings(BackboneSettings):
     filter_lr: Positive = 0.02
     node_dropout: Rate = 0.2
     feature_dropout: Rate = 0.5
+    feature_length: NonNegative = 0.5
     identity: Annotated[int, Field(ge=0)] = 0
     evidence: bool = True
-    masks: bool = True
+    masks: bool = False
     reach: NonNegative = 1000.0
     share: str = "layer,head"
     own_votes: NonNegative = 1000.0
