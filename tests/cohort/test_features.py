@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from fedquilt.cohort.batches import Batch
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
-from fedquilt.cohort.features import SPARSE_LIMIT, FeatureMatrix
+from fedquilt.cohort.features import SPARSE_LIMIT, FeatureMatrix, root_mean_square_length
 from fedquilt.cohort.sparse import SparseMatrix
 from support.clients import (
     LAYOUTS,
@@ -101,3 +103,17 @@ def test_sparse_features_of_one_step_are_not_smoothed_ahead() -> None:
     batch = Batch(clients, whole)
     assert batch.smoothed.operator is batch.gcn
     assert torch.allclose(batch.smoothed @ weight, whole.smoothed @ weight, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+def test_the_length_of_features_is_the_root_of_the_mean_square_over_nodes(kind: Any) -> None:
+    x = np.array([[3.0, 4.0, 0.0], [0.0, 0.0, 0.0], [0.0, 5.0, 12.0]], dtype=np.float32)
+    assert root_mean_square_length(kind(x)) == pytest.approx(np.sqrt((25 + 0 + 169) / 3))
+    assert root_mean_square_length(kind(x * 0)) == 1.0
+    assert root_mean_square_length(kind(x[:0])) == 1.0
+
+
+def test_the_length_of_large_features_is_computed_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedquilt.graphs.column_sums._BLOCK", 16)
+    x = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    assert root_mean_square_length(x) == pytest.approx(np.sqrt((x.astype(float) ** 2).sum(1).mean()))

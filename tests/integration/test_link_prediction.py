@@ -145,7 +145,8 @@ def test_quilt_weighs_its_views_by_held_out_edges() -> None:
     state, received = method.start(cohort), tap.downs[-1]
     model = {n.removeprefix("model."): torch.stack([w] * 3) for n, w in received.items() if n.startswith("model.view.")}
     upload, seen = method.local_update(state, cohort, received, 3).upload, method.task.seen(cohort, "val")
-    model |= {FILTER: state[FILTER]}  # which is the client's own
+    model |= {FILTER: state[FILTER]}  # which is the client's own, as is the scale of its features
+    model |= {name: model[name] * method.scales(cohort).view(-1, 1, 1) for name in method.readers}
     for m in range(len(clients)):
         points = []
         for view in method.names:

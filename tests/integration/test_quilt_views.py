@@ -4,25 +4,30 @@ newcomers while views are dropped. tests/methods/test_base_votes.py has votes, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.messages.message import dense
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.base_votes import MASK_SHARE
+from fedquilt.methods.quilt import SAGE_WIDTH, Quilt
+from fedquilt.methods.quilt_settings import QuiltSettings
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.views import MIXTURE, prefix_of
 from fedquilt.scenarios.attacks import Attack
 from fedquilt.scenarios.guarded_aggregation import GuardedAverage
 from fedquilt.scenarios.robust_aggregation import RobustAverage
 from fedquilt.training.plan import Plan
-from support.clients import assert_near
+from support.clients import assert_near, dense_features
 from support.federations import make_training, ragged_clients, tapped_run
-from support.quilt_views import LARGER, NAMES, dropping_early, trained, views_in
+from support.quilt_views import LARGER, NAMES, WHO, WITH_MASKS, dropping_early, trained, views_in
 from support.quilt_views import make_quilt as make
 
 # -- the server's steps --------------------------------------------------------------------------------------------------
@@ -106,6 +111,77 @@ def test_hostile_gradients_move_weights_no_farther_than_steps_of_adam(rule: Any)
     assert torch.cosine_similarity(guarded, clean, 0) > torch.cosine_similarity(bent, clean, 0) + 0.1
 
 
+DEFAULTS = {name: getattr(QuiltSettings(), name) for name in WITH_MASKS}
+
+
+# -- features of one length ----------------------------------------------------------------------------------------------
+
+
+def scaled(clients: Sequence[Client], factors: Sequence[float]) -> list[Client]:
+    """The same clients, each with its features times a factor."""
+    graphs = [replace(c.graph, x=(c.graph.x * f).astype(np.float32)) for c, f in zip(clients, factors, strict=True)]
+    return [Client(c.id, graph, c.split, settings=c.settings) for c, graph in zip(clients, graphs, strict=True)]
+
+
+def rounds_of(method: Quilt, clients: Sequence[Client]) -> list[tuple[dict[str, Tensor], Tensor]]:
+    """What clients send in each of four rounds, and the logits of their models then."""
+    cohort, (server, down), out = Cohort(clients), method.server_start(), []
+    state = method.start(cohort)
+    for number in range(4):
+        update = method.local_update(state, cohort, down, number)
+        sent = {name: dense(value).clone() for name, value in update.upload.items()}
+        out.append((sent, method.logits(update.personal, cohort).clone()))
+        down = method.aggregate(server, update.upload, WHO, WHO)
+    return out
+
+
+def to_length(length: float, clients: Sequence[Client]) -> list[float]:
+    """What each client's features are multiplied by, by a loop."""
+    squares = [np.mean(np.sum(dense_features(client) ** 2, axis=1)) for client in clients]
+    return [length / float(np.sqrt(square)) if square else length for square in squares]
+
+
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"masks": True, "drop": False},
+        {"feature_dropout": 0.0, "weight_decay": 0.01},
+        {"model": "filter", "identity": 8},
+        {"share": "head"},
+        {"masks": False},
+        {"share": "", "weight_decay": 0.0},
+        {"average": "weights", "lr": 0.01, "weight_decay": 0.0},
+    ],
+    ids=str,
+)
+def test_training_is_as_if_each_client_had_multiplied_its_features(settings: dict[str, Any], sparse: bool) -> None:
+    clients = ragged_clients(sparse=sparse)
+    clients[1] = replace(clients[1], settings={} if "average" in settings else {"weight_decay": 0.05})
+    multiplied = scaled(clients, to_length(0.7, clients))
+    ours = rounds_of(make(clients, epochs=2, feature_length=0.7, **settings), clients)
+    theirs = rounds_of(make(clients, epochs=2, feature_length=0.0, **settings), multiplied)
+    for (sent, logits), (expected, wanted) in zip(ours, theirs, strict=True):
+        assert sent.keys() == expected.keys()
+        for name in sent:
+            assert_near(sent[name], expected[name], 5e-3)  # Adam divides gradients of rounding's size by themselves
+        assert_near(logits, wanted, 5e-3)
+
+
+def test_units_of_features_do_not_matter() -> None:
+    """Of all clients, and of one alone: what is sent is the same, as are the outputs."""
+    clients = ragged_clients()
+    plain = rounds_of(make(clients, **DEFAULTS), clients)
+    for factors in ([1000.0] * 5, [1.0, 1.0, 0.001, 1.0, 1.0]):
+        for (sent, logits), (expected, wanted) in zip(
+            rounds_of(make(clients, **DEFAULTS), scaled(clients, factors)), plain, strict=True
+        ):
+            assert_near(logits, wanted, 1e-3)
+            for name in sent:
+                assert_near(sent[name], expected[name], 2e-4)
+
+
 # -- views ---------------------------------------------------------------------------------------------------------------
 
 
@@ -113,7 +189,7 @@ def test_hostile_gradients_move_weights_no_farther_than_steps_of_adam(rule: Any)
 def test_each_view_trains_as_it_would_alone(dropped: float) -> None:
     together = trained(make(feature_dropout=dropped), 4)
     assert make().names == NAMES
-    settings = {"mlp": {"layers": 1}, "sage": {"hidden": 6}}
+    settings = {"mlp": {"layers": 1}, "sage": {"hidden": round(8 * SAGE_WIDTH)}}
     for view in NAMES:
         alone = trained(make(model=view, masks=False, feature_dropout=dropped, **settings.get(view, {})), 4)
         assert len(alone.down) == sum(prefix_of(view) in name for name in together.down) > 0

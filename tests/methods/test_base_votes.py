@@ -331,10 +331,10 @@ def left(votes: Sequence[float], last: bool, clearly: float = CLEARLY) -> list[i
     ("options", "counts"),
     [
         ({}, [4, 4, 4, 4, 2, 2, 2]),
-        ({"participation": 0.6}, [4, 4, 4, 4, 2, 2, 2]),
-        ({"participation": 0.6, "lr": 0.01}, [4, 4, 3, 3, 3, 3, 3]),  # two are second best
-        ({"sizes": LARGER}, [4, 4, 1, 1, 1, 1, 1]),
-        ({"sizes": LARGER, "clearly": 5.0}, [4, 4, 2, 2, 1, 1, 1]),
+        ({"participation": 0.6}, [4, 4, 3, 3, 2, 2, 2]),
+        ({"participation": 0.6, "lr": 0.01}, [4, 4, 4, 4, 3, 3, 3]),  # two are second best
+        ({"sizes": LARGER}, [4, 4, 2, 2, 1, 1, 1]),
+        ({"sizes": LARGER, "clearly": 5.0}, [4, 4, 4, 4, 2, 2, 2]),
         ({"sizes": LARGER, "clearly": 10.0}, [4, 4, 4, 4, 2, 2, 2]),
         ({"average": "weights", "sizes": LARGER, "clearly": 5.0}, None),
     ],

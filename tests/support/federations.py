@@ -74,7 +74,8 @@ def ragged_client(rng: np.random.Generator, number: int, nodes: int, sparse: boo
 # Quilt as it was first: one view, whose weights are averaged by evidence.
 FIRST_QUILT: dict[str, Any] = {
     **{"model": "filter", "order": 4, "groups": 5, "basis": "scaled"},
-    **{"average": "weights", "feature_dropout": 0.0, "lr": 0.01, "reach": 200.0},
+    **{"average": "weights", "feature_dropout": 0.0, "feature_length": 0.0, "lr": 0.01, "weight_decay": 0.0},
+    **{"masks": True, "reach": 200.0},
 }
 
 

@@ -19,15 +19,17 @@ from support.federations import make_method, make_task, make_training, ragged_cl
 
 WHO = torch.arange(5)
 NAMES = ["mlp", "filter", "gpr", "sage"]
+WITH_MASKS = {"masks": True, "feature_length": 0.0, "weight_decay": 0.0}
 LARGER = (40, 36, 44, 38, 42)
 
 
 def make_quilt(
     clients: Sequence[Client] | None = None, epochs: int = 1, averaging: Any = None, **settings: Any
 ) -> Quilt:
+    """With masks, and without what else its defaults have had since, unless `settings` say otherwise."""
     clients = clients or ragged_clients()
     rule = {} if averaging is None else {"averaging": averaging}
-    method = make_method("quilt", clients, make_task(clients, epochs=epochs), **rule, **settings)
+    method = make_method("quilt", clients, make_task(clients, epochs=epochs), **rule, **WITH_MASKS | settings)
     assert isinstance(method, Quilt)
     return method
 

@@ -358,12 +358,20 @@ class Quilt(VotingMethod, EvidenceMethod):
 
     def move(self, state: State, cohort: Cohort, grads: Weights, down: Message) -> None:
         """Add the gradients that are sent to those of the round, and take a step of Adam along the others."""
+        decay = cohort.own_values("weight_decay", self.settings.weight_decay)
+        for name in self.readers:
+            if MODEL + name in grads and not self.sends_gradient_of(
+                name
+            ):  # Adam adds the decay of s W, this that of W / s
+                rate = self.settings.weight_decay if decay is None else decay.float()
+                grads[MODEL + name].addcmul_(
+                    along(rate * (state[SCALE] ** -2 - 1), grads[MODEL + name]), state[MODEL + name]
+                )
         if not self.sends_gradients:
             return super().move(state, cohort, grads, down)
         if self.settings.clip:
             self.clip(grads, self.settings.clip)
-        own, steps = self.own_epochs(cohort), self.batches_an_epoch(cohort)
-        decay, once = cohort.own_values("weight_decay", self.settings.weight_decay), self.one_step(cohort)
+        own, steps, once = self.own_epochs(cohort), self.batches_an_epoch(cohort), self.one_step(cohort)
         for name in self.sent_names(down):
             grad, total = grads.pop(MODEL + name), state[GRADIENT + name]
             if decay is not None:  # the server's step has that of all

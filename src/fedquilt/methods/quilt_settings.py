@@ -34,6 +34,7 @@ class QuiltSettings(BackboneSettings):
 
     Attributes:
         lr: Adam's learning rate, of the server and of masks.
+        weight_decay: L2 decay added to the server's gradient, or to the client's where it takes the steps.
         model: views (several, see the next), filter (private polynomial filters, `fedquilt.nn.filters`), gpr (a shared one,
             `fedquilt.nn.gpr`), or one of fedquilt's backbones, such as sage.
         views: the views of model=views: filter, gpr, and backbones. mlp has a layer less than the others.
