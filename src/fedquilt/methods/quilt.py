@@ -9,19 +9,23 @@ the other clients; the views that do best on validation nodes decide.
 - *Shared weights* W. Clients send gradients; the server takes a step of Adam along their mean, weighted by training nodes
   (FedSGD with Adam; Reddi et al., Adaptive Federated Optimization, 2021). Adam scales the step of each weight by itself, so
   that a feature that few clients have is learned from those who have it, at full speed.
-- *Private parts.* Filters never leave a client. Nor does its mask: it trains W (1 + O_m), and its mask learns at the rate
-  lr n_m / (n_m + reach), where n_m is the number of its training nodes: who has many labels can afford to differ. It predicts
-  with W (1 + g_m O_m), where g_m from 0 to 1 is voted on.
+- *Features of one length.* A client multiplies its features by s_m, which brings them to the root mean square length
+  `feature_length`. Adam's steps do not know how long features are: short ones are learned slowly, long ones in jumps.
+- *Private parts.* Filters never leave a client, nor does s_m.
 - *Mixture.* A client compares its views on its validation nodes and sends its votes, a number from 0 to 1 for each. It
   predicts with the mixture of views (`fedquilt.nn.views`) by exponential weights of everyone's average votes, and of its own
-  the more the more validation nodes it has; g_m comes from votes for and against masks in the same way. Before the rounds
-  DROPS views that are clearly worse than the best are dropped, before the last of them all but the best two: clients do not
-  train or send them any more. Masks learn from then on.
+  the more the more validation nodes it has. Before the rounds DROPS views that are clearly worse than the best are dropped,
+  before the last of them all but the best two: clients do not train or send them any more.
+
+With `masks` a client has a mask O_m too, from when two views are left: it trains W (1 + O_m), and its mask learns at the rate
+lr n_m / (n_m + reach), where n_m is the number of its training nodes: who has many labels can afford to differ. It predicts
+with W (1 + g_m O_m), where g_m from 0 to 1 comes from votes for masks and against them.
 
 With `average=weights` clients take the steps of Adam and the server averages weights, patch by patch over those who have
 *evidence* for it: the weights of a feature by how many of a client's training nodes have it, themselves or in a neighbour, the
 classifier's weights of a class by how many training nodes are of that class: W[f] = sum_m e_mf W_m[f] / sum_m e_mf. Quilt's
-first version is model=filter hidden=128 average=weights order=4 groups=5 basis=scaled feature_dropout=0 lr=0.01 reach=200.
+first version is model=filter hidden=128 average=weights order=4 groups=5 basis=scaled feature_dropout=0 feature_length=0
+lr=0.01 weight_decay=0 masks=true reach=200.
 """
 
 from __future__ import annotations
@@ -89,7 +93,7 @@ class Quilt(VotingMethod, EvidenceMethod):
     admits = True
     newcomers = (
         "A newcomer is given the shared layers of the views that are left and everyone's votes on them, and trains them with "
-        "graph filters and masks of its own; it sends nothing."
+        "graph filters of its own; it sends nothing."
     )
     Settings = QuiltSettings
     settings_before = MappingProxyType(
