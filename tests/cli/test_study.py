@@ -130,18 +130,43 @@ def test_a_study_that_measures_time_runs_one_cell_at_a_time(
     call: Callable, here: Path, tiny: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs: list[int] = []
-    monkeypatch.setattr(runner, "run_study", lambda *args: jobs.append(args[3]))
+    monkeypatch.setattr(runner, "run_studies", lambda *args: jobs.append(args[2]))
     write_study(here, "timed", alone=True)
     assert "one cell runs at a time" in call("study run timed.yaml --jobs 4").err
     assert "one cell runs at a time" not in call(f"study run {tiny} --jobs 4").err
     assert jobs == [1, 4]
+    call(f"study run timed.yaml {tiny} --jobs 4")
+    assert jobs == [1, 4, 4, 1]  # those that do not measure time first
+
+
+def test_several_studies_are_run_as_one_and_reported_apart(call: Callable, here: Path, tiny: str) -> None:
+    write_study(here, "other", seeds=1)
+    called = call(f"study run {tiny} other.yaml --device cpu --only method=local")
+    assert called.status == 0, called.err
+    assert "2 of 2 cells done" in called.err  # which they have in common
+    assert (here / "studies" / "tiny" / "report.md").is_file()
+    assert (here / "studies" / "other" / "report.md").is_file()
+    refused = call(f"study run {tiny} nowhere.yaml --device cpu")
+    assert refused.status == 2
+    assert "nowhere" in refused.err
+
+
+def test_no_cell_is_started_after_so_many_minutes(call: Callable, here: Path, tiny: str) -> None:
+    called = call(f"study run {tiny} --device cpu --minutes 0")
+    assert called.status == 0, called.err
+    assert "Nothing of tiny.yaml was run in 0 minutes; run the same command again to go on." in " ".join(
+        called.err.split()
+    )
+    assert not list((here / "studies").rglob("cell.json"))
+    assert call(f"study run {tiny} -q --device cpu --minutes 60").status == 0
+    assert list((here / "studies").rglob("cell.json"))
 
 
 def test_ctrl_c_says_how_to_go_on(call: Callable, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner, "run_study", stopped)
+    monkeypatch.setattr(runner, "run_studies", stopped)
     called = call(f"study run {tiny}")
     assert called.status == 130
     assert called.sentence == "stopped; run the same command again to go on."

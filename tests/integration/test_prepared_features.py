@@ -78,7 +78,7 @@ def test_each_client_prepares_by_its_own_nodes_alone() -> None:
 
 @pytest.mark.parametrize("views", [None, "filter", "gpr"])
 def test_raw_units_stay_at_the_majority_and_prepared_ones_learn(views: str | None) -> None:
-    """The probabilities of Quilt's views are mostly exactly one on features as they are, and no longer where they are prepared."""
+    """The probabilities of Quilt's views are mostly exactly one on features as they are, and no longer on prepared ones."""
     floor = fedquilt.run("majority", WARD, **OPTIONS | {"settings": {}}).result["test_mean"]
     settings = OPTIONS["settings"] | ({"views": views} if views else {}) | {"feature_length": 0.0, "weight_decay": 0.0}
     options = OPTIONS | {"rounds": 30, "settings": settings}

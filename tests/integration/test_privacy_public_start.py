@@ -43,7 +43,7 @@ def test_every_client_starts_from_what_everyone_knows_and_sends_what_is_said(
     for tensor in known:
         if tensor in start:
             everyones = dense(known[tensor]).expand_as(start[tensor])
-            if tensor.removeprefix("model.") in getattr(method, "readers", ()):  # for features of the client's own units
+            if tensor.removeprefix("model.") in getattr(method, "readers", ()):  # of features in the client's own units
                 everyones = everyones * start["feature scale"].view(-1, 1, 1)
             assert torch.equal(everyones, start[tensor]), tensor
     counts = {spec.name for spec in method.uploads if spec.count}

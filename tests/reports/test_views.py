@@ -39,7 +39,15 @@ def widths(figure: Figure, names: tuple[str, ...] = NAMES) -> np.ndarray:
 @pytest.fixture(scope="module")
 def quilt_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("views") / "run"
-    fedquilt.run("quilt", "patchwork", partition="natural", rounds=6, seeds=[0], settings={"hidden": 8, "masks": True}, out=folder)
+    fedquilt.run(
+        "quilt",
+        "patchwork",
+        partition="natural",
+        rounds=6,
+        seeds=[0],
+        settings={"hidden": 8, "masks": True},
+        out=folder,
+    )
     return folder
 
 

@@ -13,7 +13,7 @@ from fedquilt.errors import MachineLimitError
 from fedquilt.studies import cell_times, runner, workers
 from fedquilt.studies.cell_memory import MemoryBudget
 from fedquilt.studies.cells import Cell
-from fedquilt.studies.runner import run_cells, run_study
+from fedquilt.studies.runner import run_cells, run_studies, run_study
 from fedquilt.studies.store import CellStore
 from support.tiny_studies import Inline, Seen, cells_of, scripted, store_cell, study_of
 
@@ -60,6 +60,43 @@ def test_candidates_run_on_the_first_seed_and_only_what_was_chosen_on_the_others
     run_study(study, cells_of(study), store, progress=again)
     assert again.begun == []
     assert (again.done, again.total) == (14, 14)
+
+
+def test_cells_of_several_studies_wait_for_each_other_only_where_one_is_chosen(
+    tmp_path: Path, store: CellStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First what all of them compare, a cell that two have in common once; then what was chosen in each."""
+    monkeypatch.setattr(workers, "WorkerProcess", scripted(does))
+    tuned, plain = (
+        study_of(tmp_path, axes=TUNED, seeds=2),
+        study_of(tmp_path, "plain", axes={**TUNED, "clients": [3, 5]}, seeds=1),
+    )
+    seen = Seen()
+    run_studies([(tuned, cells_of(tuned)), (plain, cells_of(plain))], store, jobs=2, progress=seen)
+    first, later = named(seen.begun)[:9], named(seen.begun)[9:]
+    assert {cell[3] for cell in first} == {0}
+    assert {cell[1] for cell in first} == {"2", "3", "5"}
+    assert later == [("A", "2", 1, 1), ("A", "3", 1, 1), ("fedavg", "2", 0, 1), ("fedavg", "3", 0, 1)]
+    assert (seen.done, seen.failed, seen.total) == (13, 0, 13)
+
+
+def test_nothing_is_started_after_the_last_moment_and_what_runs_is_finished(
+    tmp_path: Path, store: CellStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+
+    def slowly(cell: Cell, store: CellStore) -> Sequence[tuple[Any, ...]]:
+        clock[0] += 10.0
+        return does(cell, store)
+
+    monkeypatch.setattr(workers, "WorkerProcess", scripted(slowly))
+    monkeypatch.setattr(runner.time, "monotonic", lambda: clock[0])
+    study = study_of(tmp_path, axes=TUNED, seeds=3)
+    seen = Seen()
+    run_studies([(study, cells_of(study))], store, progress=seen, until=25.0)
+    assert len(seen.begun) == len(seen.ended) == 3
+    assert {outcome for _, outcome in seen.ended} == {"done"}
+    assert seen.closed == 1
 
 
 def test_stage_two_counts_what_failed_as_failed_and_not_as_done(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -123,7 +125,14 @@ def show(
 
 @study.command("run")
 def run(
-    name: Name,
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="Studies' names (see [bold]fedquilt study list[/]), or YAML files of your own. The cells of several are run "
+            "as those of one.",
+        ),
+    ],
     only: Only = None,
     seeds: SeedCount = None,
     jobs: Jobs = 1,
@@ -148,10 +157,16 @@ def run(
     stale: Annotated[
         bool, typer.Option("--stale", help="Only cells that another version of the computation finished.")
     ] = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option(
+            "--minutes", min=0, help="Start no cell after so many minutes; those that are running are finished."
+        ),
+    ] = None,
     plugin: o.Plugin = None,
     quiet: o.Quiet = False,
 ) -> None:
-    """Run the cells of a study that are not done yet, then print its table; stop it at any time, and run it again to go on.
+    """Run the cells of studies that are not done yet, then print their tables; stop it at any time, run it again to go on.
 
     The exit status is 1 where cells failed; the report names them, and the next run tries them again.
     """
@@ -162,39 +177,50 @@ def run(
     from fedquilt.errors import FedquiltError
     from fedquilt.studies.cells import Cell
     from fedquilt.studies.plan import plan_study
-    from fedquilt.studies.runner import run_study
+    from fedquilt.studies.runner import run_studies
     from fedquilt.studies.sentences import left_out
     from fedquilt.studies.share import Share
     from fedquilt.studies.store import CellStore
 
     part = None if share is None else Share.parse(share)
     pick_device(device or "auto")
-    plan = plan_study(name, parse_only(only or []), seeds, _text(data), device or "auto")
-    cells, missing = plan.available()
-    for sentence in left_out(missing):
-        aside(sentence)
-    if not cells:
-        raise FedquiltError(f"Nothing of {name} can be run here; see 'fedquilt study show {name}'.")
-    if plan.study.alone and jobs > 1:
-        aside("This study measures time, so one cell runs at a time.")
+    plans = [plan_study(name, parse_only(only or []), seeds, _text(data), device or "auto") for name in names]
+    planned = []
+    for plan in plans:
+        cells, missing = plan.available()
+        for sentence in left_out(missing):
+            aside(sentence)
+        if not cells:
+            raise FedquiltError(f"Nothing of {plan.name} can be run here; see 'fedquilt study show {plan.name}'.")
+        if plan.study.alone and jobs > 1:
+            aside("This study measures time, so one cell runs at a time.")
+        planned.append((plan.study, cells))
     store = CellStore(into)
-    mine = None if part is None else part.keys(plan.study, cells)
+    mine = None if part is None else frozenset[str]().union(*(part.keys(study, cells) for study, cells in planned))
     aged = {identity for identity, one in store.by_identity().items() if one.stale} if stale else None
 
     def wanted(cell: Cell) -> bool:
         return (aged is None or cell.identity in aged) and (mine is None or cell.key in mine)
 
-    if not any(map(wanted, cells)):
+    if not any(wanted(cell) for _, cells in planned for cell in cells):
         which = "is stale" if stale else "falls into this share"
-        raise FedquiltError(f"Nothing of {name} {which}, so there is nothing to run.")
+        raise FedquiltError(f"Nothing of {', '.join(names)} {which}, so there is nothing to run.")
     progress = progress_display(quiet)
+    until = math.inf if minutes is None else time.monotonic() + 60 * minutes
     try:
         with limits_explained():
-            at_once = 1 if plan.study.alone else jobs
-            run_study(plan.study, cells, store, at_once, keep_models, progress, threads, wanted)
+            for alone in (False, True):
+                some = [each for each in planned if each[0].alone == alone]
+                if some:
+                    run_studies(some, store, 1 if alone else jobs, keep_models, progress, threads, wanted, until)
     except KeyboardInterrupt:
         raise StoppedError("stopped; run the same command again to go on.") from None
-    _report(plan, into)
+    stored = store.by_identity()
+    for plan, (_, cells) in zip(plans, planned, strict=True):
+        if minutes is None or any(cell.identity in stored for cell in cells):
+            _report(plan, into)
+        else:
+            aside(f"Nothing of {plan.name} was run in {minutes:g} minutes; run the same command again to go on.")
     if progress.failed:
         raise typer.Exit(1)  # the report has named the failed cells
 

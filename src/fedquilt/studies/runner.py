@@ -34,17 +34,33 @@ def run_study(
     threads: int | None = None,
     wanted: Callable[[Cell], bool] = lambda cell: True,
 ) -> None:
+    """The same of one study as `run_studies`."""
+    run_studies([(study, cells)], store, jobs, keep_models, progress, threads, wanted)
+
+
+def run_studies(
+    planned: Sequence[tuple[Study, Sequence[Cell]]],
+    store: CellStore,
+    jobs: int = 1,
+    keep_models: bool = False,
+    progress: StudyProgress | None = None,
+    threads: int | None = None,
+    wanted: Callable[[Cell], bool] = lambda cell: True,
+    until: float = math.inf,
+) -> None:
     """Run all candidates on the seeds that choose, then the candidates that validation chose on the others.
 
-    Only cells that are `wanted` are run; the choice is made among all that are done.
+    The cells of several studies are run as those of one, so that no job waits for the last cell of each study. Only cells that
+    are `wanted` are run; the choice is made among all that are done. None is started after `until`, a time of `time.monotonic`.
     """
-    first = [cell for cell in compared_cells(study, cells) if wanted(cell)]
-    later = later_count(study, [cell for cell in cells if wanted(cell)])
+    first = [cell for study, cells in planned for cell in compared_cells(study, cells) if wanted(cell)]
+    later = sum(later_count(study, [cell for cell in cells if wanted(cell)]) for study, cells in planned)
 
     def chosen() -> list[Cell]:
-        return [cell for cell in later_cells(study, cells, store.by_identity()) if wanted(cell)]
+        stored = store.by_identity()
+        return [cell for study, cells in planned for cell in later_cells(study, cells, stored) if wanted(cell)]
 
-    run_cells(first, store, jobs, keep_models, progress, chosen if later else None, later, threads)
+    run_cells(first, store, jobs, keep_models, progress, chosen if later else None, later, threads, until)
 
 
 def run_cells(
@@ -56,12 +72,13 @@ def run_cells(
     then: Callable[[], Sequence[Cell]] | None = None,
     later: int = 0,
     threads: int | None = None,
+    until: float = math.inf,
 ) -> None:
     """Run all cells that are not done. On return each is done or has failed, here or in another process.
 
     A cell that fails is written to the store (`CellStore.failures`) and does not stop the others. A cell that another process
     runs is waited for. When all cells have ended, the cells that `then` returns, about `later` of them, are run. Each process
-    has so many `threads`; None: OMP_NUM_THREADS, else its share of the CPUs.
+    has so many `threads`; None: OMP_NUM_THREADS, else its share of the CPUs. None is started after `until`.
     """
     progress = progress or StudyProgress()
     times, budget = _knowledge(cells, store, jobs)
@@ -73,6 +90,10 @@ def run_cells(
     held_until: dict[str, float] = {}
     try:
         while waiting or workers.busy() or then is not None:
+            if time.monotonic() > until:
+                waiting, then = [], None
+                if not workers.busy():
+                    break
             if not waiting and not workers.busy() and then is not None:
                 more = then()
                 then, later, waiting = None, 0, _pending(more, store, times)
