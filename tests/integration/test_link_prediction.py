@@ -158,10 +158,10 @@ def test_quilt_weighs_its_views_by_held_out_edges() -> None:
             pairs = np.concatenate([edges, others], axis=1)
             points.append(100 * roc_auc_score(truth, (z[pairs[0]] * z[pairs[1]]).sum(1)))
         expected = np.clip(1 - (np.max(points) - np.array(points)) / VOTE_POINTS, 0, 1)
-        np.testing.assert_allclose(upload[VOTES][m, :4], expected, atol=1e-4)
+        np.testing.assert_allclose(upload[VOTES][m, :5], expected, atol=1e-4)
     edges = torch.tensor([client.held_out["val"].shape[1] for client in clients])
     trust, scale = edges / (edges + method.settings.own_votes), method.settings.sharpness * VOTE_POINTS
-    assert_near(state[MIXTURE], mixture_weights(state[VOTES][:, :4], state[AVERAGE_VOTES][:, :4], trust, scale), 1e-6)
+    assert_near(state[MIXTURE], mixture_weights(state[VOTES][:, :5], state[AVERAGE_VOTES][:, :5], trust, scale), 1e-6)
 
 
 def test_those_that_read_classes_say_so() -> None:

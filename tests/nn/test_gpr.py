@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from torch_geometric.nn import APPNP
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.cohort.draws import client_keys
+from fedquilt.graphs.graph import Graph
+from fedquilt.nn import gpr
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.gpr import GprNet, walk_weights
 from fedquilt.nn.models import Appnp, common_start, matrices
@@ -41,20 +44,33 @@ from support.clients import (
 
 ORDERS = [1, 2, 4]
 HIDDEN = 7
+STRENGTHS = st.sampled_from([0.0, 2.0])
 seeds = st.integers(0, 2**31)
 any_clients = st.one_of(client_lists(most=4), client_lists(most=4).map(with_weights))
 Arrays = dict[str, np.ndarray]
 
 
-def make(cohort: Cohort, order: int = 4, dropout: float | None = None) -> GprNet:
-    return GprNet(cohort.features, HIDDEN, class_count(cohort), order, dropout)
+def make(cohort: Cohort, order: int = 4, dropout: float | None = None, attention: float = 0.0) -> GprNet:
+    return GprNet(cohort.features, HIDDEN, class_count(cohort), order, dropout, attention)
 
 
-def by_hand(client: Client, w: Arrays, kept: np.ndarray | float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+def attended(p: np.ndarray, z: np.ndarray, attention: float) -> np.ndarray:
+    """Q [n, n] of P and class scores z [n, C]."""
+    centred = z - z.mean(1, keepdims=True)
+    length = np.linalg.norm(centred, axis=1, keepdims=True)
+    cosines = (centred / np.maximum(length, 1e-12)) @ (centred / np.maximum(length, 1e-12)).T
+    q = p * np.exp(attention * cosines)
+    return q * p.sum(1, keepdims=True) / q.sum(1, keepdims=True)
+
+
+def by_hand(
+    client: Client, w: Arrays, kept: np.ndarray | float = 1.0, attention: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Logits [n, C] and the hidden layer before its ReLU [n, H] of one client; what is kept is multiplied with."""
     p, order = gcn_operator(client), len(w["steps"]) - 1
     hidden = dense_features(client).astype(np.float64) @ w["hidden.weight"] + w["hidden.bias"]
     z = (np.maximum(hidden, 0) * kept) @ w["classifier.weight"] + w["classifier.bias"]
+    p = attended(p, z, attention)
     walk = [0.1 * 0.9**k if k < order else 0.9**order for k in range(order + 1)]
     return sum((walk[k] + w["steps"][k]) * (matrix_power(p, k) @ z) for k in range(order + 1)), hidden
 
@@ -71,10 +87,10 @@ def assert_equals_the_formula(net: GprNet, cohort: Cohort, seed: int, rate: floa
     whole, part = net(cohort, weights), net.training(cohort, weights, dropout)
     for m, client in enumerate(cohort.members):
         mine, own = of_client(weights, m), client.training_nodes
-        logits, hidden = by_hand(client, mine)
+        logits, hidden = by_hand(client, mine, attention=net.attention)
         assert_near(cohort.parts_of(whole.logits)[m], torch.from_numpy(logits), 2e-5)
         assert_near(cohort.parts_of(whole.embedding)[m], torch.from_numpy(hidden), 2e-5)
-        logits, _ = by_hand(client, mine, cohort.parts_of(keep)[m].double().numpy())
+        logits, _ = by_hand(client, mine, cohort.parts_of(keep)[m].double().numpy(), net.attention)
         assert_near(cohort.training.parts_of(part.logits)[m], torch.from_numpy(logits[own]), 2e-5)
         assert_near(cohort.training.parts_of(part.embedding)[m], torch.from_numpy(hidden[own]), 2e-5)
 
@@ -84,14 +100,14 @@ def assert_equals_the_formula(net: GprNet, cohort: Cohort, seed: int, rate: floa
 
 @pytest.mark.parametrize(("rows", "features"), LAYOUTS)
 @pytest.mark.parametrize("order", ORDERS)
-@example(clients=with_weights(hard_clients()), seed=0, rate=0.5)
+@example(clients=with_weights(hard_clients()), seed=0, rate=0.5, attention=2.0)
 @settings(max_examples=8)
-@given(clients=any_clients, seed=seeds, rate=st.sampled_from([0.0, 0.5, 0.8]))
+@given(clients=any_clients, seed=seeds, rate=st.sampled_from([0.0, 0.5, 0.8]), attention=STRENGTHS)
 def test_the_network_equals_its_formula(
-    order: int, rows: str, features: str, clients: list[Client], seed: int, rate: float
+    order: int, rows: str, features: str, clients: list[Client], seed: int, rate: float, attention: float
 ) -> None:
     cohort = lay(clients, rows, features)
-    assert_equals_the_formula(make(cohort, order), cohort, seed, rate)
+    assert_equals_the_formula(make(cohort, order, attention=attention), cohort, seed, rate)
 
 
 @pytest.mark.parametrize("rows", PADDING)
@@ -99,16 +115,19 @@ def test_the_network_equals_its_formula(
 @pytest.mark.parametrize("order", ORDERS)
 def test_so_it_does_with_few_or_no_training_nodes(order: int, counts: tuple[int, ...], rows: str) -> None:
     cohort = lay(with_training_nodes(counts), rows)
-    assert_equals_the_formula(make(cohort, order), cohort, 3, 0.5)
+    for attention in (0.0, 2.0):
+        assert_equals_the_formula(make(cohort, order, attention=attention), cohort, 3, 0.5)
 
 
 @pytest.mark.parametrize("rows", PADDING)
 @settings(max_examples=8)
-@given(clients=any_clients, seed=seeds, order=st.sampled_from(ORDERS))
-def test_training_is_the_network_at_the_training_nodes(rows: str, clients: list[Client], seed: int, order: int) -> None:
+@given(clients=any_clients, seed=seeds, order=st.sampled_from(ORDERS), attention=STRENGTHS)
+def test_training_is_the_network_at_the_training_nodes(
+    rows: str, clients: list[Client], seed: int, order: int, attention: float
+) -> None:
     """Gradients too, of every weight; without dropout, as every row is computed without."""
     cohort = lay(clients, rows)
-    net, training = make(cohort, order), cohort.training
+    net, training = make(cohort, order, attention=attention), cohort.training
     weights = reference.random_weights(net.shapes(), len(clients), seed)
     pull = torch.randn(len(cohort.train), class_count(cohort), generator=torch.Generator().manual_seed(seed + 1))
     found, calm = [], Dropout(0.0, client_keys(seed, cohort), 5)
@@ -123,11 +142,11 @@ def test_training_is_the_network_at_the_training_nodes(rows: str, clients: list[
 
 
 @settings(max_examples=8)
-@given(clients=client_lists(most=5), seed=seeds)
-def test_a_client_computes_the_same_alone(clients: list[Client], seed: int) -> None:
+@given(clients=client_lists(most=5), seed=seeds, attention=STRENGTHS)
+def test_a_client_computes_the_same_alone(clients: list[Client], seed: int, attention: float) -> None:
     """A cohort of M and M cohorts of one agree, dropout included."""
     together = lay(clients, "padded")
-    net = make(together, dropout=0.8)
+    net = make(together, dropout=0.8, attention=attention)
     weights = reference.random_weights(net.shapes(), len(clients), seed)
     logits = net(together, weights).logits
     trained = net.training(together, weights, Dropout(0.5, client_keys(seed, together), 7)).logits
@@ -154,6 +173,45 @@ def test_edge_weights_act() -> None:
         for c in clients
     ]
     assert_near(net(lay(same), weights).logits, net(plain, weights).logits)
+
+
+def test_nodes_attend_to_neighbours_that_score_classes_alike() -> None:
+    """A node with a neighbour of its class and one of the other: with attention t the first counts e^2t times as much."""
+    x, edges = np.array([[1, 0], [1, 0], [0, 1]], np.float32), np.array([[0, 0], [1, 2]])
+    graph = Graph("three", edges, x, np.array([0, 0, 1]), 2)
+    cohort = lay([Client(0, graph, np.zeros(3, np.int8))])
+    weights = {name: torch.zeros(1, *shape) for name, shape in GprNet(2, 2, 2, 1).shapes().items()}
+    weights |= {"hidden.weight": torch.eye(2)[None], "classifier.weight": torch.eye(2)[None]}
+    weights["steps"] = torch.tensor([[-0.1, 0.1]])  # logits = P z
+    alike, other = 1 / 3 + 1 / 6**0.5, 1 / 6**0.5  # P of the node itself and of its neighbour, and of the other one
+    for attention in (0.0, 2.0):
+        logits = GprNet(2, 2, 2, 1, None, attention)(cohort, weights).logits[0]
+        assert float(logits[0] / logits[1]) == pytest.approx(alike / other * np.exp(2 * attention), rel=1e-4)
+        assert float(logits.sum()) == pytest.approx(alike + other, rel=1e-5)
+
+
+def test_no_gradient_passes_through_attention() -> None:
+    """Gradients are those of the same network with attention as a constant."""
+    cohort = lay(hard_clients())
+    net = make(cohort, attention=2.0)
+    weights = reference.random_weights(net.shapes(), cohort.clients, 0)
+    seen: list[Tensor] = []
+    attended_now = gpr._Entries.attended
+
+    def remember(self: object, z: Tensor, strength: float) -> Tensor:
+        seen.append(attended_now(self, z, strength))  # type: ignore[arg-type]
+        return seen[-1]
+
+    def gradients(act: object) -> list[Tensor]:
+        with mock.patch.object(gpr._Entries, "attended", act):
+            leaves = reference.leaves(weights)
+            return list(torch.autograd.grad(net(cohort, leaves).logits.square().sum(), list(leaves.values())))
+
+    found, fixed = gradients(remember), gradients(lambda *_: seen[0].detach())
+    assert not seen[0].requires_grad
+    assert float(seen[0].std()) > 0
+    for one, other in zip(found, fixed, strict=True):
+        assert_near(one, other, 1e-6)
 
 
 def test_what_is_propagated_has_a_column_for_each_class() -> None:

@@ -26,8 +26,8 @@ def test_a_run_with_views_says_which_weight_they_have(tmp_path: Path) -> None:
     )
     overview = read_overview(tmp_path / "run")
     (note,) = overview.notes
-    assert re.match(r"Views: \w+ 0\.\d\d(, \w+ 0\.\d\d){3} on average after the last round", note)
-    assert set(re.findall(r"(\w+) 0\.", note)) == {"mlp", "filter", "gpr", "sage"}
+    assert re.match(r"Views: \w+ 0\.\d\d(, \w+ 0\.\d\d){4} on average after the last round", note)
+    assert set(re.findall(r"(\w+) 0\.", note)) == {"mlp", "filter", "gpr", "attention", "sage"}
     assert str(tmp_path / "run" / "figures" / "views.svg") in draw_overview(overview, ".svg")
     assert read_overview(write_run(tmp_path / "old", "quilt")).notes == []
 

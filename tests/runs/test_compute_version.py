@@ -1,7 +1,8 @@
 """Whether runs still give the numbers of the declared version: a few rounds of every method, held against recorded ones.
 
 When numbers are meant to change, raise the version that the failing test names, and record them anew; for a new method, record
-its numbers beside the others': `python tests/runs/test_compute_version.py` does either.
+its numbers beside the others': `PYTHONPATH=tests python tests/runs/test_compute_version.py` does
+either.
 """
 
 from __future__ import annotations

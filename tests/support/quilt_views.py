@@ -19,7 +19,7 @@ from support.federations import make_method, make_task, make_training, ragged_cl
 
 WHO = torch.arange(5)
 NAMES = ["mlp", "filter", "gpr", "sage"]
-WITH_MASKS = {"masks": True, "feature_length": 0.0, "weight_decay": 0.0}
+WITH_MASKS = {"masks": True, "views": ",".join(NAMES), "feature_length": 0.0, "weight_decay": 0.0}
 LARGER = (40, 36, 44, 38, 42)
 
 

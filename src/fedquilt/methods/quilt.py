@@ -3,8 +3,9 @@
 What features and labels *mean* is common to all data owners; *how the graph carries it* is not, and no single look at a graph
 is right for every owner. So a client looks at its graph in several ways side by side, its views: at a node's own features
 (`mlp`), through graph filters of its own (`fedquilt.nn.filters`), at what neighbours' features say of a node's class (`gpr`,
-`fedquilt.nn.gpr`), and at a node beside the mean of its neighbours (`sage`). Each view shares its weights with the same view of
-the other clients; the views that do best on validation nodes decide.
+`fedquilt.nn.gpr`), at the same of those neighbours that seem to be of its class (`attention`), and at a node beside the mean of
+its neighbours (`sage`). Each view shares its weights with the same view of the other clients; the views that do best on
+validation nodes decide.
 
 - *Shared weights* W. Clients send gradients; the server takes a step of Adam along their mean, weighted by training nodes
   (FedSGD with Adam; Reddi et al., Adaptive Federated Optimization, 2021). Adam scales the step of each weight by itself, so
@@ -76,8 +77,9 @@ SCALE = "feature scale"  # in a client's state: by what it multiplies its featur
 FOR_LINKS: dict[str, Any] = {"lr": 0.003}
 FEW_FEATURES = 100  # with fewer each one matters, and none are dropped by default
 FEATURE_LAYER = 2  # the `layer` of the draws that drop features; see `Draws`
-GPR_ORDER = 4  # how many steps the view gpr reaches
+GPR_ORDER = 4  # how many steps the views gpr and attention reach
 GPR_KEPT = 0.4  # what its dropout keeps of what that of the others keeps
+ATTENTION = 2.0  # of the view attention: neighbours that score classes alike count e^4 times as much as opposite ones
 SAGE_WIDTH = 1.5  # of `hidden`: GraphSAGE has two layers, and reads features twice
 
 
@@ -88,8 +90,8 @@ class Quilt(VotingMethod, EvidenceMethod):
 
     title = "Quilt"
     paper = "fedquilt, 2026"
-    compute_version = 4
-    kind_versions = MappingProxyType({LINK: 2, NODE_REGRESSION: 2})
+    compute_version = 5
+    kind_versions = MappingProxyType({LINK: 3, NODE_REGRESSION: 3})
     admits = True
     newcomers = (
         "A newcomer is given the shared layers of the views that are left and everyone's votes on them, and trains them with "
@@ -157,9 +159,9 @@ class Quilt(VotingMethod, EvidenceMethod):
     def view_network(self, view: str, hidden: int) -> Network:
         """The filter network, GPR-GNN, or the backbone that the view is called."""
         s, context = self.settings, self.context
-        if view == "gpr":
-            dropout = 1.0 - GPR_KEPT * (1.0 - s.dropout)
-            return GprNet(context.features, hidden, context.outputs, GPR_ORDER, dropout)
+        if view in ("gpr", "attention"):
+            dropout, attention = 1.0 - GPR_KEPT * (1.0 - s.dropout), ATTENTION if view == "attention" else 0.0
+            return GprNet(context.features, hidden, context.outputs, GPR_ORDER, dropout, attention)
         if view != "filter":
             layers = max(1, s.layers - 1) if view == "mlp" and len(self.names) > 1 else s.layers
             return self.network(replace(s, model=view, hidden=hidden, layers=layers))

@@ -14,7 +14,7 @@ from fedquilt.nn.filters import Basis
 from fedquilt.nn.module_backbone import check_backbone
 
 SEVERAL = "views"  # the model that is several views
-NETWORKS = ("filter", "gpr")  # the views that are no backbones of other methods
+NETWORKS = ("filter", "gpr", "attention")  # the views that are no backbones of other methods
 ModelName = Annotated[str, AfterValidator(partial(check_backbone, others=(SEVERAL, *NETWORKS)))]
 
 
@@ -36,8 +36,9 @@ class QuiltSettings(BackboneSettings):
         lr: Adam's learning rate, of the server and of masks.
         weight_decay: L2 decay added to the server's gradient, or to the client's where it takes the steps.
         model: views (several, see the next), filter (private polynomial filters, `fedquilt.nn.filters`), gpr (a shared one,
-            `fedquilt.nn.gpr`), or one of fedquilt's backbones, such as sage.
-        views: the views of model=views: filter, gpr, and backbones. mlp has a layer less than the others.
+            `fedquilt.nn.gpr`), attention (the same, listening to neighbours that score classes alike), or one of fedquilt's
+            backbones, such as sage.
+        views: the views of model=views: filter, gpr, attention, and backbones. mlp has a layer less than the others.
         hidden: width of each view's layers.
         average: gradients (the server takes the steps of Adam), or weights (clients take them), averaged by evidence.
         order: how many steps away the filters reach.
@@ -62,7 +63,7 @@ class QuiltSettings(BackboneSettings):
     lr: Positive = 0.03
     weight_decay: NonNegative = 1e-4
     model: ModelName = SEVERAL
-    views: Annotated[str, AfterValidator(check_views)] = "mlp,filter,gpr,sage"
+    views: Annotated[str, AfterValidator(check_views)] = "mlp,filter,gpr,attention,sage"
     hidden: Count = 64
     average: Literal["gradients", "weights"] = "gradients"
     order: Count = 2

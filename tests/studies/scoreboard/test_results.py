@@ -26,7 +26,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> CellStore:
+def store(tmp_path_factory: pytest.TempPathFactory, data_folder: Path) -> CellStore:
     """The cells of two rows on one graph: of FedAvg all candidates, of Local not all."""
     store = CellStore(tmp_path_factory.mktemp("store"))
     plan = plan_study(NAME, {"method": ["local", "fedavg"], "dataset": ["cora"]}, seeds=2)
@@ -49,7 +49,7 @@ def test_cells_count_where_all_candidates_were_compared(store: CellStore) -> Non
 
 
 def test_times_of_one_device_are_compared_and_stale_runs_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = CellStore(tmp_path / "store")
     for cell in plan_study(NAME, {"method": ["local", "fedavg"], "dataset": ["cora"]}, seeds=3).cells:
