@@ -8,17 +8,17 @@ import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73")  # of clients
-VIEWS = {"mlp": "#CC79A7", "filter": "#56B4E9", "gpr": "#F0E442", "attention": "#2FBF9F", "sage": "#E69F00"}
+VIEWS = {"mlp": "#CC79A7", "filter": "#56B4E9", "gpr": "#F0E442", "attention": "#2FBF9F", "sage": "#E69F00", "private": "#BBBBBB"}
 WHAT = {
     **{"mlp": "own features", "filter": "own graph filters"},
     **{"gpr": "neighbours' scores", "attention": "similar neighbours"},
-    **{"sage": "self and neighbours"},
+    **{"sage": "self and neighbours", "private": "weights of its own"},
 }
 GREY = "#666666"
 
 
 def client(ax: plt.Axes, x: float, colour: str, mixture: tuple[float, ...], name: str) -> None:
-    """A data owner: its graph, and the weights of its views; neither leaves the box."""
+    """A data owner: its graph, and its mixture of views; neither leaves the box."""
     ax.add_patch(FancyBboxPatch((x, 0.1), 2.6, 1.9, boxstyle="round,pad=0.05", fc="white", ec=colour, lw=2))
     ax.text(x + 1.3, 1.8, name, ha="center", color=colour, weight="bold")
     stream = np.random.default_rng(int(x * 10))
@@ -40,7 +40,7 @@ def main() -> None:
     mpl.rcParams.update({"font.size": 10, "svg.hashsalt": "quilt", "svg.fonttype": "path"})
     figure, ax = plt.subplots(figsize=(9.2, 4.4))
     for m, (colour, mixture) in enumerate(
-        zip(COLOURS, ((0.05, 0.3, 0.35, 0.2, 0.1), (0.05, 0.2, 0.1, 0.05, 0.6), (0.35, 0.1, 0.1, 0.35, 0.1)), strict=True)
+        zip(COLOURS, ((0.05, 0.3, 0.3, 0.2, 0.1, 0.05), (0.05, 0.2, 0.1, 0.05, 0.55, 0.05), (0.15, 0.1, 0.05, 0.1, 0.1, 0.5)), strict=True)
     ):
         x = 0.2 + 3.1 * m
         client(ax, x, colour, mixture, f"client {m + 1}")
@@ -50,12 +50,12 @@ def main() -> None:
     ax.text(0.25, 2.55, "gradients, votes", fontsize=8, color=GREY)
     ax.text(8.0, 2.55, "shared weights,\naverage votes", fontsize=8, color=GREY, va="center")
     for place, (view, colour) in enumerate(VIEWS.items()):
-        left = 0.1 + 1.9 * place
+        left = 0.05 + 1.6 * place
         ax.add_patch(
-            FancyBboxPatch((left, 3.15), 1.75, 0.95, boxstyle="round,pad=0.03", fc=colour, ec="none", alpha=0.85)
+            FancyBboxPatch((left, 3.15), 1.48, 0.95, boxstyle="round,pad=0.03", fc=colour, ec="none", alpha=0.85)
         )
-        ax.text(left + 0.875, 3.78, view, ha="center", weight="bold")
-        ax.text(left + 0.875, 3.4, WHAT[view], ha="center", fontsize=8)
+        ax.text(left + 0.74, 3.78, view, ha="center", weight="bold")
+        ax.text(left + 0.74, 3.4, WHAT[view], ha="center", fontsize=7)
     ax.text(4.8, 4.4, "server: a step of Adam along the mean gradient of each view;", ha="center")
     ax.text(
         4.8,

@@ -145,8 +145,9 @@ def test_quilt_weighs_its_views_by_held_out_edges() -> None:
     state, received = method.start(cohort), tap.downs[-1]
     model = {n.removeprefix("model."): torch.stack([w] * 3) for n, w in received.items() if n.startswith("model.view.")}
     upload, seen = method.local_update(state, cohort, received, 3).upload, method.task.seen(cohort, "val")
-    model |= {FILTER: state[FILTER]}  # which is the client's own, as is the scale of its features
-    model |= {name: model[name] * method.scales(cohort).view(-1, 1, 1) for name in method.readers}
+    model |= {FILTER: state[FILTER]}  # which is the client's own, as are the scale of its features and its private view
+    model |= {name: model[name] * method.scales(cohort).view(-1, 1, 1) for name in method.readers if name in model}
+    model |= {name.removeprefix("model."): w for name, w in state.items() if name.startswith("model.view.private.")}
     for m in range(len(clients)):
         points = []
         for view in method.names:
@@ -158,10 +159,10 @@ def test_quilt_weighs_its_views_by_held_out_edges() -> None:
             pairs = np.concatenate([edges, others], axis=1)
             points.append(100 * roc_auc_score(truth, (z[pairs[0]] * z[pairs[1]]).sum(1)))
         expected = np.clip(1 - (np.max(points) - np.array(points)) / VOTE_POINTS, 0, 1)
-        np.testing.assert_allclose(upload[VOTES][m, :5], expected, atol=1e-4)
+        np.testing.assert_allclose(upload[VOTES][m, :6], expected, atol=1e-4)
     edges = torch.tensor([client.held_out["val"].shape[1] for client in clients])
     trust, scale = edges / (edges + method.settings.own_votes), method.settings.sharpness * VOTE_POINTS
-    assert_near(state[MIXTURE], mixture_weights(state[VOTES][:, :5], state[AVERAGE_VOTES][:, :5], trust, scale), 1e-6)
+    assert_near(state[MIXTURE], mixture_weights(state[VOTES][:, :6], state[AVERAGE_VOTES][:, :6], trust, scale), 1e-6)
 
 
 def test_those_that_read_classes_say_so() -> None:

@@ -179,7 +179,8 @@ def test_units_of_features_do_not_matter() -> None:
         ):
             assert_near(logits, wanted, 1e-3)
             for name in sent:
-                assert_near(sent[name], expected[name], 2e-4)
+                # Of the private view weights too are trained by Adam, which divides gradients of rounding's size by themselves.
+                assert_near(sent[name], expected[name], 5e-3 if "private" in name else 2e-4)
 
 
 # -- views ---------------------------------------------------------------------------------------------------------------

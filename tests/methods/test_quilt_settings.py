@@ -7,7 +7,7 @@ import pytest
 from fedquilt.methods.quilt_settings import QuiltSettings, check_views
 
 
-@pytest.mark.parametrize("views", ["filter", "gpr", "mlp,filter,gpr,attention,sage", "gcn, filter", " sage ,mlp"])
+@pytest.mark.parametrize("views", ["filter", "gpr", "mlp,filter,gpr,attention,sage,private", "gcn, filter", " sage ,mlp"])
 def test_views_are_named_with_or_without_blanks(views: str) -> None:
     assert check_views(views) == views.replace(" ", "")
 
@@ -15,7 +15,7 @@ def test_views_are_named_with_or_without_blanks(views: str) -> None:
 @pytest.mark.parametrize(
     ("views", "fault"),
     [
-        ("filter,nobody", "there is no backbone 'nobody'; choose one of: filter, gpr, attention, "),
+        ("filter,nobody", "there is no backbone 'nobody'; choose one of: filter, gpr, attention, private, "),
         ("", "there is no backbone ''"),
         ("mlp,", "there is no backbone ''"),
         ("mlp,filter,mlp", "a view is named twice"),
@@ -30,5 +30,5 @@ def test_others_are_refused(views: str, fault: str) -> None:
 
 def test_the_defaults_are_several_views_whose_gradients_are_averaged() -> None:
     settings = QuiltSettings()
-    assert (settings.model, check_views(settings.views)) == ("views", "mlp,filter,gpr,attention,sage")
+    assert (settings.model, check_views(settings.views)) == ("views", "mlp,filter,gpr,attention,sage,private")
     assert (settings.average, settings.hidden, settings.lr, settings.drop) == ("gradients", 64, 0.03, True)

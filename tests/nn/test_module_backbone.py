@@ -232,7 +232,7 @@ def test_methods_that_need_their_own_network_or_names_say_so() -> None:
     for method in ("fedpub", "fedsheafhn", "quilt"):
         with pytest.raises(FedquiltError, match=rf"such as model=gcn; .* works with {able}\.$"):
             fedquilt.run(method, own_graph(), backbone=OurGcn, **SMALL)
-    with pytest.raises(FedquiltError, match="choose one of: views, filter, gpr, attention, gcn, sage, gat, "):
+    with pytest.raises(FedquiltError, match="choose one of: views, filter, gpr, attention, private, gcn, sage, gat, "):
         fedquilt.run("quilt", own_graph(), backbone="nobody", **SMALL)
     with pytest.raises(FedquiltError, match=r"whose names begin with 'conv' .* has layer\.weight, layer\.bias"):
         fedquilt.run("fedper", own_graph(), backbone=Renamed, **SMALL)

@@ -22,12 +22,18 @@ def test_a_run_is_shown_with_its_table_and_its_figures(tmp_path: Path) -> None:
 
 def test_a_run_with_views_says_which_weight_they_have(tmp_path: Path) -> None:
     fedquilt.run(
-        "quilt", "patchwork", partition="natural", rounds=3, seeds=[0], settings={"hidden": 8}, out=tmp_path / "run"
+        "quilt",
+        "patchwork",
+        partition="natural",
+        rounds=3,
+        seeds=[0],
+        settings={"hidden": 8, "sharpness": 0.1},  # so that every view has some weight
+        out=tmp_path / "run",
     )
     overview = read_overview(tmp_path / "run")
     (note,) = overview.notes
-    assert re.match(r"Views: \w+ 0\.\d\d(, \w+ 0\.\d\d){4} on average after the last round", note)
-    assert set(re.findall(r"(\w+) 0\.", note)) == {"mlp", "filter", "gpr", "attention", "sage"}
+    assert re.match(r"Views: \w+ 0\.\d\d(, \w+ 0\.\d\d){5} on average after the last round", note)
+    assert set(re.findall(r"(\w+) 0\.", note)) == {"mlp", "filter", "gpr", "attention", "sage", "private"}
     assert str(tmp_path / "run" / "figures" / "views.svg") in draw_overview(overview, ".svg")
     assert read_overview(write_run(tmp_path / "old", "quilt")).notes == []
 

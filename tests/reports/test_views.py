@@ -16,7 +16,7 @@ from fedquilt.runs.folder import RunFolder
 from support.page_runs import write_run
 
 NAMES = ("mlp", "filter", "sage")
-QUILTS = ("mlp", "filter", "gpr", "attention", "sage")
+QUILTS = ("mlp", "filter", "gpr", "attention", "sage", "private")
 MIXED = np.array([[0.0, 0.9, 0.1], [0.1, 0.6, 0.3], [0.2, 0.1, 0.7]])
 
 

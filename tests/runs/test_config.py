@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +39,13 @@ def test_what_is_wrong_is_one_sentence(values: dict[str, Any], says: str) -> Non
     with pytest.raises(FedquiltError) as caught:
         RunConfig.build(values)
     assert says in str(caught.value)
+
+
+def test_paths_may_be_given_as_paths(tmp_path: Path) -> None:
+    config = RunConfig.build({"data": tmp_path, "partition": tmp_path / "p.npz", "clients_from": None})
+    assert (config.data, config.partition) == (str(tmp_path), str(tmp_path / "p.npz"))
+    given = RunConfig.build({"clients_from": [tmp_path / "a.npz", str(tmp_path / "b.npz")]})
+    assert given.clients_from == [str(tmp_path / "a.npz"), str(tmp_path / "b.npz")]
 
 
 def test_the_name_is_that_of_the_folder() -> None:

@@ -125,6 +125,10 @@ class VotingMethod(BackboneMethod):
             return self.model.start(self.context.seed, clients, device)
         return super().common_weights(clients, device)
 
+    def view_of(self, name: str) -> str:
+        """The view that reads a weight."""
+        return name.split(".", 2)[1] if self.several else self.names[0]
+
     def in_view(self, name: str) -> str:
         """The name of a weight in the network of its view."""
         return name.split(".", 2)[2] if self.several else name

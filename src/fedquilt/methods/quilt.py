@@ -3,16 +3,17 @@
 What features and labels *mean* is common to all data owners; *how the graph carries it* is not, and no single look at a graph
 is right for every owner. So a client looks at its graph in several ways side by side, its views: at a node's own features
 (`mlp`), through graph filters of its own (`fedquilt.nn.filters`), at what neighbours' features say of a node's class (`gpr`,
-`fedquilt.nn.gpr`), at the same of those neighbours that seem to be of its class (`attention`), and at a node beside the mean of
-its neighbours (`sage`). Each view shares its weights with the same view of the other clients; the views that do best on
-validation nodes decide.
+`fedquilt.nn.gpr`), at the same of those neighbours that seem to be of its class (`attention`), at a node beside the mean of
+its neighbours (`sage`), and as it would alone (`private`). Each view but the last shares its weights with the same view of the
+other clients; the views that do best on validation nodes decide.
 
 - *Shared weights* W. Clients send gradients; the server takes a step of Adam along their mean, weighted by training nodes
   (FedSGD with Adam; Reddi et al., Adaptive Federated Optimization, 2021). Adam scales the step of each weight by itself, so
   that a feature that few clients have is learned from those who have it, at full speed.
 - *Features of one length.* A client multiplies its features by s_m, which brings them to the root mean square length
   `feature_length`. Adam's steps do not know how long features are: short ones are learned slowly, long ones in jumps.
-- *Private parts.* Filters never leave a client, nor does s_m.
+- *Private parts.* Filters never leave a client, nor does s_m, nor do the weights of `private`, which is `gpr` but for that: of
+  it only s is shared, how much each distance counts. It is for clients whose features mean something else than the others'.
 - *Mixture.* A client compares its views on its validation nodes and sends its votes, a number from 0 to 1 for each. It
   predicts with the mixture of views (`fedquilt.nn.views`) by exponential weights of everyone's average votes, and of its own
   the more the more validation nodes it has. Before the rounds DROPS views that are clearly worse than the best are dropped,
@@ -59,11 +60,11 @@ from fedquilt.methods.base_evidence import (
 )
 from fedquilt.methods.base_votes import AVERAGE_VOTES, LEFT, VOTES, VOTES_DOWNLOAD, VOTES_UPLOAD, VotingMethod
 from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
-from fedquilt.methods.quilt_settings import QuiltSettings, check_together
+from fedquilt.methods.quilt_settings import PRIVATE, QuiltSettings, check_together
 from fedquilt.methods.sums import mean_of_sums, weighted_summands
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet, of_each_once, unit_factors
-from fedquilt.nn.gpr import GprNet
+from fedquilt.nn.gpr import STEPS, GprNet
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Network, matrices
 from fedquilt.nn.optim import LearningRate, adam_start, adam_step
@@ -77,7 +78,7 @@ SCALE = "feature scale"  # in a client's state: by what it multiplies its featur
 FOR_LINKS: dict[str, Any] = {"lr": 0.003}
 FEW_FEATURES = 100  # with fewer each one matters, and none are dropped by default
 FEATURE_LAYER = 2  # the `layer` of the draws that drop features; see `Draws`
-GPR_ORDER = 4  # how many steps the views gpr and attention reach
+GPR_ORDER = 4  # how many steps the views gpr, attention and private reach
 GPR_KEPT = 0.4  # what its dropout keeps of what that of the others keeps
 ATTENTION = 2.0  # of the view attention: neighbours that score classes alike count e^4 times as much as opposite ones
 SAGE_WIDTH = 1.5  # of `hidden`: GraphSAGE has two layers, and reads features twice
@@ -159,7 +160,7 @@ class Quilt(VotingMethod, EvidenceMethod):
     def view_network(self, view: str, hidden: int) -> Network:
         """The filter network, GPR-GNN, or the backbone that the view is called."""
         s, context = self.settings, self.context
-        if view in ("gpr", "attention"):
+        if view in ("gpr", "attention", PRIVATE):
             dropout, attention = 1.0 - GPR_KEPT * (1.0 - s.dropout), ATTENTION if view == "attention" else 0.0
             return GprNet(context.features, hidden, context.outputs, GPR_ORDER, dropout, attention)
         if view != "filter":
@@ -184,8 +185,11 @@ class Quilt(VotingMethod, EvidenceMethod):
         return bool(self.shared & {"layer", "head"})
 
     def shares(self, name: str) -> bool:
-        """Whether the weight `name` is shared with the others."""
-        return ("head" if self.in_view(name).startswith("classifier.") else "layer") in self.shared
+        """Whether the weight `name` is shared with the others; of the view `private` its coefficients alone."""
+        inside = self.in_view(name)
+        if self.view_of(name) == PRIVATE and inside != STEPS:
+            return False
+        return ("head" if inside.startswith("classifier.") else "layer") in self.shared
 
     def sends(self, name: str) -> bool:
         """Gradients or weights, and coefficients, are sent where they are shared; evidence and votes where they are used."""
@@ -276,8 +280,9 @@ class Quilt(VotingMethod, EvidenceMethod):
 
     @cached_property
     def maskable(self) -> Sequence[str]:
-        """The matrices, if there are masks."""
-        return matrices(self.model.shapes()) if self.settings.masks else ()
+        """The matrices, if there are masks, but those of the view `private`."""
+        found = matrices(self.model.shapes()) if self.settings.masks else ()
+        return [name for name in found if self.view_of(name) != PRIVATE]
 
     def masks_learn(self, live: Collection[str]) -> bool:
         """Whether masks are trained: while many views compete, they are compared by what clients share."""

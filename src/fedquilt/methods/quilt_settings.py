@@ -14,7 +14,8 @@ from fedquilt.nn.filters import Basis
 from fedquilt.nn.module_backbone import check_backbone
 
 SEVERAL = "views"  # the model that is several views
-NETWORKS = ("filter", "gpr", "attention")  # the views that are no backbones of other methods
+PRIVATE = "private"  # the view whose weights stay at home
+NETWORKS = ("filter", "gpr", "attention", PRIVATE)  # the views that are no backbones of other methods
 ModelName = Annotated[str, AfterValidator(partial(check_backbone, others=(SEVERAL, *NETWORKS)))]
 
 
@@ -36,9 +37,9 @@ class QuiltSettings(BackboneSettings):
         lr: Adam's learning rate, of the server and of masks.
         weight_decay: L2 decay added to the server's gradient, or to the client's where it takes the steps.
         model: views (several, see the next), filter (private polynomial filters, `fedquilt.nn.filters`), gpr (a shared one,
-            `fedquilt.nn.gpr`), attention (the same, listening to neighbours that score classes alike), or one of fedquilt's
-            backbones, such as sage.
-        views: the views of model=views: filter, gpr, attention, and backbones. mlp has a layer less than the others.
+            `fedquilt.nn.gpr`), attention (the same, listening to neighbours that score classes alike), private (gpr of which
+            only the coefficients are shared), or one of fedquilt's backbones, such as sage.
+        views: the views of model=views: filter, gpr, attention, private, and backbones. mlp has a layer less than the others.
         hidden: width of each view's layers.
         average: gradients (the server takes the steps of Adam), or weights (clients take them), averaged by evidence.
         order: how many steps away the filters reach.
@@ -63,7 +64,7 @@ class QuiltSettings(BackboneSettings):
     lr: Positive = 0.03
     weight_decay: NonNegative = 1e-4
     model: ModelName = SEVERAL
-    views: Annotated[str, AfterValidator(check_views)] = "mlp,filter,gpr,attention,sage"
+    views: Annotated[str, AfterValidator(check_views)] = "mlp,filter,gpr,attention,sage,private"
     hidden: Count = 64
     average: Literal["gradients", "weights"] = "gradients"
     order: Count = 2

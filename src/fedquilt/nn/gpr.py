@@ -36,6 +36,8 @@ from fedquilt.nn.layers import Weights, linear
 from fedquilt.nn.model import Output, Shapes, activate
 from fedquilt.nn.propagation_models import RESTART
 
+STEPS = "steps"  # the name of s among the weights
+
 
 def walk_weights(order: int) -> list[float]:
     """w_0 .. w_K of APPNP with K steps: r (1 - r)^k, and (1 - r)^K for the last one, with r = RESTART. They sum to one."""
@@ -69,7 +71,7 @@ class GprNet:
             "hidden.bias": (self.hidden,),
             "classifier.weight": (self.hidden, self.outputs),
             "classifier.bias": (self.outputs,),
-            "steps": (self.order + 1,),
+            STEPS: (self.order + 1,),
         }
 
     def __call__(self, cohort: Cohort, weights: Weights) -> Output:
@@ -96,7 +98,7 @@ class GprNet:
         walk: Tensor = cohort.once(
             ("walk", self.order), lambda c: torch.tensor(walk_weights(self.order), device=c.device)
         )
-        steps = weights["steps"] + walk
+        steps = weights[STEPS] + walk
         first, *others = steps.unsqueeze(2).expand(-1, -1, self.outputs).unbind(1)
         step = self._step(cohort, z)
         far = cohort.scale(z, others.pop())

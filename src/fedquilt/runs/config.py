@@ -501,10 +501,11 @@ class RunConfig(BaseModel):
 
     @classmethod
     def build(cls, values: Mapping[str, Any]) -> RunConfig:
-        """Build a configuration from plain values; the first wrong one is an error of one sentence.
+        """Build a configuration from plain values or paths; the first wrong one is an error of one sentence.
 
         Plug-ins among them are loaded, where their user named them before (`fedquilt.common.registry.load_plugins`).
         """
+        values = {name: _without_paths(value) for name, value in values.items()}
         if isinstance(files := values.get("plugins"), list) and all(isinstance(file, str) for file in files):
             load_plugins(files, named=False)  # first: the other values may name what they register
         check_option_names(values, cls)
@@ -535,6 +536,13 @@ def clients_label(paths: Sequence[str]) -> str:
     names = [Path(path).parent.resolve().name if Path(path).name == "site.yaml" else Path(path).stem for path in paths]
     alike = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
     return "".join(letters[0] for letters in alike).split("*")[0].strip("-_. ") or "clients"
+
+
+def _without_paths(value: Any) -> Any:
+    """The value of an option with paths as text, which a user of Python may give as `pathlib.Path`, alone or in a list."""
+    if isinstance(value, list | tuple):
+        return [_without_paths(each) for each in value] if any(isinstance(each, Path) for each in value) else value
+    return str(value) if isinstance(value, Path) else value
 
 
 def _of_clients(values: Mapping[str, Any]) -> dict[str, Any]:
