@@ -8,13 +8,21 @@ import numpy as np
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73")  # of clients
-VIEWS = {"mlp": "#CC79A7", "filter": "#56B4E9", "gpr": "#F0E442", "attention": "#2FBF9F", "sage": "#E69F00", "private": "#BBBBBB"}
+VIEWS = {
+    **{"mlp": "#CC79A7", "filter": "#56B4E9", "gpr": "#F0E442"},
+    **{"attention": "#2FBF9F", "sage": "#E69F00", "private": "#BBBBBB"},
+}
 WHAT = {
     **{"mlp": "own features", "filter": "own graph filters"},
     **{"gpr": "neighbours' scores", "attention": "similar neighbours"},
     **{"sage": "self and neighbours", "private": "weights of its own"},
 }
 GREY = "#666666"
+MIXTURES = (
+    (0.05, 0.3, 0.3, 0.2, 0.1, 0.05),
+    (0.05, 0.2, 0.1, 0.05, 0.55, 0.05),
+    (0.15, 0.1, 0.05, 0.1, 0.1, 0.5),
+)
 
 
 def client(ax: plt.Axes, x: float, colour: str, mixture: tuple[float, ...], name: str) -> None:
@@ -39,9 +47,7 @@ def main() -> None:
     """The figure."""
     mpl.rcParams.update({"font.size": 10, "svg.hashsalt": "quilt", "svg.fonttype": "path"})
     figure, ax = plt.subplots(figsize=(9.2, 4.4))
-    for m, (colour, mixture) in enumerate(
-        zip(COLOURS, ((0.05, 0.3, 0.3, 0.2, 0.1, 0.05), (0.05, 0.2, 0.1, 0.05, 0.55, 0.05), (0.15, 0.1, 0.05, 0.1, 0.1, 0.5)), strict=True)
-    ):
+    for m, (colour, mixture) in enumerate(zip(COLOURS, MIXTURES, strict=True)):
         x = 0.2 + 3.1 * m
         client(ax, x, colour, mixture, f"client {m + 1}")
         up = {"arrowstyle": "-|>", "mutation_scale": 12, "color": colour, "lw": 1.6}

@@ -173,4 +173,8 @@ def test_label_correlation_is_pearsons_over_pairs() -> None:
     expected = np.corrcoef(mine, [1 - distances[a, b] for a, b in pairs])[0, 1]
     assert label_correlation(similarity, distances) == pytest.approx(expected)
     assert label_correlation(np.ones((4, 4)), distances) is None
+    rounded = np.full((4, 4), 0.05) + 1e-17 * rng.standard_normal((4, 4)) + np.eye(4) * 1e-16
+    rounded[0, 1] += 7e-18
+    assert label_correlation(rounded, distances) is None
+    assert label_correlation(np.float32(0.05) + 2e-9 * rng.random((4, 4)), distances) is None
     assert label_correlation(similarity[:, :1, :1], distances[:1, :1]) is None

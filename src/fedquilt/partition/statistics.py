@@ -226,15 +226,20 @@ def label_correlation(similarity: np.ndarray, distances: np.ndarray) -> float | 
         distances: [M, M] of `label_distances`; pairs where one is NaN are left out.
 
     Returns:
-        None where there are less than two pairs, or one of the two does not vary.
+        None where there are less than two pairs, or one of the two does not vary by more than rounding.
     """
     found = similarity.mean(0) if similarity.ndim == 3 else similarity
     pairs = np.triu_indices(len(found), 1)
     mine, theirs = found[pairs], 1 - distances[pairs]
     finite = np.isfinite(mine) & np.isfinite(theirs)
-    if finite.sum() < 2 or mine[finite].std() == 0 or theirs[finite].std() == 0:
+    if finite.sum() < 2 or not (_varies(mine[finite]) and _varies(theirs[finite])):
         return None
     return float(np.corrcoef(mine[finite], theirs[finite])[0, 1])
+
+
+def _varies(values: np.ndarray) -> bool:
+    """Whether values differ by more than rounding in single precision, in which similarities are computed."""
+    return bool(np.ptp(values) > 1e-6 * np.abs(values).max())
 
 
 def _median(distances: np.ndarray) -> float:
