@@ -407,6 +407,25 @@ def test_which_views_are_dropped_equals_a_loop(votes: list[float], last: bool) -
         assert len(stay) <= LEFT
 
 
+@pytest.mark.parametrize(
+    ("votes", "last", "stay"),
+    [
+        ((0.5, 0.45, 0.1, 1.0), False, ["mlp", "filter", "private"]),  # what is far below the best shared one goes
+        ((0.5, 0.45, 0.4, 1.0), True, ["mlp", "filter", "private"]),  # two shared ones are left, whatever it has
+        ((0.5, 0.45, 0.4, 0.45), True, ["mlp", "filter", "private"]),
+        ((0.5, 0.45, 0.4, 0.44), True, ["mlp", "filter"]),
+    ],
+)
+def test_the_private_view_takes_nobodys_place(votes: tuple[float, ...], last: bool, stay: list[str]) -> None:
+    views = ["mlp", "filter", "gpr", "private"]
+    method = make(views=",".join(views), masks=False)
+    names = [f"model.{name}" for name in method.shapes() if method.shares(name)]
+    down = {name: torch.zeros(1) for name in names} | {AVERAGE_VOTES: torch.tensor(votes)}
+    found = method.without_worse(down, last)
+    assert list(method.live(found)) == [prefix_of(view) for view in stay]
+    assert [view for view, vote in zip(views, dense(found[AVERAGE_VOTES]), strict=True) if vote >= 0] == stay
+
+
 def test_rounds_that_drop_views_are_of_a_kind_of_their_own() -> None:
     method = make()
     kinds = [method.round_kind(round) for round in range(100)]

@@ -7,7 +7,9 @@ import pytest
 from fedquilt.methods.quilt_settings import QuiltSettings, check_views
 
 
-@pytest.mark.parametrize("views", ["filter", "gpr", "mlp,filter,gpr,attention,sage,private", "gcn, filter", " sage ,mlp"])
+@pytest.mark.parametrize(
+    "views", ["filter", "gpr", "mlp,filter,gpr,attention,sage,private", "gcn, filter", " sage ,mlp"]
+)
 def test_views_are_named_with_or_without_blanks(views: str) -> None:
     assert check_views(views) == views.replace(" ", "")
 

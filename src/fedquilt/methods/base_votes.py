@@ -31,7 +31,7 @@ from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RunContext, State, Update
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
-from fedquilt.methods.quilt_settings import QuiltSettings, names_of
+from fedquilt.methods.quilt_settings import PRIVATE, QuiltSettings, names_of
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Network
 from fedquilt.nn.views import (
@@ -178,12 +178,15 @@ class VotingMethod(BackboneMethod):
 
     def without_worse(self, down: Message, last: bool) -> Message:
         """A download without the views that are clearly worse than the best one, by the average votes in it, which the host
-        reads; the last time also without all but the best LEFT. Of views with equal votes, none or all are dropped."""
+        reads; the last time also without all but the best LEFT. Of views with equal votes, none or all are dropped.
+
+        The best ones are those of the views that are shared: PRIVATE, which leads at first as every client trains it from its
+        first step on, is kept where it is as good as they are, and takes nobody's place.
+        """
         votes = dense(down[AVERAGE_VOTES]).clone()
-        views = votes[: len(self.names)]
-        found = sorted(
-            (views[place].item() for place, p in enumerate(self.networks) if p in self.live(down)), reverse=True
-        )
+        views, live = votes[: len(self.names)], self.live(down)
+        shared = [prefix for prefix in live if prefix != prefix_of(PRIVATE)] or list(live)
+        found = sorted((views[place].item() for place, p in enumerate(self.networks) if p in shared), reverse=True)
         least = found[0] - CLEARLY / VOTE_POINTS - ROUNDING
         views[views < (max(least, found[:LEFT][-1]) if last else least)] = DROPPED
         dropped = tuple(MODEL + prefix for prefix, vote in zip(self.networks, views.tolist(), strict=True) if vote < 0)
