@@ -21,7 +21,7 @@ from fedquilt.cli import main
 from fedquilt.studies import workers
 from fedquilt.studies.gather import gather
 from fedquilt.studies.plan import plan_study
-from fedquilt.studies.runner import run_cells, run_study
+from fedquilt.studies.runner import run_cells, run_studies
 from fedquilt.studies.spec import find_study
 from fedquilt.studies.store import CellStore
 from support.tiny_studies import Inline, Seen, cells_of, study_of, write_study
@@ -51,7 +51,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     name = write_study(folder, axes=REAL, options=options)
     study = find_study(name)
     store, seen = CellStore(folder / "studies"), Seen()
-    run_study(study, cells_of(study), store, jobs=2, progress=seen)
+    run_studies([(study, cells_of(study))], store, jobs=2, progress=seen)
     return SimpleNamespace(folder=folder, name=name, study=study, store=store, seen=seen)
 
 
@@ -117,7 +117,7 @@ import json, sys
 from pathlib import Path
 from fedquilt.studies.cells import expand
 from fedquilt.studies.store import CellStore
-from fedquilt.studies.runner import run_study
+from fedquilt.studies.runner import run_studies
 from fedquilt.studies.spec import find_study
 from fedquilt.studies.progress import StudyProgress
 
@@ -130,7 +130,7 @@ class Counted(StudyProgress):
 
 if __name__ == "__main__":
     study, progress = find_study(sys.argv[1]), Counted()
-    run_study(study, expand(study, device="cpu")[0], CellStore(Path(sys.argv[2])), 1, progress=progress)
+    run_studies([(study, expand(study, device="cpu")[0])], CellStore(Path(sys.argv[2])), 1, progress=progress)
     print(json.dumps({"done": progress.done, "failed": progress.failed, "total": progress.total, "trained": progress.trained}))
 """
 

@@ -12,7 +12,7 @@ from fedquilt.studies import workers
 from fedquilt.studies.cells import Cell
 from fedquilt.studies.exchange import export_cells
 from fedquilt.studies.run_cell import DONE, run_cell
-from fedquilt.studies.runner import run_study
+from fedquilt.studies.runner import run_studies
 from fedquilt.studies.spec import find_study
 from fedquilt.studies.store import CellStore
 from support.tiny_studies import PUBLISHED, Inline, cells_of, store_cell, study_of, write_study
@@ -35,7 +35,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
         patched.chdir(folder)
         patched.setattr(workers, "WorkerProcess", Inline)
         study = find_study("tiny.yaml")
-        run_study(study, cells_of(study), CellStore(Path("studies")))
+        run_studies([(study, cells_of(study))], CellStore(Path("studies")))
     return SimpleNamespace(folder=folder)
 
 

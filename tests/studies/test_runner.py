@@ -13,7 +13,7 @@ from fedquilt.errors import MachineLimitError
 from fedquilt.studies import cell_times, runner, workers
 from fedquilt.studies.cell_memory import MemoryBudget
 from fedquilt.studies.cells import Cell
-from fedquilt.studies.runner import run_cells, run_studies, run_study
+from fedquilt.studies.runner import run_cells, run_studies
 from fedquilt.studies.store import CellStore
 from support.tiny_studies import Inline, Seen, cells_of, scripted, store_cell, study_of
 
@@ -48,7 +48,7 @@ def test_candidates_run_on_the_first_seed_and_only_what_was_chosen_on_the_others
     monkeypatch.setattr(workers, "WorkerProcess", scripted(does))
     study = study_of(tmp_path, axes=TUNED, seeds=3)
     seen = Seen()
-    run_study(study, cells_of(study), store, jobs=2, progress=seen)
+    run_studies([(study, cells_of(study))], store, jobs=2, progress=seen)
     places = [("A", "2"), ("A", "3"), ("fedavg", "2"), ("fedavg", "3")]
     first = [(*at, c, 0) for at in places for c in (range(2) if at[0] == "A" else range(1))]
     later = [(*at, int(at[0] == "A"), seed) for seed in (1, 2) for at in places]
@@ -57,7 +57,7 @@ def test_candidates_run_on_the_first_seed_and_only_what_was_chosen_on_the_others
     assert (seen.done, seen.failed, seen.total, seen.running, seen.closed) == (14, 0, 14, {}, 1)
     assert seen.most == 2
     again = Seen()
-    run_study(study, cells_of(study), store, progress=again)
+    run_studies([(study, cells_of(study))], store, progress=again)
     assert again.begun == []
     assert (again.done, again.total) == (14, 14)
 
@@ -111,7 +111,7 @@ def test_stage_two_counts_what_failed_as_failed_and_not_as_done(
     monkeypatch.setattr(workers, "WorkerProcess", scripted(messages))
     study = study_of(tmp_path, axes=TUNED, seeds=2)
     seen = Seen()
-    run_study(study, cells_of(study), store, progress=seen)
+    run_studies([(study, cells_of(study))], store, progress=seen)
     # Of six first cells three fail; fedavg has no choice, so two of the four later ones are left.
     assert seen.starts == [(6 + 4, 0), (6 + 2, 3)]
     assert named(seen.begun[6:]) == [("A", "2", 0, 1), ("A", "3", 1, 1)]
@@ -131,7 +131,7 @@ def test_a_failure_on_the_choosing_seeds_is_not_tried_twice_in_one_go(
     monkeypatch.setattr(workers, "WorkerProcess", scripted(messages))
     study = study_of(tmp_path, axes=TUNED, seeds=3, choose_on=2)
     seen = Seen()
-    run_study(study, cells_of(study), store, progress=seen)
+    run_studies([(study, cells_of(study))], store, progress=seen)
     assert len(seen.begun) == len({cell.key for cell in seen.begun}) == 12 + 4
     assert (seen.done, seen.failed, seen.total) == (10, 6, 16)
 
@@ -253,7 +253,7 @@ def test_time_left_counts_what_waits_what_runs_and_what_comes_later(
     monkeypatch.setattr(workers, "WorkerProcess", Timed)
     study = study_of(tmp_path, axes=TUNED, seeds=2)
     seen = Seen()
-    run_study(study, cells_of(study), store, progress=seen)
+    run_studies([(study, cells_of(study))], store, progress=seen)
     assert seen.lefts == [3.0 * left for left in range(9, -1, -1)]  # six cells, then four
 
 
@@ -263,7 +263,7 @@ def test_a_limit_that_every_cell_would_meet_stops_the_study(
     monkeypatch.setattr(workers, "WorkerProcess", scripted(lambda cell, store: [(workers.LIMIT, "The disk is full")]))
     study, seen = study_of(tmp_path), Seen()
     with pytest.raises(MachineLimitError, match=r"^The disk is full, so the study stops here\.$"):
-        run_study(study, cells_of(study), store, progress=seen)
+        run_studies([(study, cells_of(study))], store, progress=seen)
     assert len(seen.begun) == 1
     assert store.failures() == {}
 

@@ -35,7 +35,7 @@ def graphs(
     from fedquilt.cli.study_view import progress_display
     from fedquilt.studies.catalogue_files import study_names
     from fedquilt.studies.plan import plan_study
-    from fedquilt.studies.runner import run_study
+    from fedquilt.studies.runner import run_studies
     from fedquilt.studies.selection import compared_cells, later_count
     from fedquilt.studies.store import CellStore
 
@@ -56,7 +56,7 @@ def graphs(
             for plan, cells in found:
                 aside(f"{plan.name}:")
                 progress = progress_display(quiet)
-                run_study(plan.study, cells, CellStore(into), 1 if plan.study.alone else jobs, progress=progress)
+                run_studies([(plan.study, cells)], CellStore(into), 1 if plan.study.alone else jobs, progress=progress)
                 failed |= progress.failed > 0
     except KeyboardInterrupt:
         raise StoppedError("stopped; run the same command again to go on.") from None

@@ -24,20 +24,6 @@ QUEUED = "queued"  # the outcome of a cell that is tried once more
 _RETRY = 1.0  # seconds until a cell that another process runs is tried again
 
 
-def run_study(
-    study: Study,
-    cells: Sequence[Cell],
-    store: CellStore,
-    jobs: int = 1,
-    keep_models: bool = False,
-    progress: StudyProgress | None = None,
-    threads: int | None = None,
-    wanted: Callable[[Cell], bool] = lambda cell: True,
-) -> None:
-    """The same of one study as `run_studies`."""
-    run_studies([(study, cells)], store, jobs, keep_models, progress, threads, wanted)
-
-
 def run_studies(
     planned: Sequence[tuple[Study, Sequence[Cell]]],
     store: CellStore,
