@@ -89,3 +89,4 @@ def test_it_has_no_masks() -> None:
     names = private(masks=True).maskable
     assert any(name.startswith("view.gpr.") for name in names)
     assert not any(name.startswith("view.private.") for name in names)
+    assert private(masks=True).masks_learn(["view.gpr.", "view.sage.", "view.private."])  # it takes nobody's place

@@ -176,6 +176,10 @@ class VotingMethod(BackboneMethod):
         found = {p: n for p, n in self.networks.items() if any(name.startswith(MODEL + p) for name in sent)}
         return found or self.networks
 
+    def shared_views(self, live: Collection[str]) -> list[str]:
+        """Those of the views that are trained whose weights are shared; where only PRIVATE is left, that one."""
+        return [prefix for prefix in live if prefix != prefix_of(PRIVATE)] or list(live)
+
     def without_worse(self, down: Message, last: bool) -> Message:
         """A download without the views that are clearly worse than the best one, by the average votes in it, which the host
         reads; the last time also without all but the best LEFT. Of views with equal votes, none or all are dropped.
@@ -185,7 +189,7 @@ class VotingMethod(BackboneMethod):
         """
         votes = dense(down[AVERAGE_VOTES]).clone()
         views, live = votes[: len(self.names)], self.live(down)
-        shared = [prefix for prefix in live if prefix != prefix_of(PRIVATE)] or list(live)
+        shared = self.shared_views(live)
         found = sorted((views[place].item() for place, p in enumerate(self.networks) if p in shared), reverse=True)
         least = found[0] - CLEARLY / VOTE_POINTS - ROUNDING
         views[views < (max(least, found[:LEFT][-1]) if last else least)] = DROPPED

@@ -286,7 +286,7 @@ class Quilt(VotingMethod, EvidenceMethod):
 
     def masks_learn(self, live: Collection[str]) -> bool:
         """Whether masks are trained: while many views compete, they are compared by what clients share."""
-        return bool(self.maskable) and (len(live) <= LEFT or not self.settings.drop)
+        return bool(self.maskable) and (len(self.shared_views(live)) <= LEFT or not self.settings.drop)
 
     def effective(self, state: State, views: Collection[str], share: Tensor | None = None) -> Weights:
         """The effective weights: W (1 + g O) where there is a mask, W of the views that are not among these.
