@@ -16,9 +16,11 @@ from fedquilt.graphs.split import NONE, TEST, TRAIN, VAL
 from fedquilt.methods.base import methods
 from fedquilt.reports.confusion import run_tables
 from fedquilt.reports.read_run import read_run
+from fedquilt.runs import ground
 from fedquilt.runs.finished import Run
 from fedquilt.runs.predict import client_count, personal_of_run, predict_run
 from fedquilt.runs.resolve import ResolvedRun
+from fedquilt.runs.seal import Difference
 from support.federations import small_settings
 from support.hospitals import write_hospitals
 from support.named_runs import CLASSES, FEATURES, named_run, write_tables
@@ -53,6 +55,13 @@ def test_own_nodes_by_each_clients_own_model(run: Run, folder: Path) -> None:
         summary = fedquilt.load_run(folder / "run").result["seeds"][[0, 4].index(seed)]
         assert right.mean() == pytest.approx(summary["test"])
         assert np.allclose(found[[f"p_{name}" for name in names]].sum(axis=1), 1.0, atol=1e-5)
+
+
+def test_defaults_that_changed_since_do_not_matter(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models are stored with their settings; a run cannot be resumed with other ones, but its models predict."""
+    expected = predict_run(run, device="cpu").to_frame()
+    monkeypatch.setattr(ground, "_settings_differences", lambda *_: [Difference("the setting lr comes out otherwise")])
+    assert predict_run(run, device="cpu").to_frame().equals(expected)
 
 
 def test_one_client_is_a_part_of_all(run: Run) -> None:

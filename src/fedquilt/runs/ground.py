@@ -57,17 +57,20 @@ def preparation_digest(preparations: Sequence[Preparation]) -> str:
     return array_digest([*kinds, *columns])
 
 
-def ground_differences(facts: Facts, resolved: ResolvedRun) -> list[Difference]:
-    """How the graph, and the cut of the first seed, differ from what was sealed. A cut of another graph is not compared."""
+def ground_differences(facts: Facts, resolved: ResolvedRun, settings: bool = True) -> list[Difference]:
+    """How the graph, the settings and the cut of the first seed differ from what was sealed; without `settings` not these.
+
+    A cut of another graph is not compared.
+    """
     now = ground_of(resolved)
     graph = _clients_difference(facts, now.get("clients")) or _graph_difference(
         facts["graph"], now["graph"], resolved.config.dataset
     )
     if graph is not None:
         return [graph]
-    settings = _settings_differences(facts, as_dict(resolved.settings))
-    if settings:
-        return settings
+    changed = _settings_differences(facts, as_dict(resolved.settings)) if settings else []
+    if changed:
+        return changed
     return [found for seed, cut in now["cuts"].items() for found in cut_differences(facts, resolved, int(seed), cut)]
 
 

@@ -270,7 +270,8 @@ def _resolved_again(run: TrainedRun, seed: int) -> ResolvedRun:
     resolved = ResolvedRun(folder.run_config.model_copy(update=here))
     seal = folder.seal
     if seal is not None:
-        found = ground_differences(seal, resolved) or cut_differences(seal, resolved, seed)
+        # The models have the settings that they were trained with, whatever has become of defaults since.
+        found = ground_differences(seal, resolved, settings=False) or cut_differences(seal, resolved, seed)
         if found:
             raise FedquiltError(
                 f"The clients' own nodes are not those that the models in {run.folder} were trained on: {found[0].what}; put "
