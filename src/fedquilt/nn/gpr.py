@@ -91,7 +91,10 @@ class GprNet:
     def _before_last(
         self, cohort: Cohort, weights: Weights, dropout: Dropout | None
     ) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]:
-        """The hidden layer before its ReLU, and near, far with logits = near + P far, by Horner's rule; at every row; and P."""
+        """The hidden layer before its ReLU, and near, far with logits = near + step(far), by Horner's rule; at every row.
+
+        The last is `step`, one step of propagation (`_step`).
+        """
         hidden = linear(cohort, cohort.x, weights["hidden.weight"], weights["hidden.bias"])
         active = activate(cohort, hidden, dropout, 0)
         z = linear(cohort, active, weights["classifier.weight"], weights["classifier.bias"])
