@@ -17,8 +17,9 @@ from fedquilt.cohort.cohort import Cohort
 from fedquilt.messages.message import dense
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.base_votes import MASK_SHARE
-from fedquilt.methods.quilt import SAGE_WIDTH, Quilt
+from fedquilt.methods.quilt import Quilt
 from fedquilt.methods.quilt_settings import QuiltSettings
+from fedquilt.methods.quilt_views import SAGE_WIDTH
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.views import MIXTURE, prefix_of
 from fedquilt.scenarios.attacks import Attack

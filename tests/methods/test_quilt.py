@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from fedquilt.cohort.client import Client
 from fedquilt.cohort.cohort import Cohort
 from fedquilt.errors import FedquiltError
-from fedquilt.methods import quilt
+from fedquilt.methods import quilt_views
 from fedquilt.methods.base import State
 from fedquilt.methods.base_adam import KEYS
 from fedquilt.methods.base_evidence import FLOOR, features_seen
-from fedquilt.methods.quilt import GPR_ORDER, Quilt
+from fedquilt.methods.quilt import Quilt
+from fedquilt.methods.quilt_views import GPR_ORDER
 from fedquilt.nn.dropout import Dropout
 from fedquilt.tasks.node_classification import training_class_counts
 from support.clients import assert_near, numbers, with_training_nodes
@@ -524,7 +525,7 @@ def test_gprs_steps_are_averaged_by_training_nodes_and_have_no_mask() -> None:
 
 @pytest.mark.parametrize("model", ["filter", "gpr", "sage", "gcn", "mlp"])
 def test_every_model_learns(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quilt, "GPR_KEPT", 1.0)
+    monkeypatch.setattr(quilt_views, "GPR_KEPT", 1.0)
     clients = ragged_clients()
     training, _ = tapped_run(make(clients, model=model, dropout=0.0, node_dropout=0.0), clients, 8, 1.0)
     losses = [record["train_loss"] for record in training.records]

@@ -31,7 +31,8 @@ from fedquilt.methods.averaging import WEIGHTED_MEAN, Averaging
 from fedquilt.methods.base import RunContext, State, Update
 from fedquilt.methods.base_adam import MODEL
 from fedquilt.methods.base_backbone import BackboneMethod
-from fedquilt.methods.quilt_settings import PRIVATE, QuiltSettings, names_of
+from fedquilt.methods.quilt_settings import QuiltSettings, names_of
+from fedquilt.methods.quilt_views import shares_all
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Network
 from fedquilt.nn.views import (
@@ -125,13 +126,12 @@ class VotingMethod(BackboneMethod):
             return self.model.start(self.context.seed, clients, device)
         return super().common_weights(clients, device)
 
-    def view_of(self, name: str) -> str:
-        """The view that reads a weight."""
-        return name.split(".", 2)[1] if self.several else self.names[0]
-
-    def in_view(self, name: str) -> str:
-        """The name of a weight in the network of its view."""
-        return name.split(".", 2)[2] if self.several else name
+    def split_name(self, name: str) -> tuple[str, str]:
+        """The view that reads a weight, and the weight's name in its network."""
+        if not self.several:
+            return self.names[0], name
+        _, view, inside = name.split(".", 2)
+        return view, inside
 
     def round_kind(self, round: int) -> Hashable:
         """Each round before which views are dropped is of its own kind."""
@@ -177,15 +177,15 @@ class VotingMethod(BackboneMethod):
         return found or self.networks
 
     def shared_views(self, live: Collection[str]) -> list[str]:
-        """Those of the views that are trained whose weights are shared; where only PRIVATE is left, that one."""
-        return [prefix for prefix in live if prefix != prefix_of(PRIVATE)] or list(live)
+        """Those of the views that are trained all of whose weights are shared; where there are none, all."""
+        return [prefix_of(view) for view in self.names if shares_all(view) and prefix_of(view) in live] or list(live)
 
     def without_worse(self, down: Message, last: bool) -> Message:
         """A download without the views that are clearly worse than the best one, by the average votes in it, which the host
         reads; the last time also without all but the best LEFT. Of views with equal votes, none or all are dropped.
 
-        The best ones are those of the views that are shared: PRIVATE, which leads at first as every client trains it from its
-        first step on, is kept where it is as good as they are, and takes nobody's place.
+        The best ones are those of the views that are shared: one whose weights stay at home leads at first, as every client
+        trains it from its first step on. It is kept where it is as good as they are, and takes nobody's place.
         """
         votes = dense(down[AVERAGE_VOTES]).clone()
         views, live = votes[: len(self.names)], self.live(down)

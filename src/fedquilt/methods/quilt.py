@@ -60,11 +60,11 @@ from fedquilt.methods.base_evidence import (
 )
 from fedquilt.methods.base_votes import AVERAGE_VOTES, LEFT, VOTES, VOTES_DOWNLOAD, VOTES_UPLOAD, VotingMethod
 from fedquilt.methods.fedavg import AVERAGE, TRAIN_NODES, WEIGHTS
-from fedquilt.methods.quilt_settings import PRIVATE, QuiltSettings, check_together
+from fedquilt.methods.quilt_settings import QuiltSettings, check_together
+from fedquilt.methods.quilt_views import among_others, is_shared, network_of
 from fedquilt.methods.sums import mean_of_sums, weighted_summands
 from fedquilt.nn.dropout import Dropout
 from fedquilt.nn.filters import FILTER, IDENTITY, FilterNet, of_each_once, unit_factors
-from fedquilt.nn.gpr import STEPS, GprNet
 from fedquilt.nn.layers import Weights
 from fedquilt.nn.models import Network, matrices
 from fedquilt.nn.optim import LearningRate, adam_start, adam_step
@@ -78,10 +78,6 @@ SCALE = "feature scale"  # in a client's state: by what it multiplies its featur
 FOR_LINKS: dict[str, Any] = {"lr": 0.003}
 FEW_FEATURES = 100  # with fewer each one matters, and none are dropped by default
 FEATURE_LAYER = 2  # the `layer` of the draws that drop features; see `Draws`
-GPR_ORDER = 4  # how many steps the views gpr, attention and private reach
-GPR_KEPT = 0.4  # what its dropout keeps of what that of the others keeps
-ATTENTION = 2.0  # of the view attention: neighbours that score classes alike count e^4 times as much as opposite ones
-SAGE_WIDTH = 1.5  # of `hidden`: GraphSAGE has two layers, and reads features twice
 
 
 @register("quilt")
@@ -150,25 +146,11 @@ class Quilt(VotingMethod, EvidenceMethod):
 
     def make_model(self) -> Network:
         """The network of the only view, or all of them."""
+        made = partial(network_of, context=self.context, backbone=self.network)
         if len(self.names) == 1:
-            return self.view_network(self.names[0], self.settings.hidden)
-        s = self.settings
-        width = {"sage": max(1, round(SAGE_WIDTH * s.hidden))}
-        networks = {name: self.view_network(name, width.get(name, s.hidden)) for name in self.names}
+            return made(self.names[0], self.settings)
+        networks = {name: made(name, among_others(name, self.settings)) for name in self.names}
         return Views(networks, {"filter": (FILTER, IDENTITY)}, self.task.mixture)
-
-    def view_network(self, view: str, hidden: int) -> Network:
-        """The filter network, GPR-GNN, or the backbone that the view is called."""
-        s, context = self.settings, self.context
-        if view in ("gpr", "attention", PRIVATE):
-            dropout, attention = 1.0 - GPR_KEPT * (1.0 - s.dropout), ATTENTION if view == "attention" else 0.0
-            return GprNet(context.features, hidden, context.outputs, GPR_ORDER, dropout, attention)
-        if view != "filter":
-            layers = max(1, s.layers - 1) if view == "mlp" and len(self.names) > 1 else s.layers
-            return self.network(replace(s, model=view, hidden=hidden, layers=layers))
-        return FilterNet(
-            context.features, hidden, context.outputs, s.order, s.groups, s.identity, s.node_dropout, s.basis
-        )
 
     @property
     def sends_gradients(self) -> bool:
@@ -185,11 +167,9 @@ class Quilt(VotingMethod, EvidenceMethod):
         return bool(self.shared & {"layer", "head"})
 
     def shares(self, name: str) -> bool:
-        """Whether the weight `name` is shared with the others; of the view `private` its coefficients alone."""
-        inside = self.in_view(name)
-        if self.view_of(name) == PRIVATE and inside != STEPS:
-            return False
-        return ("head" if inside.startswith("classifier.") else "layer") in self.shared
+        """Whether the weight `name` is shared with the others."""
+        view, inside = self.split_name(name)
+        return is_shared(view, inside) and ("head" if inside.startswith("classifier.") else "layer") in self.shared
 
     def sends(self, name: str) -> bool:
         """Gradients or weights, and coefficients, are sent where they are shared; evidence and votes where they are used."""
@@ -280,9 +260,9 @@ class Quilt(VotingMethod, EvidenceMethod):
 
     @cached_property
     def maskable(self) -> Sequence[str]:
-        """The matrices, if there are masks, but those of the view `private`."""
+        """The matrices, if there are masks, but those that stay at home."""
         found = matrices(self.model.shapes()) if self.settings.masks else ()
-        return [name for name in found if self.view_of(name) != PRIVATE]
+        return [name for name in found if is_shared(*self.split_name(name))]
 
     def masks_learn(self, live: Collection[str]) -> bool:
         """Whether masks are trained: while many views compete, they are compared by what clients share."""
@@ -492,7 +472,7 @@ class Quilt(VotingMethod, EvidenceMethod):
         if not self.settings.evidence or not name.startswith(MODEL):
             return None
         inside = name.removeprefix(MODEL)
-        if self.in_view(inside).startswith("classifier."):
+        if self.split_name(inside)[1].startswith("classifier."):
             return (CLASSES_SEEN, -1) if self.task.has_classes else None  # else by training nodes
         return (FEATURES_SEEN, 0) if inside in getattr(self.model, "feature_weights", ()) else None
 

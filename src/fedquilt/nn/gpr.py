@@ -37,6 +37,7 @@ from fedquilt.nn.model import Output, Shapes, activate
 from fedquilt.nn.propagation_models import RESTART
 
 STEPS = "steps"  # the name of s among the weights
+Propagation = Callable[[Tensor], Tensor]  # one step of it: [R, C] -> [R, C]
 
 
 def walk_weights(order: int) -> list[float]:
@@ -76,40 +77,41 @@ class GprNet:
 
     def __call__(self, cohort: Cohort, weights: Weights) -> Output:
         """Compute the logits of every row, and the hidden layer before its ReLU, without dropout."""
-        hidden, near, far, step = self._before_last(cohort, weights, None)
+        hidden, z = self._scores(cohort, weights, None)
+        step = self._step(cohort, z)
+        near, far = self._sums(cohort, weights, z, step)
         return Output(near + step(far), hidden)
 
     def training(self, cohort: Cohort, weights: Weights, dropout: Dropout) -> Output:
         """Compute the same with dropout, at the training nodes only; without attention their last step is made only there."""
         if self.dropout is not None:
             dropout = Dropout(self.dropout, dropout.keys, dropout.step)
-        hidden, near, far, step = self._before_last(cohort, weights, dropout)
+        hidden, z = self._scores(cohort, weights, dropout)
+        step = self._step(cohort, z)
+        near, far = self._sums(cohort, weights, z, step)
         rows = cohort.training
         last = step(far)[rows.index] if self.attention else rows.gcn @ far
         return Output(near[rows.index] + last, hidden[rows.index])
 
-    def _before_last(
-        self, cohort: Cohort, weights: Weights, dropout: Dropout | None
-    ) -> tuple[Tensor, Tensor, Tensor, Callable[[Tensor], Tensor]]:
-        """The hidden layer before its ReLU, and near, far with logits = near + step(far), by Horner's rule; at every row.
-
-        The last is `step`, one step of propagation (`_step`).
-        """
+    def _scores(self, cohort: Cohort, weights: Weights, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
+        """The hidden layer before its ReLU [R, H], and z [R, C]."""
         hidden = linear(cohort, cohort.x, weights["hidden.weight"], weights["hidden.bias"])
         active = activate(cohort, hidden, dropout, 0)
-        z = linear(cohort, active, weights["classifier.weight"], weights["classifier.bias"])
+        return hidden, linear(cohort, active, weights["classifier.weight"], weights["classifier.bias"])
+
+    def _sums(self, cohort: Cohort, weights: Weights, z: Tensor, step: Propagation) -> tuple[Tensor, Tensor]:
+        """Near, far [R, C] with logits = near + step(far), by Horner's rule."""
         walk: Tensor = cohort.once(
             ("walk", self.order), lambda c: torch.tensor(walk_weights(self.order), device=c.device)
         )
         steps = weights[STEPS] + walk
         first, *others = steps.unsqueeze(2).expand(-1, -1, self.outputs).unbind(1)
-        step = self._step(cohort, z)
         far = cohort.scale(z, others.pop())
         for coefficients in reversed(others):
             far = cohort.scale(z, coefficients) + step(far)
-        return hidden, cohort.scale(z, first), far, step
+        return cohort.scale(z, first), far
 
-    def _step(self, cohort: Cohort, z: Tensor) -> Callable[[Tensor], Tensor]:
+    def _step(self, cohort: Cohort, z: Tensor) -> Propagation:
         """One step of propagation: P, or Q of the class scores z."""
         if not self.attention:
             return cohort.gcn.__matmul__
