@@ -64,22 +64,24 @@ class Results:
 
 
 def read_results(study: str, into: Path) -> Results:
-    """The finished cells of a study with axes `method`, `dataset` and `cut`."""
+    """The finished cells of a study with axes `method`, `dataset` and `cut`, where ours and another method's are."""
     summary = gather(plan_study(study), into)
     by_place: dict[Place, dict[str, list[float]]] = {}
     for entry in summary.of("test"):
         if entry.by_seed and len(entry.by_seed) == entry.planned:
             values = [value for _, value in sorted(entry.by_seed.items())]
             by_place.setdefault((entry.at["dataset"], entry.at["cut"]), {})[entry.at["method"]] = values
-    return Results(summary.seeds, {place: found for place, found in by_place.items() if OURS in found})
+    everywhere = Results(summary.seeds, by_place)
+    kept = {place: found for place, found in by_place.items() if OURS in found and everywhere.others(place)}
+    return Results(summary.seeds, kept)
 
 
 def blocks(results: Results) -> dict[str, list[Place]]:
-    """The places that ours was developed on, those that were held out, and all; only those with another method."""
-    compared = [place for place in results.by_place if results.others(place)]
-    held_out = [place for place in compared if place[0] in HELD_OUT]
-    found = {"Development": [place for place in compared if place not in held_out], "Held out": held_out}
-    return {name: places for name, places in {**found, "All": compared}.items() if places}
+    """The places that ours was developed on, those that were held out, and all."""
+    every = list(results.by_place)
+    held_out = [place for place in every if place[0] in HELD_OUT]
+    found = {"Development": [place for place in every if place not in held_out], "Held out": held_out, "All": every}
+    return {name: places for name, places in found.items() if places}
 
 
 def mean_ranks(results: Results, places: Sequence[Place], apart: Iterable[str] = APART) -> dict[str, float]:
@@ -153,11 +155,7 @@ def cell_table(results: Results) -> list[str]:
     lines = _head("", "Quilt, defaults", "best of the others, tuned", "Quilt - best", "place, of")
     for place, found in results.by_place.items():
         own = f"{statistics.fmean(found[OURS]):.2f} ± {statistics.pstdev(found[OURS]):.2f}"
-        others = results.others(place)
-        if not others:
-            lines.append(_row(" ".join(place), own, "", "", ""))
-            continue
-        ahead = results.ahead(place)
+        others, ahead = results.others(place), results.ahead(place)
         rank = 1 + sum(results.mean(place, method) > results.mean(place, OURS) for method in others)
         best = f"{others[0]} {results.mean(place, others[0]):.2f}"
         own = f"**{own}**" if _level(-ahead) else own

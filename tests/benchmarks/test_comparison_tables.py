@@ -1,5 +1,8 @@
 """The tables of docs/results/quilt.md, from numbers that are easy to follow."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 from benchmarks.comparison_tables import (
     TABLES,
@@ -9,8 +12,11 @@ from benchmarks.comparison_tables import (
     fill,
     graph_table,
     mean_ranks,
+    read_results,
     summary_table,
 )
+
+from benchmarks import comparison_tables
 
 FIRST, SECOND = ("Cora", "disjoint 5"), ("Tolokers", "disjoint 5")
 
@@ -24,6 +30,26 @@ def results() -> Results:
             SECOND: {"FedAvg": [60.0, 60.0], "Centralised": [99.0, 99.0], "Quilt": [59.0, 61.5]},
         },
     )
+
+
+def test_places_without_ours_or_another_method_in_all_seeds_are_left_out(monkeypatch):
+    def entry(method, cut, *values):
+        at = {"method": method, "dataset": "Cora", "cut": cut}
+        return SimpleNamespace(at=at, by_seed=dict(enumerate(values)), planned=2)
+
+    found = [
+        *(entry("Quilt", "disjoint 5", 2.0, 3.0), entry("FedAvg", "disjoint 5", 1.0, 2.0)),
+        *(
+            entry("Quilt", "disjoint 10", 2.0, 3.0),
+            entry("FedAvg", "disjoint 10", 1.0),
+            entry("Majority", "disjoint 10", 1.0, 1.0),
+        ),
+        entry("FedAvg", "disjoint 20", 1.0, 2.0),
+    ]
+    monkeypatch.setattr(comparison_tables, "plan_study", lambda name: name)
+    monkeypatch.setattr(comparison_tables, "gather", lambda plan, into: SimpleNamespace(of=lambda _: found, seeds=2))
+    read = read_results("a study", Path())
+    assert read.by_place == {FIRST: {"Quilt": [2.0, 3.0], "FedAvg": [1.0, 2.0]}}
 
 
 def test_blocks_are_what_was_developed_on_what_was_held_out_and_all(results):
@@ -66,7 +92,6 @@ def test_tables_stand_between_their_marks():
 
 
 def test_the_page_has_a_place_for_every_table():
-    from pathlib import Path
 
     page = (Path(__file__).parents[2] / "docs/results/quilt.md").read_text(encoding="utf-8")
     assert [name for name in TABLES if f"<!-- {name} -->\n" not in page] == []
