@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
+from unittest import mock
 
 import pytest
 from benchmarks.quilt_mixtures import AS_IT_IS, RULES, outcomes_of, table
 
 import fedquilt
+from fedquilt.training import memory_notice
 
 OPTIONS: dict[str, Any] = {"partition": "natural", "rounds": 70}  # views are dropped before rounds 30 and 60
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -31,6 +34,16 @@ def test_a_rule_gives_what_quilt_gives_with_such_settings(rule: str, found: dict
     )
     best = max(run.records[0], key=lambda record: record["val"])
     assert found[rule] == pytest.approx((best["val"], best["test"]), abs=1e-4)
+
+
+def test_trainings_that_measure_memory_count_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = {"partition": "natural", "rounds": 3}
+    plain = outcomes_of("patchwork", 0, **usual)
+    # Where states might not fit, some clients are trained alone before the training begins, to see how much they take.
+    monkeypatch.setattr(memory_notice, "_at_most", lambda method, clients: math.inf)
+    with mock.patch.object(memory_notice, "estimate_memory", wraps=memory_notice.estimate_memory) as estimate:
+        assert outcomes_of("patchwork", 0, **usual) == plain
+    estimate.assert_called_once()
 
 
 def test_rules_differ(found: dict[str, tuple[float, float]]) -> None:
