@@ -45,6 +45,25 @@ def test_clients_whose_features_mean_something_else_rely_on_their_private_view()
     assert accuracy(graphs, f"{DEFAULTS},private") > accuracy(graphs, DEFAULTS) + 20
 
 
+@pytest.mark.parametrize(
+    ("attack", "options"),
+    [("noise", {"attack_ratio": 0.1}), ("flip", {"attack_ratio": 0.2, "attack_scale": 2.0})],
+)
+def test_beside_hostile_clients_the_honest_ones_fall_back_on_their_private_view(
+    attack: str, options: dict[str, float]
+) -> None:
+    """What hostile clients send turns every shared view; validation tells, and the votes leave what is trained at home."""
+    usual = {"partition": "natural", "rounds": 40, "seeds": [0], "attack": attack, **options}
+    shared, all_views = (
+        fedquilt.run("quilt", "patchwork", settings={"views": views}, **usual)
+        for views in (DEFAULTS, f"{DEFAULTS},private")
+    )
+    best = all_views.records[0][all_views.result["seeds"][0]["best_round"]]
+    assert best["diagnostics"]["view_private"] > 0.9
+    found = [run.result["seeds"][0]["groups"]["honest"]["test"] for run in (shared, all_views)]
+    assert found[1] > found[0] + 10
+
+
 def test_attention_helps_where_some_neighbours_are_of_another_class(data_folder: Path) -> None:
     options = {"dataset": "syn-cora:h=0.80", "clients": 5, "seeds": [0, 1, 2], "data": data_folder}
     found = {
