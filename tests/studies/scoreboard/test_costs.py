@@ -29,3 +29,15 @@ def test_costs_are_ratios_to_fedavg_and_gains_points_above_it(tmp_path: Path) ->
 def test_without_costs_there_are_none(tmp_path: Path) -> None:
     assert method_costs(ranked_places({"one": tuned(tmp_path, np.ones((4, 3, 2)))})) == []
     assert method_costs([]) == []
+
+
+def test_a_method_whose_times_cannot_be_compared_has_bytes_alone(tmp_path: Path) -> None:
+    values = np.array([58.0, 60.0, 61.0, 63.0])[:, None, None] + np.zeros((4, 3, 2))
+    places = ranked_places({"one": tuned(tmp_path, values, costs=COSTS)})
+    for place in places:
+        del place.costs["quilt"]["seconds"]
+    found = {cost.method: cost for cost in method_costs(places)}
+    quilt = found["quilt"]
+    assert (quilt.gain, quilt.time, quilt.seconds, quilt.bytes) == (3, None, None, pytest.approx(0.5))
+    assert [cost.method for cost in cheapest_for_gain(list(found.values()), "time")] == ["local", "fedavg", "fedpub"]
+    assert [cost.method for cost in cheapest_for_gain(list(found.values()), "bytes")] == ["local", "quilt"]

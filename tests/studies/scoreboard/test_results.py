@@ -71,6 +71,19 @@ def test_times_of_one_device_are_compared_and_stale_runs_are_counted(
     assert again.stale == 3
 
 
+def test_of_cells_on_another_device_bytes_are_known_and_no_times(tmp_path: Path, data_folder: Path) -> None:
+    store = CellStore(tmp_path / "store")
+    for cell in plan_study(NAME, {"method": ["local", "fedavg", "fedprox"], "dataset": ["cora"]}, seeds=2).cells:
+        device = "TPU" if cell.config.method == "local" else "CPU"
+        facts = {"finished": 1.0, "device": device, "versions": VERSIONS}
+        facts |= {"measures": {"test": 80.0, "val": 1.0, "seconds": 0.5, "upload_mb": 2.0}}
+        store.finish(cell, facts | {"config": {"method": cell.config.method}}, keep_models=True)
+    found = read_results([store.into])[0][NAME].costs
+    here, elsewhere = {"seconds": 0.5, "upload_mb": 2.0}, {"upload_mb": 2.0}
+    assert sorted(map(len, found.values())) == [1, 2, 2]
+    assert all(costs == (elsewhere if "Local" in place else here) for place, costs in found.items())
+
+
 def test_a_report_gives_what_its_cells_gave_and_the_larger_of_two_counts(store: CellStore, tmp_path: Path) -> None:
     found, _ = read_results([store.into])
     (tmp_path / NAME).mkdir()

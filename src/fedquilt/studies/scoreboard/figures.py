@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fedquilt.methods.base import methods
 from fedquilt.reports import style
 from fedquilt.studies.figures.layout import SMALL, TEXT, WIDTH
-from fedquilt.studies.scoreboard.costs import Cost, cheapest_for_gain
+from fedquilt.studies.scoreboard.costs import Cost, cheapest_for_gain, with_cost
 from fedquilt.studies.scoreboard.ranking import Ranking
 from fedquilt.studies.scoreboard.verdicts import Verdicts
 
@@ -59,9 +59,11 @@ def rank_figure(ranking: Ranking) -> Figure:
 
 
 def cost_figure(costs: Sequence[Cost], axis: str, heading: str) -> Figure:
-    """Points above FedAvg against what a round costs, in FedAvg's; the pale line joins those that nobody beats in both."""
+    """Points above FedAvg against what a round costs, in FedAvg's, of methods of which that is known; the pale line joins
+    those that nobody beats in both."""
     figure = style.new_figure(WIDTH, 4.4)
     axes = figure.subplots()
+    costs = with_cost(costs, axis)
     floor = _floor(costs)
     points = [(cost, _x(cost, axis), max(cost.gain, floor)) for cost in costs]
     front = cheapest_for_gain([cost for cost in costs if cost.gain >= floor], axis)
@@ -180,5 +182,6 @@ def all_figures(
         for number, ranking in enumerate(rankings, start=1):
             yield f"ranks-{number}", rank_figure(ranking)
         if len([cost for cost in costs if not math.isnan(cost.gain)]) > 2:
-            yield "costs", cost_figure(costs, "time", "Time of a round, in FedAvg's at the same place")
+            if len(with_cost(costs, "time")) > 1:
+                yield "costs", cost_figure(costs, "time", "Time of a round, in FedAvg's at the same place")
             yield "bytes", cost_figure(costs, "bytes", "Bytes up and down of a round, in FedAvg's at the same place")

@@ -185,14 +185,15 @@ def _costs(costs: Sequence[Cost]) -> Iterator[str]:
     yield "| method | points above FedAvg | time of a round | median, ms | bytes of a round | median, MB |"
     yield "|---|---:|---:|---:|---:|---:|"
     for cost in sorted(costs, key=lambda one: -one.gain):
-        numbers = f"{cost.gain:+.2f} | {cost.time:.2f}x | {1000 * cost.seconds:.2f} | {cost.bytes:.2f}x | {cost.megabytes:.2f}"
-        yield f"| {title_of(cost.method)} | {numbers} |"
+        time = "– | –" if cost.time is None or cost.seconds is None else f"{cost.time:.2f}x | {1000 * cost.seconds:.2f}"
+        yield f"| {title_of(cost.method)} | {cost.gain:+.2f} | {time} | {cost.bytes:.2f}x | {cost.megabytes:.2f} |"
     yield ""
     yield (
         f"*Points above FedAvg*: the mean over the {costs[0].places} places that have all of these methods. *Time* and *bytes* "
         "of a round are in FedAvg's at the same place, geometric means over places; beside them stand medians as they are. "
         "Bytes are those that a client sends and is sent. Runs may have shared a device with others, so that times are only "
-        "good for comparing. In the figures, the pale line joins the methods that no other one beats in both."
+        "good for comparing, and there are none (–) of methods that were run on another device than FedAvg. In the figures, "
+        "the pale line joins the methods that no other one beats in both."
     )
     yield ""
 

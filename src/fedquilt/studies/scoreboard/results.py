@@ -31,8 +31,8 @@ class StudyResult:
 
     Attributes:
         summary: its entries.
-        costs: by place, the mean over seeds of each of `COSTS` that is known, on the device of most of the cells: times on
-            other devices cannot be compared with these.
+        costs: by place, the mean over seeds of each of `COSTS` that is known, of cells on the device of most of them; where
+            there are none, of others without their time, which cannot be compared with these.
         cells: the finished cells behind it; empty where it was read from a report.
         stale: how many of its runs another version of the computation than the installed one finished.
     """
@@ -126,8 +126,12 @@ def _from_cells(name: str, into: Path, stored: Mapping[str, StoredCell], warning
     device, _ = Counter(cell.facts["device"] for cell in cells).most_common(1)[0]
     costs = {}
     for entry in first:
-        if there := {seed: cell for seed, cell in entry.cells.items() if cell.facts["device"] == device}:
-            costs[tuple(entry.at.values())] = mean_costs(there)
+        there = {seed: cell for seed, cell in entry.cells.items() if cell.facts["device"] == device}
+        found = mean_costs(there or entry.cells)
+        if not there:
+            found.pop("seconds", None)
+        if found:
+            costs[tuple(entry.at.values())] = found
     return StudyResult(summary, costs, cells, sum(cell.stale for cell in cells))
 
 
