@@ -143,9 +143,7 @@ def ask(
 def outcomes_of(dataset: Any, seed: int, **options: Any) -> Found:
     """Train once, dropping no view, and return the validation and test metric of every rule."""
     vote, asked = Quilt.vote, dict[str, Outcome]()
-    trained: list[
-        Quilt
-    ] = []  # the newest training's method last: the first ones measure how much memory a client takes
+    trained: list[Quilt] = []  # a method for each training: all but the last measure how much memory is needed
 
     def asking(self: Quilt, state: State, cohort: Cohort, down: Message, shared: Mapping[int, Tensor]) -> None:
         if not trained or trained[-1] is not self:
