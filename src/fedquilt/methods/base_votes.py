@@ -184,8 +184,8 @@ class VotingMethod(BackboneMethod):
         """A download without the views that are clearly worse than the best one, by the average votes in it, which the host
         reads; the last time also without all but the best LEFT. Of views with equal votes, none or all are dropped.
 
-        The best ones are those of the views that are shared: one whose weights stay at home leads at first, as every client
-        trains it from its first step on. It is kept where it is as good as they are, and takes nobody's place.
+        The best ones are found among the views that are shared. A view whose weights stay at home leads at first, as every
+        client trains it from its first step on; it is kept where it is as good as they are, and takes nobody's place.
         """
         votes = dense(down[AVERAGE_VOTES]).clone()
         views, live = votes[: len(self.names)], self.live(down)

@@ -190,7 +190,8 @@ def _costs(costs: Sequence[Cost]) -> Iterator[str]:
     yield ""
     yield (
         f"*Points above FedAvg*: the mean over the {costs[0].places} places that have all of these methods. *Time* and *bytes* "
-        "of a round are in FedAvg's at the same place, geometric means over places; beside them stand medians as they are. "
+        "of a round are in FedAvg's at the same place, geometric means over places (of times those with both on one device); "
+        "beside them stand medians as they are. "
         "Bytes are those that a client sends and is sent. Runs may have shared a device with others, so that times are only "
         "good for comparing, and there are none (–) of methods that were run on another device than FedAvg. In the figures, "
         "the pale line joins the methods that no other one beats in both."
